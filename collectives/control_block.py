@@ -1,0 +1,75 @@
+"""The shared segment through which the driver and all replicas of a host see each other: layout in bytes.
+
+    header            4 KiB
+    device records    RECORD_BYTES each, by flattened id
+    command areas     COMMAND_BYTES each, by flattened id: offsets of the next call's parameters and results
+    communicators     carved out by the driver when a program is loaded, zeroed, 64-byte aligned
+
+Little-endian; every field is written by one side only, except the futex words. Words that somebody sleeps on have a
+cache line of their own.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+MAGIC = 0x42_4C_58_54_53_49_44_31
+VERSION = 1
+
+# header
+HEADER_BYTES = 4096
+H_MAGIC = 0  # u64
+H_VERSION = 8  # u32
+H_DEVICES = 12  # u32
+H_POISON = 64  # u32: 0, or a Status that ends every wait
+H_COMMAND = 128  # u32 futex: number of the newest command; idle replicas sleep on it
+H_DONE = 192  # u32 futex: calls finished by replicas, counted up; the driver sleeps on it
+
+# device record
+RECORD_BYTES = 256
+R_STATE = 0  # u32: DeviceState
+R_PROGRAM = 4  # u32: number of the program that runs
+R_SITE = 8  # u32: communicating site it is in, of that program
+R_PID = 12  # u32
+R_ROUND = 16  # u64: how many rounds of that site it has begun
+R_WAITS_FOR = 24  # i32: device it waits for, or -1 for the missing members of its group
+R_STATUS = 28  # i32: what the last call returned
+R_WAIT_WORD = 32  # u64: offset in the control block of the futex word it sleeps on, 0 if none
+R_CALLS = 40  # u64: calls finished
+R_RUN_NS = 48  # u64: nanoseconds (CLOCK_MONOTONIC) that the last call took on this device
+# (bytes 64..127: the command for this device, written by the driver before H_COMMAND is raised)
+R_COMMAND_KIND = 64  # u32: CommandKind
+R_COMMAND_PROGRAM = 68  # u32
+R_COMMAND_SEQUENCE = 72  # u32: the H_COMMAND number that this command belongs to
+R_COMMAND_REPEAT = 76  # u32: runs of the program for this command, at least 1
+
+COMMAND_BYTES = 16384  # u64 offsets: parameters, then results
+
+
+class DeviceState(IntEnum):
+    IDLE = 0
+    RUNNING = 1
+    WAITING = 2
+    FAILED = 3
+    GONE = 4
+
+
+class CommandKind(IntEnum):
+    NONE = 0
+    RUN = 1
+    STOP = 2
+
+
+def record_offset(device: int) -> int:
+    """Offset of a device's record in the control block."""
+    return HEADER_BYTES + device * RECORD_BYTES
+
+
+def command_offset(device: int, devices: int) -> int:
+    """Offset of a device's command area in the control block."""
+    return HEADER_BYTES + devices * RECORD_BYTES + device * COMMAND_BYTES
+
+
+def fixed_bytes(devices: int) -> int:
+    """Bytes before the communicators."""
+    return (HEADER_BYTES + devices * (RECORD_BYTES + COMMAND_BYTES) + 4095) // 4096 * 4096

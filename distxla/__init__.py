@@ -1,0 +1,1 @@
+"""Run XLA HLO programs on all their replicas and partitions, as real processes."""

@@ -1,0 +1,1 @@
+"""Building modules from Python."""

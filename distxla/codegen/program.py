@@ -1,0 +1,67 @@
+"""What the compiler hands to the runtime: one image for all devices that run the module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distxla.errors import Location
+from distxla.ir.shape import Shape
+
+
+@dataclass(frozen=True)
+class Site:
+    """One communicating instruction of the compiled program; reports name it."""
+
+    index: int
+    instruction: str
+    opcode: str
+    computation: str
+    communicator: int
+    location: Location | None
+
+
+@dataclass(frozen=True)
+class CommunicatorSpec:
+    """Ordered groups of flattened device ids that act together, and the bytes of shared state a group needs.
+
+    state_bytes: by position in `groups`. Programs of one run that name the same `key` share the state.
+    """
+
+    key: str
+    groups: tuple[tuple[int, ...], ...]
+    state_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """image: position-independent code and data, entered through `symbols` (name -> offset); mapped by every replica.
+
+    imports: names of external functions, in the order of the image's import slots (8 bytes each from imports_offset).
+    code_bytes: the image's first bytes up to here are read-only and executable; the rest is private and writable.
+    parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order.
+    arena_bytes: working memory a device needs.
+    timings: seconds by stage, for reports.
+    """
+
+    name: str
+    image: bytes = field(repr=False)
+    symbols: dict[str, int]
+    imports: tuple[str, ...]
+    imports_offset: int
+    code_bytes: int
+    replicas: int
+    partitions: int
+    parameters: tuple[Shape, ...]
+    result: Shape
+    arena_bytes: int
+    sites: tuple[Site, ...]
+    communicators: tuple[CommunicatorSpec, ...]
+    timings: dict[str, float]
+
+    @property
+    def parameter_leaves(self) -> tuple[Shape, ...]:
+        return tuple(leaf for p in self.parameters for leaf in p.leaves())
+
+    @property
+    def result_leaves(self) -> tuple[Shape, ...]:
+        return tuple(self.result.leaves())

@@ -1,0 +1,152 @@
+"""Every error class of the project, and the place in the user's text that an error points to.
+
+All errors that a caller may catch derive from `DistxlaError`. They carry data, not only text, and survive pickling: the
+constructor's parameters are exactly `args`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A stretch of one line of a module's text, and where the metadata tells it, of the user's own program.
+
+    file: as the user named it (`<string>` for parsed text).  line, column: from 1.  end_column: exclusive, at least
+    column + 1.  text: the whole source line, for the caret.  frame: `model.py:36:28 in loss`, from metadata, or None.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+    text: str = ""
+    frame: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class DistxlaError(Exception):
+    """Base of every error that a caller may catch. `code` is stable; the wording is not.
+
+    exit_status: what the command line returns for it (1 our own error, 2 bad module or input, 3 deadlock or mismatch,
+    4 a replica was lost, 5 time limit).
+    """
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, location: Location | None = None) -> None:
+        super().__init__(message, location)
+        self.message = message
+        self.location = location
+
+    def __str__(self) -> str:
+        """`file:line:column: code: message`, then the source line with a caret, then the user's own frame."""
+        where = self.location
+        if where is None:
+            return f"{self.code}: {self.message}"
+        lines = [f"{where}: {self.code}: {self.message}"]
+        if where.text:
+            text, column, end = _excerpt(where.text, where.column, where.end_column)
+            lines.append(f"    {text}")
+            lines.append(f"    {' ' * (column - 1)}{'^' * max(1, end - column)}")
+        if where.frame:
+            lines.append(f"    from {where.frame}")
+        return "\n".join(lines)
+
+
+def _excerpt(text: str, column: int, end: int, width: int = 160) -> tuple[str, int, int]:
+    """Cut a long source line to `width` characters around the caret; control characters become spaces."""
+    text = "".join(c if c.isprintable() else " " for c in text)
+    start = 0
+    if len(text) > width and column > width // 2:
+        start = column - width // 2
+    cut = text[start : start + width]
+    column, end = column - start, min(end - start, len(cut) + 1)
+    if start:
+        cut = "..." + cut[3:]
+    return cut.rstrip(), column, max(end, column + 1)
+
+
+class HloSyntaxError(DistxlaError):
+    """The text is not HLO: message says what was expected and what was found."""
+
+    code = "syntax"
+    exit_status = 2
+
+
+class VerificationError(DistxlaError):
+    """The module is HLO text but breaks a rule; the message begins with the rule's id, as in `transpose.C2`."""
+
+    code = "verify"
+    exit_status = 2
+
+
+class UnsupportedOpError(DistxlaError):
+    """A valid instruction that this version cannot execute; raised before anything starts."""
+
+    code = "unsupported"
+    exit_status = 2
+
+
+class ArgumentError(DistxlaError):
+    """Arguments, counts, files or options that do not fit the module."""
+
+    code = "argument"
+    exit_status = 2
+
+
+class CompileError(DistxlaError):
+    """The compiler failed or its process died; the message names the instruction that was being lowered."""
+
+    code = "compile"
+
+
+class ClusterError(DistxlaError):
+    """The cluster could not be started, joined, or was used after it was closed."""
+
+    code = "cluster"
+
+
+class DeadlockError(DistxlaError):
+    """Devices wait for each other and none can ever go on."""
+
+    code = "deadlock"
+    exit_status = 3
+
+
+class CollectiveMismatchError(DistxlaError):
+    """Members came to one round of a collective with different instructions."""
+
+    code = "mismatch"
+    exit_status = 3
+
+
+class ReplicaLostError(DistxlaError):
+    """The process of a replica ended while the cluster was in use."""
+
+    code = "lost"
+    exit_status = 4
+
+
+class TimeLimitError(DistxlaError):
+    """The time limit that the caller gave ran out."""
+
+    code = "time-limit"
+    exit_status = 5
+
+
+class ExecutionError(DistxlaError):
+    """A program stopped with an error of its own on some device."""
+
+    code = "execution"
+
+
+class InternalError(DistxlaError):
+    """A bug in distxla."""
+
+    code = "internal"

@@ -1,0 +1,116 @@
+"""A whole module: computations, header and the tables that metadata points into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from distxla.errors import Location
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction, Span
+from distxla.ir.shape import ProgramShape
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text a module was read from, for messages."""
+
+    file: str
+    lines: tuple[str, ...] = field(repr=False)
+
+    def location(self, span: Span, frame: str | None = None) -> Location:
+        text = self.lines[span.line - 1] if 0 < span.line <= len(self.lines) else ""
+        return Location(self.file, span.line, span.column, span.end_column, text, frame)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLocation:
+    """A row of the FileLocations table; ids are 1-based keys of the other tables, 0 where absent."""
+
+    file_name_id: int = 0
+    function_name_id: int = 0
+    line: int = 0
+    end_line: int = 0
+    column: int = 0
+    end_column: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """A row of StackFrames; parent_frame_id equal to the row's own id or 0 ends the chain.
+
+    As XLA prints it: parent_frame_id is the parent's id plus one in some writers; `Module.frame` copes with both.
+    """
+
+    file_location_id: int = 0
+    parent_frame_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTables:
+    """FileNames, FunctionNames, FileLocations, StackFrames: (id, row) in text order."""
+
+    file_names: tuple[tuple[int, str], ...] = ()
+    function_names: tuple[tuple[int, str], ...] = ()
+    file_locations: tuple[tuple[int, FileLocation], ...] = ()
+    stack_frames: tuple[tuple[int, StackFrame], ...] = ()
+
+
+@dataclass(frozen=True)
+class Module:
+    """computations: text order, called ones before their callers.  entry: name of the entry computation.
+
+    entry_layout: entry_computation_layout of the header, None where absent.  header: the remaining header attributes
+    in order, as (name, raw text): input_output_alias, buffer_donor, frontend_attributes, alias_passthrough_params,
+    allow_spmd_sharding_propagation_to_*.  source: None for modules that were not parsed.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    entry: str
+    is_scheduled: bool = False
+    replica_count: int | None = None
+    num_partitions: int | None = None
+    entry_layout: ProgramShape | None = None
+    header: tuple[tuple[str, str], ...] = ()
+    frames: FrameTables = FrameTables()
+    source: Source | None = field(default=None, compare=False)
+
+    @cached_property
+    def by_name(self) -> dict[str, Computation]:
+        return {c.name: c for c in self.computations}
+
+    def __getitem__(self, name: str) -> Computation:
+        return self.by_name[name]
+
+    @property
+    def entry_computation(self) -> Computation:
+        return self.by_name[self.entry]
+
+    def replace(self, **changes: Any) -> Module:
+        return replace(self, **changes)
+
+    def frame(self, instruction: Instruction) -> str | None:
+        """`file.py:36:28 in loss`: the innermost user frame that the instruction's metadata names, or None."""
+        metadata = instruction.metadata
+        if metadata is None:
+            return None
+        frames, locations = dict(self.frames.stack_frames), dict(self.frames.file_locations)
+        row = locations.get(frames[fid].file_location_id) if (fid := metadata.get("stack_frame_id")) in frames else None
+        if row is not None:
+            file = dict(self.frames.file_names).get(row.file_name_id, "?")
+            function = dict(self.frames.function_names).get(row.function_name_id)
+            at = f"{file}:{row.line}" + (f":{row.column}" if row.column else "")
+            return f"{at} in {function}" if function else at
+        if metadata.get("source_file"):
+            line = metadata.get("source_line")
+            return f"{metadata.get('source_file')}:{line}" if line else str(metadata.get("source_file"))
+        return None
+
+    def locate(self, instruction: Instruction, at: str | None = None) -> Location | None:
+        """Where the instruction (or its attribute `at`) stands in the text; None for modules without text."""
+        span = (instruction.attribute_spans.get(at) if at else None) or instruction.span
+        if self.source is None or span is None:
+            return None
+        return self.source.location(span, self.frame(instruction))

@@ -1,0 +1,151 @@
+"""Shapes and layouts: spec page "Shapes and Layout"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from distxla.ir.element_type import OPAQUE, TOKEN, ElementType
+
+UNBOUNDED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array lies in memory: `{minor_to_major:T(tile)...S(space)E(bits)...}`.
+
+    minor_to_major: dimension numbers, fastest first.  tiles: each a tuple of sizes, `*` written as -1.
+    memory_space: `S(n)`, 0 the default.  element_bits: `E(n)`, 0 where not given.
+    other: the further parts of XLA's layout text in their order, as (letter(s), text in parentheses), kept verbatim:
+    D, L, #, *, P, SC, M.
+    """
+
+    minor_to_major: tuple[int, ...]
+    tiles: tuple[tuple[int, ...], ...] = ()
+    memory_space: int = 0
+    element_bits: int = 0
+    other: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def default(rank: int) -> Layout:
+        """Row-major: the last dimension is the fastest."""
+        return Layout(tuple(range(rank - 1, -1, -1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An array shape, a tuple of shapes, `token[]` or `opaque[]`.
+
+    dims: extents; for a dynamic dimension its upper bound, or UNBOUNDED.  dynamic: one flag a dimension, () if none is.
+    layout: None where the text gives none.  elements: the shapes of a tuple, None for everything else (then
+    element_type is set).
+    """
+
+    element_type: ElementType | None
+    dims: tuple[int, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+    layout: Layout | None = None
+    elements: tuple[Shape, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dynamic and not any(self.dynamic):
+            object.__setattr__(self, "dynamic", ())
+
+    @staticmethod
+    def tuple(elements: tuple[Shape, ...] | list[Shape]) -> Shape:
+        return Shape(None, elements=tuple(elements))
+
+    @staticmethod
+    def token() -> Shape:
+        return Shape(TOKEN)
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.elements is not None
+
+    @property
+    def is_token(self) -> bool:
+        return self.element_type is TOKEN
+
+    @property
+    def is_opaque(self) -> bool:
+        return self.element_type is OPAQUE
+
+    @property
+    def is_array(self) -> bool:
+        return self.elements is None and self.element_type is not None and self.element_type.is_data
+
+    @property
+    def dtype(self) -> ElementType:
+        """The element type of a non-tuple shape."""
+        if self.element_type is None:
+            raise TypeError(f"{self} is a tuple")
+        return self.element_type
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """Number of elements (bounds for dynamic dimensions)."""
+        return prod(self.dims)
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of an array in an arena; the sum over the leaves for a tuple; 0 for tokens."""
+        if self.elements is not None:
+            return sum(e.byte_size for e in self.elements)
+        return self.size * self.dtype.byte_size
+
+    @property
+    def is_dynamic(self) -> bool:
+        return bool(self.dynamic) or bool(self.elements and any(e.is_dynamic for e in self.elements))
+
+    def leaves(self) -> Iterator[Shape]:
+        """The array, token and opaque shapes in depth-first order; a non-tuple is its own leaf."""
+        if self.elements is None:
+            yield self
+        else:
+            for element in self.elements:
+                yield from element.leaves()
+
+    def with_dtype(self, element_type: ElementType) -> Shape:
+        return replace(self, element_type=element_type)
+
+    def with_dims(self, dims: tuple[int, ...]) -> Shape:
+        """Same element type with other extents; no layout, no dynamic dimension."""
+        return Shape(self.element_type, tuple(dims))
+
+    def without_layout(self) -> Shape:
+        """Recursively without layouts: what two shapes must share to be compatible."""
+        if self.elements is not None:
+            return Shape.tuple(tuple(e.without_layout() for e in self.elements))
+        return replace(self, layout=None) if self.layout is not None else self
+
+    def compatible(self, other: Shape) -> bool:
+        """Equal but for layouts."""
+        return self.without_layout() == other.without_layout()
+
+    def minor_to_major(self) -> tuple[int, ...]:
+        """The layout's order, row-major where there is no layout."""
+        return self.layout.minor_to_major if self.layout else Layout.default(self.rank).minor_to_major
+
+    def __str__(self) -> str:
+        """HLO text without layouts: `f32[2,<=3]`, `(s32[], token[])`."""
+        if self.elements is not None:
+            return "(" + ", ".join(map(str, self.elements)) + ")"
+        dynamic = self.dynamic or (False,) * len(self.dims)
+        dims = ",".join(
+            ("?" if d == UNBOUNDED else f"<={d}") if dyn else str(d) for d, dyn in zip(self.dims, dynamic, strict=True)
+        )
+        return f"{self.dtype.name}[{dims}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramShape:
+    """Parameters and result of a computation."""
+
+    parameters: tuple[Shape, ...]
+    result: Shape

@@ -1,0 +1,146 @@
+"""What an op may ask of a code generator. Protocols only: ops never import LLVM.
+
+Semantics are XLA's for the value's element type: wrapping integers, x/0 = -1 and INT_MIN/-1 = INT_MIN for signed division,
+shifts beyond the width give 0 (or the sign), NaN-propagating maximum and minimum, narrow floats computed in f32 and
+rounded to nearest even after every operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from distxla.ir.element_type import ElementType
+from distxla.ir.shape import Shape
+
+
+class IndexValue(Protocol):
+    """A signed 64-bit integer of the generated code: a dimension's index or an offset. Python ints mix in."""
+
+    def __add__(self, other: IndexLike) -> IndexValue: ...
+    def __radd__(self, other: IndexLike) -> IndexValue: ...
+    def __sub__(self, other: IndexLike) -> IndexValue: ...
+    def __rsub__(self, other: IndexLike) -> IndexValue: ...
+    def __mul__(self, other: IndexLike) -> IndexValue: ...
+    def __rmul__(self, other: IndexLike) -> IndexValue: ...
+    def __floordiv__(self, other: IndexLike) -> IndexValue:
+        """Quotient of non-negative numbers by a positive one."""
+
+    def __mod__(self, other: IndexLike) -> IndexValue:
+        """Remainder of non-negative numbers by a positive one."""
+
+
+IndexLike = IndexValue | int
+Index = Sequence[IndexLike]
+
+
+class Value(Protocol):
+    """A scalar of the generated code with its XLA element type (complex ones are one Value)."""
+
+    @property
+    def element_type(self) -> ElementType: ...
+
+
+class ArrayRef(Protocol):
+    """An operand of an element op: in memory, or computed on the spot by a fused producer."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    def load(self, index: Index) -> Value:
+        """The element at `index`, which must be in bounds."""
+
+
+class Emitter(Protocol):
+    """Scalar code. All binary methods take two values of one element type and return that type."""
+
+    # constants, indices
+    def constant(self, value: Any, element_type: ElementType) -> Value: ...
+    def index(self, value: int) -> IndexValue: ...
+    def index_of(self, value: Value) -> IndexValue:
+        """An integer value as an index: sign- or zero-extended by its type (u64 saturates at the largest i64)."""
+
+    def value_of(self, index: IndexLike, element_type: ElementType) -> Value:
+        """An index converted to an element type, as `iota` does."""
+
+    def index_compare(self, direction: str, a: IndexLike, b: IndexLike) -> Value:
+        """PRED; direction EQ NE LT LE GT GE, signed."""
+
+    def index_select(self, predicate: Value, a: IndexLike, b: IndexLike) -> IndexValue: ...
+    def index_clamp(self, low: IndexLike, value: IndexLike, high: IndexLike) -> IndexValue: ...
+
+    # arithmetic: unary and binary by HLO opcode ("add", "maximum", "shift-left", "exponential", "not", "sign" …)
+    def unary(self, opcode: str, a: Value) -> Value:
+        """Every element-wise unary HLO opcode; the result type is HLO's (is-finite: PRED, real/imag/abs: real part)."""
+
+    def binary(self, opcode: str, a: Value, b: Value) -> Value:
+        """Every element-wise binary HLO opcode, atan2, power, remainder and complex included."""
+
+    def compare(self, direction: str, comparison: str, a: Value, b: Value) -> Value:
+        """PRED; direction EQ NE LT LE GT GE; comparison FLOAT TOTALORDER SIGNED UNSIGNED."""
+
+    def select(self, predicate: Value, on_true: Value, on_false: Value) -> Value:
+        """Both sides are computed."""
+
+    def convert(self, a: Value, element_type: ElementType) -> Value:
+        """XLA ConvertElementType: saturating float to integer, NaN to 0, rounding to nearest even."""
+
+    def bitcast(self, a: Value, element_type: ElementType) -> Value:
+        """Same bits, same width."""
+
+    def reduce_precision(self, a: Value, exponent_bits: int, mantissa_bits: int) -> Value: ...
+
+    # structure
+    def branch(self, predicate: Value, on_true: Callable[[], Value], on_false: Callable[[], Value]) -> Value:
+        """Only the chosen side is executed: use it where the other side would load out of bounds."""
+
+    def fold(
+        self,
+        extents: Sequence[int],
+        initial: tuple[Value, ...],
+        body: Callable[[Index, tuple[Value, ...]], tuple[Value, ...]],
+    ) -> tuple[Value, ...]:
+        """Loop nest over `extents`, last fastest, carrying values; the initial ones come back from an empty nest."""
+
+    def apply(self, computation: str, *arguments: Value) -> tuple[Value, ...]:
+        """Inline a scalar computation of the module; one value a leaf of its result."""
+
+
+class Buffer(ArrayRef, Protocol):
+    """An array in memory, row-major."""
+
+    def store(self, index: Index, value: Value) -> None: ...
+
+
+class KernelEmitter(Emitter, Protocol):
+    """Code that fills whole buffers."""
+
+    def loops(self, extents: Sequence[int]) -> AbstractContextManager[tuple[IndexValue, ...]]:
+        """Open a loop nest, last dimension fastest; the with-body is the innermost body."""
+
+    def when(self, predicate: Value) -> AbstractContextManager[None]:
+        """The with-body runs only where the predicate holds."""
+
+    def fill(self, buffer: Buffer, value: Value) -> None: ...
+    def copy(self, target: Buffer, source: Buffer) -> None:
+        """Equal byte sizes; a memcpy. Nothing happens where they are the same memory."""
+
+    def reshaped(self, buffer: Buffer, shape: Shape) -> Buffer:
+        """The same memory seen with another shape (and element type of the same storage) of at most equal byte size."""
+
+    def scratch(self, shape: Shape) -> Buffer:
+        """Uninitialised memory for the rest of this kernel; the arena's planner reserves it."""
+
+    def gemm(
+        self,
+        shape: tuple[int, int, int, int],
+        a: tuple[Buffer, int, int, int],
+        b: tuple[Buffer, int, int, int],
+        c: tuple[Buffer, int, int, int],
+    ) -> None:
+        """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n] with shape (batch, m, n, k), i running over the batch.
+
+        Each array is (buffer, batch stride, row stride, column stride) in elements; element types are equal. The
+        generator picks a library or emits loops.
+        """

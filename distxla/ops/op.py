@@ -1,0 +1,180 @@
+"""`Op`: the base of every opcode's class. An instance holds the opcode's attributes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distxla.errors import DistxlaError
+from distxla.ir.replica_groups import GroupMode, ReplicaGroups
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import AttributeSpec, attribute_specs
+from distxla.ops.effects import Effects
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
+    from distxla.ops.evaluation import Evaluation
+
+
+class RuleViolation(DistxlaError):
+    """A constraint that does not hold; `at` names the attribute ("shape", "operands", "dimensions") to point at.
+
+    Raised without a location: the caller knows the instruction and turns it into a VerificationError.
+    """
+
+    code = "verify"
+    exit_status = 2
+
+    def __init__(self, message: str, at: str | None = None) -> None:
+        super().__init__(message)
+        self.args = (message, at)
+        self.at = at
+
+
+class Lowering(Enum):
+    """How an opcode becomes machine code; the compiler asks this, never the opcode.
+
+    ELEMENT: `emit_element` computes one result element from operand elements; fuses.
+    REDUCTION: a loop over elements that fuses with its producers (`reduce`).
+    KERNEL: `emit_kernel` fills whole result buffers.
+    ALIAS: no code; the result is made of its operands' buffers (tuple, get-tuple-element, parameter, after-all …).
+    CONTROL: `emit_control`: runs other computations (while, conditional).
+    COMMUNICATION: a call through the context's table.
+    CALL: replaced by the body of its computation before anything is emitted (call, fusion).
+    NONE: this version has no executor for it; running it raises UnsupportedOpError.
+    """
+
+    ELEMENT = "element"
+    REDUCTION = "reduction"
+    KERNEL = "kernel"
+    ALIAS = "alias"
+    CONTROL = "control"
+    COMMUNICATION = "communication"
+    CALL = "call"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base class. A subclass is decorated with `@register` (ops/registry.py), which makes it a frozen dataclass.
+
+    Class attributes: opcode; effects; lowering; min_operands and max_operands (None: any number);
+    needs_shape (the text must state the result shape: it can't be inferred).
+    """
+
+    opcode: ClassVar[str]
+    effects: ClassVar[Effects] = Effects.PURE
+    lowering: ClassVar[Lowering] = Lowering.NONE
+    min_operands: ClassVar[int] = 0
+    max_operands: ClassVar[int | None] = None
+    needs_shape: ClassVar[bool] = False
+    is_parameter: ClassVar[bool] = False
+
+    # --- text ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def attributes(cls) -> tuple[AttributeSpec, ...]:
+        """The opcode's own attributes in the order in which they are printed."""
+        return tuple(attribute_specs(cls))
+
+    @property
+    def called_computations(self) -> tuple[str, ...]:
+        """Names of the computations that the attributes refer to, in order."""
+        names: list[str] = []
+        for spec in self.attributes():
+            value = getattr(self, spec.field)
+            if spec.kind == "computation" and value is not None:
+                names.append(value)
+            elif spec.kind == "computation_list":
+                names.extend(value or ())
+        return tuple(names)
+
+    def rename_computations(self, rename: Callable[[str], str]) -> Op:
+        """The same op with every called computation's name mapped."""
+        import dataclasses
+
+        changes: dict[str, Any] = {}
+        for spec in self.attributes():
+            value = getattr(self, spec.field)
+            if spec.kind == "computation" and value is not None:
+                changes[spec.field] = rename(value)
+            elif spec.kind == "computation_list" and value:
+                changes[spec.field] = tuple(rename(v) for v in value)
+        return dataclasses.replace(self, **changes) if changes else self
+
+    # --- shapes and constraints ---------------------------------------------------------------------------------
+
+    def require(self, condition: object, rule: str, message: str, at: str | None = None) -> None:
+        """Raise RuleViolation `opcode.rule: message` unless `condition` holds."""
+        if not condition:
+            raise RuleViolation(f"{self.opcode}.{rule}: {message}", at)
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
+        """The result shape without layout after checking the constraints; None if the text alone can give it.
+
+        called: the program shape of a computation by name.
+        """
+        return None
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        """Check the stated result shape and all constraints. The default compares with `infer_shape`."""
+        inferred = self.infer_shape(operands, called)
+        if inferred is not None:
+            self.require(
+                inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
+            )
+
+    # --- execution ----------------------------------------------------------------------------------------------
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        """The result by NumPy: an array (or a tuple of results) from operand arrays (or tuples). The oracle.
+
+        Clarity is the only aim. Operands must not be modified. `run` gives shapes and called computations.
+        """
+        raise self.unsupported()
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        """ELEMENT ops: the value of the element at `index` (one i64 per dimension) of the result of `shape`."""
+        raise self.unsupported()
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        """KERNEL ops: fill the result buffers (one a leaf of the result shape)."""
+        raise self.unsupported()
+
+    def unsupported(self) -> DistxlaError:
+        from distxla.errors import UnsupportedOpError
+
+        return UnsupportedOpError(f"this version cannot execute {self.opcode}")
+
+
+@dataclass(frozen=True)
+class CollectiveOp(Op):
+    """Common to the ops whose groups of devices act together."""
+
+    effects: ClassVar[Effects] = Effects.COLLECTIVE
+    lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
+    needs_shape: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def group_mode(self) -> GroupMode:
+        """What the ids in the groups mean for this instruction."""
+
+    @abstractmethod
+    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+        """Ordered flattened device ids of every group; each device is in exactly one."""
+
+    @abstractmethod
+    def evaluate_group(
+        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
+    ) -> Sequence[Any]:
+        """The results of all members of one group from all their operands, both in group order. The oracle."""
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.join(operands)
+
+
+__all__ = ["CollectiveOp", "Lowering", "Op", "ReplicaGroups", "RuleViolation"]

@@ -1,0 +1,42 @@
+"""opcode -> op class. Every file of this package registers its classes when imported."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import TypeVar
+
+from distxla.ops.op import Op
+
+_OPS: dict[str, type[Op]] = {}
+_loaded = False
+T = TypeVar("T", bound=type[Op])
+
+
+def register(op_class: T) -> T:
+    """Class decorator: make it a frozen dataclass and enter it under its opcode."""
+    op_class = dataclass(frozen=True)(op_class)  # type: ignore[assignment]
+    if op_class.opcode in _OPS:
+        raise ValueError(f"opcode {op_class.opcode} is registered twice")
+    _OPS[op_class.opcode] = op_class
+    return op_class
+
+
+def op_classes() -> dict[str, type[Op]]:
+    """All opcodes in alphabetical order."""
+    global _loaded
+    if not _loaded:
+        import distxla.ops as package
+
+        for found in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"distxla.ops.{found.name}")
+        _loaded = True
+    return dict(sorted(_OPS.items()))
+
+
+def op_class(opcode: str) -> type[Op]:
+    """The class of an opcode; KeyError if HLO has none."""
+    if opcode not in _OPS:
+        return op_classes()[opcode]
+    return _OPS[opcode]

@@ -1,0 +1,1 @@
+"""Module to module transformations; one pass a file."""

@@ -1,0 +1,1 @@
+"""All devices in one process, each op by its evaluate: the oracle."""

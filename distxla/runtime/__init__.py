@@ -1,0 +1,1 @@
+"""Replicas as Ray actors, and the driver's side of them."""
