@@ -36,6 +36,9 @@ KINDS: dict[str, str] = {
     "comparison": "str",                                        # type=TOTALORDER
     "domain": "str, raw text in braces",                        # domain={kind="sharding", entry={...}, exit={...}}
     "raw": "str, the balanced text as it stands",
+    # written between the parentheses instead of operands
+    "number": "int",                                            # parameter(0)
+    "literal": "ir.literal.Literal",                            # constant({1, 2})
 }
 
 

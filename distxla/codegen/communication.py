@@ -1,0 +1,33 @@
+"""How the code generator asks a transport for the native routine of a communicating instruction.
+
+The generator knows no transport; whoever starts a compilation passes one in.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from llvmlite import ir
+
+from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+
+
+class CommunicationEmitter(Protocol):
+    """A transport's side of the compiler."""
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        """The groups that act together for this instruction. Equal keys share one communicator within the program."""
+
+    def emit(
+        self, llvm_module: ir.Module, module: Module, site: Site, spec: CommunicatorSpec, instruction: Instruction,
+        operands: tuple[Shape, ...],
+    ) -> ir.Function:
+        """Add the function abi.COMMUNICATE_SYMBOL of `site` to `llvm_module`.
+
+        operands: shapes of the operand leaves. Its u64 arrays hold one offset per operand leaf and per result leaf.
+        """
