@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
@@ -53,7 +54,7 @@ class Shape:
             object.__setattr__(self, "dynamic", ())
 
     @staticmethod
-    def tuple(elements: tuple[Shape, ...] | list[Shape]) -> Shape:
+    def tuple(elements: builtins.tuple[Shape, ...] | list[Shape]) -> Shape:
         return Shape(None, elements=tuple(elements))
 
     @staticmethod
@@ -114,7 +115,7 @@ class Shape:
     def with_dtype(self, element_type: ElementType) -> Shape:
         return replace(self, element_type=element_type)
 
-    def with_dims(self, dims: tuple[int, ...]) -> Shape:
+    def with_dims(self, dims: builtins.tuple[int, ...]) -> Shape:
         """Same element type with other extents; no layout, no dynamic dimension."""
         return Shape(self.element_type, tuple(dims))
 
@@ -128,7 +129,7 @@ class Shape:
         """Equal but for layouts."""
         return self.without_layout() == other.without_layout()
 
-    def minor_to_major(self) -> tuple[int, ...]:
+    def minor_to_major(self) -> builtins.tuple[int, ...]:
         """The layout's order, row-major where there is no layout."""
         return self.layout.minor_to_major if self.layout else Layout.default(self.rank).minor_to_major
 
