@@ -72,6 +72,12 @@ class Op:
     max_operands: ClassVar[int | None] = None
     needs_shape: ClassVar[bool] = False
     is_parameter: ClassVar[bool] = False
+    # KERNEL: the operand whose memory the result may take over if nobody reads it afterwards
+    in_place_operand: ClassVar[int | None] = None
+    # ELEMENT: result element i is made of the operands' elements i and of nothing else
+    is_elementwise: ClassVar[bool] = False
+    # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
+    is_expensive: ClassVar[bool] = False
 
     # --- text ---------------------------------------------------------------------------------------------------
 
@@ -126,6 +132,15 @@ class Op:
             self.require(
                 inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
             )
+
+    # --- memory -------------------------------------------------------------------------------------------------
+
+    def alias(self, operands: Sequence[Any]) -> Any:
+        """ALIAS ops: the result as a tree of the operands' leaves; a tree is a leaf or a tuple of trees.
+
+        None is the leaf of a token. `tuple` gives `tuple(operands)`, `get-tuple-element` `operands[0][index]`.
+        """
+        raise self.unsupported()
 
     # --- execution ----------------------------------------------------------------------------------------------
 
