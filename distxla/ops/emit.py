@@ -91,6 +91,13 @@ class Emitter(Protocol):
 
     def reduce_precision(self, a: Value, exponent_bits: int, mantissa_bits: int) -> Value: ...
 
+    # the device
+    def replica_id(self) -> Value:
+        """U32: the number of the replica that runs this code."""
+
+    def partition_id(self) -> Value:
+        """U32: the number of the partition that runs this code."""
+
     # structure
     def branch(self, predicate: Value, on_true: Callable[[], Value], on_false: Callable[[], Value]) -> Value:
         """Only the chosen side is executed: use it where the other side would load out of bounds."""
