@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from distxla.ir.element_type import ElementType
+from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
 
 
@@ -57,6 +58,9 @@ class Emitter(Protocol):
 
     # constants, indices
     def constant(self, value: Any, element_type: ElementType) -> Value: ...
+    def literal(self, literal: Literal) -> ArrayRef:
+        """A constant array in the program's read-only data."""
+
     def index(self, value: int) -> IndexValue: ...
     def index_of(self, value: Value) -> IndexValue:
         """An integer value as an index: sign- or zero-extended by its type (u64 saturates at the largest i64)."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distxla.errors import DistxlaError
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups
@@ -17,6 +17,9 @@ from distxla.ops.effects import Effects
 if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
     from distxla.ops.evaluation import Evaluation
+
+
+T = TypeVar("T")
 
 
 class RuleViolation(DistxlaError):
@@ -154,6 +157,17 @@ class Op:
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         """ELEMENT ops: the value of the element at `index` (one i64 per dimension) of the result of `shape`."""
         raise self.unsupported()
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        """ALIAS ops: the result's leaves, depth first, each one of the operands' leaves. T: whatever stands for a buffer.
+
+        Parameters have no operands and are bound by the caller.
+        """
+        raise self.unsupported()
+
+    def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        """True where the result's bytes are operand 0's bytes, so that both may be one buffer (reshape, copy …)."""
+        return False
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         """KERNEL ops: fill the result buffers (one a leaf of the result shape)."""

@@ -1,0 +1,21 @@
+"""HLO `broadcast`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from distxla.ops.attribute import attribute
+from distxla.ops.op import Lowering, Op
+from distxla.ops.registry import register
+
+
+@register
+class Broadcast(Op):
+    """Repeat an array along new dimensions."""
+
+    opcode = "broadcast"
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
+    min_operands: ClassVar[int] = 1
+    max_operands: ClassVar[int | None] = 1
+    needs_shape: ClassVar[bool] = True
+    dimensions: tuple[int, ...] = attribute("int_list", default=())

@@ -1,0 +1,19 @@
+"""HLO `clamp`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from distxla.ops.attribute import attribute
+from distxla.ops.op import Lowering, Op
+from distxla.ops.registry import register
+
+
+@register
+class Clamp(Op):
+    """clamp(min, x, max): x kept within two bounds."""
+
+    opcode = "clamp"
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
+    min_operands: ClassVar[int] = 3
+    max_operands: ClassVar[int | None] = 3
