@@ -137,8 +137,11 @@ class KernelEmitter(Emitter, Protocol):
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Equal byte sizes; a memcpy. Nothing happens where they are the same memory."""
 
-    def reshaped(self, buffer: Buffer, shape: Shape) -> Buffer:
-        """The same memory seen with another shape (and element type of the same storage) of at most equal byte size."""
+    def reshaped(self, buffer: Buffer, shape: Shape, offset: IndexLike = 0) -> Buffer:
+        """The same memory from element `offset` on, seen with another shape (and element type of the same storage).
+
+        It must lie within the buffer.
+        """
 
     def scratch(self, shape: Shape) -> Buffer:
         """Uninitialised memory for the rest of this kernel; the arena's planner reserves it."""

@@ -33,5 +33,8 @@ class Evaluation(Protocol):
     def call(self, computation: str, *arguments: Any) -> Any:
         """Run a computation of the module on this device."""
 
+    def map(self, computation: str, *arguments: Any) -> tuple[Any, ...]:
+        """A computation of scalars applied to every element of arrays of one shape; one array a leaf of its result."""
+
     def join(self, operands: tuple[Any, ...]) -> Any:
         """COMMUNICATION ops: meet the other members; returns this device's result (see `evaluate_group`)."""

@@ -240,6 +240,9 @@ class _Evaluation:
     def call(self, computation: str, *arguments: Any) -> Any:
         return call(self.world, self.device, computation, arguments)
 
+    def map(self, computation: str, *arguments: Any) -> tuple[Array, ...]:
+        return map_elements(self.world, self.device, computation, arguments)
+
     def join(self, operands: tuple[Any, ...]) -> Any:
         op = cast(CollectiveOp, self.instruction.op)
         groups = op.device_groups(self.world.replicas, self.world.partitions)
@@ -271,6 +274,34 @@ def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) 
             message = f"evaluating {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}"
             raise InternalError(message, device.module.locate(instruction)) from error
     return values[computation.root]
+
+
+def map_elements(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) -> tuple[Array, ...]:
+    """The leaves of a scalar computation's results for all elements of equally shaped arrays.
+
+    Where all its ops work element by element they are run on the whole arrays at once; otherwise once an element.
+    """
+    computation, dims = device.module[name], arguments[0].shape
+    root = computation.root_instruction
+    leaves = tuple(root.shape.leaves())
+    computing = [i for i in computation if i.operands and not (i is root and root.shape.is_tuple)]
+    if all(i.op.is_elementwise for i in computing):
+        values: dict[str, Any] = {}
+        for instruction in computation:
+            if instruction.op.is_parameter:
+                values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
+                continue
+            shapes = tuple(computation[o].shape for o in instruction.operands)
+            run = _Evaluation(world, device, instruction, shapes)
+            values[instruction.name] = instruction.op.evaluate(run, *(values[o] for o in instruction.operands))
+        found = values[root.name] if root.shape.is_tuple else (values[root.name],)
+        return tuple(np.broadcast_to(np.asarray(v, s.dtype.dtype), dims) for v, s in zip(found, leaves, strict=True))
+    results = tuple(np.empty(dims, leaf.dtype.dtype) for leaf in leaves)
+    for index in np.ndindex(dims):
+        found = call(world, device, name, tuple(a[index] for a in arguments))
+        for result, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
+            result[index] = value
+    return results
 
 
 def _checked(value: Any, shape: Shape, instruction: Instruction) -> Any:
