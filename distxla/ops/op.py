@@ -136,15 +136,6 @@ class Op:
                 inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
             )
 
-    # --- memory -------------------------------------------------------------------------------------------------
-
-    def alias(self, operands: Sequence[Any]) -> Any:
-        """ALIAS ops: the result as a tree of the operands' leaves; a tree is a leaf or a tuple of trees.
-
-        None is the leaf of a token. `tuple` gives `tuple(operands)`, `get-tuple-element` `operands[0][index]`.
-        """
-        raise self.unsupported()
-
     # --- execution ----------------------------------------------------------------------------------------------
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
