@@ -1,0 +1,127 @@
+"""HLO `all-gather` and its asynchronous pair: everything the project knows about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
+from distxla.ops.collective import GlobalIdsCollective, one_or_tuple
+from distxla.ops.effects import Effects
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.op import Lowering, Op
+from distxla.ops.registry import register
+
+
+@register
+class AllGather(GlobalIdsCollective):
+    """Concatenate the members' operands in group order along a dimension; every member gets all of it.
+
+    Shapes:  operands T_i[.., d, ..] -> T_i[.., n * d, ..] at dimension `dimensions[0]`, n the group size; a tuple for
+             several operands.
+    Errors:  C1 to C5, C7 of the groups and operands.
+             C6  no operand.
+             C8  `dimensions` is not one dimension of every operand.
+    Source:  XLA Operation Semantics, AllGather; StableHLO spec, "all_gather".
+    """
+
+    opcode = "all-gather"
+    min_operands = 1
+
+    dimensions: tuple[int, ...] = attribute("int_list")
+    use_global_device_ids: bool = attribute("bool", default=False)
+
+    @property
+    def global_ids(self) -> bool:
+        return self.use_global_device_ids
+
+    @property
+    def dimension(self) -> int:
+        return self.dimensions[0]
+
+    def check_dimension(self, operands: Sequence[Shape]) -> None:
+        """C8."""
+        rank = min(operand.rank for operand in operands)
+        self.require(
+            len(self.dimensions) == 1 and 0 <= self.dimensions[0] < rank,
+            "C8",
+            f"dimensions={list(self.dimensions)} must be one dimension below {rank}",
+            at="dimensions",
+        )
+
+    def gathered(self, operands: Sequence[Shape], size: int) -> Shape:
+        self.check_dimension(operands)
+        shapes = []
+        for operand in operands:
+            dims = list(operand.dims)
+            dims[self.dimension] *= size
+            shapes.append(operand.with_dims(tuple(dims)))
+        return one_or_tuple(shapes)
+
+    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+        return self.gathered(operands, size)
+
+    def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
+        self.check_dimension(operands)
+        return _ratio(shape, operands[0], self.dimension)
+
+    def evaluate_group(
+        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
+    ) -> Sequence[Any]:
+        results = tuple(np.concatenate(arrays, axis=self.dimension) for arrays in zip(*operands, strict=True))
+        return [results[0] if len(results) == 1 else results] * len(members)
+
+
+@register
+class AllGatherStart(AllGather):
+    """Begin an all-gather; its one user `all-gather-done` ends it.
+
+    Shapes:  operands -> (operands, results of the all-gather); each side is a tuple where there are several operands.
+    Errors:  those of `all-gather`.
+    Source:  XLA, HloOpcode::kAllGatherStart.
+    """
+
+    opcode = "all-gather-start"
+    lowering = Lowering.NONE
+
+    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+        return Shape.tuple((one_or_tuple([o.without_layout() for o in operands]), self.gathered(operands, size)))
+
+    def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
+        if shape.elements is None or len(shape.elements) != 2:
+            return None
+        return super().size_from_result(shape.elements[1], operands)
+
+
+@register
+class AllGatherDone(Op):
+    """The gathered array of the `all-gather-start` that is its operand.
+
+    Shapes:  (A, B) -> B.
+    Errors:  C1 the operand is not a pair.
+    Source:  XLA, HloOpcode::kAllGatherDone.
+    """
+
+    opcode = "all-gather-done"
+    effects = Effects.COLLECTIVE
+    min_operands = 1
+    max_operands = 1
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        elements = operands[0].elements or ()
+        self.require(len(elements) == 2, "C1", f"the operand is {operands[0]}, not (operand, result)", at="operands")
+        return elements[1].without_layout()
+
+
+def _ratio(larger: Shape, smaller: Shape, dimension: int) -> int | None:
+    """How many times `smaller` goes into `larger` along the dimension (leaf 0); None if it does not."""
+    larger = next(larger.leaves(), larger)
+    if not larger.is_array or larger.rank != smaller.rank:
+        return None
+    whole, part = larger.dims[dimension], smaller.dims[dimension]
+    if part == 0:
+        return 1 if whole == 0 else None
+    return whole // part if whole and whole % part == 0 else None

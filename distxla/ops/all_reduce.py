@@ -1,0 +1,83 @@
+"""HLO `all-reduce` and its asynchronous pair: everything the project knows about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
+from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple
+from distxla.ops.effects import Effects
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.op import Lowering, Op
+from distxla.ops.registry import register
+
+
+@register
+class AllReduce(GlobalIdsCollective):
+    """Combine the members' operands element by element; every member gets the same bits.
+
+    Elements are folded in group order, f(..f(f(x0, x1), x2)..), by `to_apply`, which may be any computation of two
+    scalars. No identity takes part: the sum of negative zeros is a negative zero (XLA's CPU, which starts from +0,
+    gives a positive one), and a group of one member returns its operand unchanged.
+
+    Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several.
+    Errors:  C1 to C5, C7 of the groups and operands; groups may differ in size.
+             C6  no operand.
+             C8  `to_apply` is not (T[], T[]) -> T[] with the operands' type, or a float type for float operands
+                 (which are then converted, folded, and converted back).
+    Source:  XLA Operation Semantics, AllReduce and CrossReplicaSum; StableHLO spec, "all_reduce".
+    """
+
+    opcode = "all-reduce"
+    min_operands = 1
+    uniform_groups: ClassVar[bool] = False
+    in_place_operand: ClassVar[int | None] = 0
+
+    use_global_device_ids: bool = attribute("bool", default=False)
+    to_apply: str = attribute("computation")
+
+    @property
+    def global_ids(self) -> bool:
+        return self.use_global_device_ids
+
+    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+        check_reduction(self, self.to_apply, operands, called)
+        return one_or_tuple([operand.without_layout() for operand in operands])
+
+    def evaluate_group(
+        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
+    ) -> Sequence[Any]:
+        results = tuple(fold(run, self.to_apply, arrays) for arrays in zip(*operands, strict=True))
+        return [results[0] if len(results) == 1 else results] * len(members)
+
+
+@register
+class AllReduceStart(AllReduce):
+    """Begin an all-reduce; its one user `all-reduce-done` ends it. The result is already shaped like the all-reduce's.
+
+    Shapes and errors: those of `all-reduce`.
+    Source:  XLA, HloOpcode::kAllReduceStart.
+    """
+
+    opcode = "all-reduce-start"
+    lowering = Lowering.NONE
+    in_place_operand: ClassVar[int | None] = None
+
+
+@register
+class AllReduceDone(Op):
+    """The result of the `all-reduce-start` that is its operand.
+
+    Shapes:  T -> T, any shape or tuple.
+    Source:  XLA, HloOpcode::kAllReduceDone.
+    """
+
+    opcode = "all-reduce-done"
+    effects = Effects.COLLECTIVE
+    min_operands = 1
+    max_operands = 1
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return operands[0].without_layout()

@@ -1,0 +1,84 @@
+"""HLO `all-to-all`: everything the project knows about the op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
+from distxla.ops.collective import GroupedCollective
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.registry import register
+
+
+@register
+class AllToAll(GroupedCollective):
+    """The i-th member's j-th part becomes the j-th member's i-th part.
+
+    With `dimensions={d}` the parts are the n equal stretches of one array along d. Without, each part is an operand of
+    its own and the result is a tuple of the parts received, in group order.
+
+    Shapes:  array form T[D] -> T[D], D[d] a multiple of the group size n; tuple form n times T[D] -> (T[D], .. n times).
+    Errors:  C1, C2, C5, C7 of the groups and operands.
+             C6  array form: not one operand; tuple form: not one operand for each member.
+             C8  `dimensions` is not one dimension of the operand.
+             C9  that dimension is not a multiple of the group size.
+             C10 tuple form: operands of different shapes.
+    Source:  XLA Operation Semantics, AllToAll; XLA ShapeInference::InferAllToAllTupleShape.
+    """
+
+    opcode = "all-to-all"
+    min_operands = 1
+
+    dimensions: tuple[int, ...] = attribute("int_list", default=())
+
+    @property
+    def is_tuple_form(self) -> bool:
+        return not self.dimensions
+
+    @property
+    def dimension(self) -> int:
+        """Array form only."""
+        return self.dimensions[0]
+
+    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+        first = operands[0]
+        if self.is_tuple_form:
+            self.require(len(operands) == size, "C6", f"{len(operands)} operands in groups of {size}", at="operands")
+            self.require(
+                all(o.compatible(first) for o in operands),
+                "C10",
+                f"operands of different shapes: {', '.join(map(str, operands))}",
+                at="operands",
+            )
+            return Shape.tuple(tuple(o.without_layout() for o in operands))
+        self.require(len(operands) == 1, "C6", f"{len(operands)} operands with dimensions given", at="operands")
+        self.require(
+            len(self.dimensions) == 1 and 0 <= self.dimension < first.rank,
+            "C8",
+            f"dimensions={list(self.dimensions)} must be one dimension of {first}",
+            at="dimensions",
+        )
+        self.require(
+            first.dims[self.dimension] % size == 0,
+            "C9",
+            f"dimension {self.dimension} of {first} does not divide into {size} parts",
+            at="dimensions",
+        )
+        return first.without_layout()
+
+    def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
+        return len(operands) if self.is_tuple_form else 1
+
+    def evaluate_group(
+        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
+    ) -> Sequence[Any]:
+        if self.is_tuple_form:
+            return [tuple(sent[receiver] for sent in operands) for receiver in range(len(members))]
+        parts = [np.split(sent[0], len(members), axis=self.dimension) for sent in operands]
+        return [
+            np.concatenate([sent[receiver] for sent in parts], axis=self.dimension) for receiver in range(len(members))
+        ]

@@ -1,0 +1,203 @@
+"""What the collectives that carry replica groups have in common: group modes, group checks, and the fold of a reduction."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.op import CollectiveOp, Op
+
+
+@dataclass(frozen=True)
+class GroupedCollective(CollectiveOp):
+    """A collective whose members are named by `replica_groups`.
+
+    Errors (for every subclass, with its own opcode in front):
+        C1  an id stands twice in the groups, or is negative.
+        C2  groups of different sizes (all-reduce alone may have them).
+        C3  `use_global_device_ids` without `channel_id`.
+        C4  `use_global_device_ids` with empty groups.
+        C5  the groups do not hold every id of the run exactly once (known when replicas and partitions are).
+        C6  not the number of operands that the group size or the opcode asks for.
+        C7  an operand or result that is no array.
+    """
+
+    uniform_groups: ClassVar[bool] = True
+
+    channel_id: int | None = attribute("int", default=None)
+    replica_groups: ReplicaGroups = attribute("replica_groups", default=ReplicaGroups())
+    constrain_layout: bool = attribute("bool", default=False)
+
+    @property
+    def global_ids(self) -> bool:
+        """Whether the ids are flattened device ids; only three opcodes can say so."""
+        return False
+
+    @property
+    def group_mode(self) -> GroupMode:
+        return GroupMode.CROSS_REPLICA if self.channel_id is None else GroupMode.CROSS_PARTITION
+
+    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+        """Ordered flattened device ids of every group; RuleViolation C1 to C5 where the groups don't fit the run."""
+        self.check_groups()
+        mode = self.group_mode
+        extent = {
+            GroupMode.CROSS_REPLICA: replicas,
+            GroupMode.CROSS_PARTITION: partitions,
+            GroupMode.CROSS_REPLICA_AND_PARTITION: replicas,
+            GroupMode.FLATTENED_ID: replicas * partitions,
+        }[mode]
+        ids = self.replica_groups.ids
+        self.require(
+            not ids or sorted(ids) == list(range(extent)),
+            "C5",
+            f"the groups must hold each id of 0..{extent - 1} once ({mode.value} groups of {replicas} replicas x "
+            f"{partitions} partitions), they hold {sorted(ids)}",
+            at="replica_groups",
+        )
+        return device_groups(self.replica_groups, mode, replicas, partitions)
+
+    def check_groups(self) -> None:
+        """C1 to C4: what can be said without knowing the run."""
+        groups, ids = self.replica_groups.groups, self.replica_groups.ids
+        self.require(
+            len(set(ids)) == len(ids) and all(i >= 0 for i in ids),
+            "C1",
+            f"an id of replica_groups is negative or stands twice: {list(map(list, groups))}",
+            at="replica_groups",
+        )
+        sizes = {len(group) for group in groups}
+        self.require(
+            0 not in sizes and (len(sizes) < 2 or not self.uniform_groups),
+            "C2",
+            f"groups of sizes {sorted(sizes)}: all must have the same" if self.uniform_groups else "an empty group",
+            at="replica_groups",
+        )
+        if self.global_ids:
+            self.require(
+                self.channel_id is not None,
+                "C3",
+                "use_global_device_ids needs a channel_id",
+                at="use_global_device_ids",
+            )
+            self.require(groups, "C4", "use_global_device_ids needs groups that are written out", at="replica_groups")
+
+    def group_size(self) -> int | None:
+        """Members of a group as far as the text alone tells: None for empty or unequal groups and for groups of
+        replicas which all partitions of each join."""
+        sizes = {len(group) for group in self.replica_groups.groups}
+        if len(sizes) != 1 or self.group_mode is GroupMode.CROSS_REPLICA_AND_PARTITION:
+            return None
+        return sizes.pop()
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
+        self.check_groups()
+        self.require(operands, "C6", "no operand", at="operands")
+        for i, operand in enumerate(operands):
+            self.require(operand.is_array, "C7", f"operand {i} is {operand}, not an array", at="operands")
+        size = self.group_size()
+        return None if size is None else self.result_shape(operands, size, called)
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        """Where the text does not tell the group size, the stated result must be right for some size."""
+        inferred = self.infer_shape(operands, called)
+        if inferred is None:
+            size = self.size_from_result(shape, operands)
+            self.require(size is not None, "shape", f"no group size gives {shape} from {_list(operands)}", at="shape")
+            inferred = self.result_shape(operands, size or 1, called)
+        self.require(
+            inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
+        )
+
+    def verify_groups(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+        replicas: int,
+        partitions: int,
+    ) -> tuple[tuple[int, ...], ...]:
+        """`device_groups` after checking that the stated shapes fit every group's size."""
+        groups = self.device_groups(replicas, partitions)
+        for size in {len(group) for group in groups}:
+            result = self.result_shape(operands, size, called)
+            self.require(
+                result.compatible(shape),
+                "shape",
+                f"with groups of {size} the result is {result}, the text says {shape}",
+                at="shape",
+            )
+        return groups
+
+    @abstractmethod
+    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+        """The result from array operands for groups of `size`, after checking the opcode's own constraints."""
+
+    def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
+        """A group size for which the result could be `shape`; None if there is none."""
+        return 1
+
+
+@dataclass(frozen=True)
+class GlobalIdsCollective(GroupedCollective):
+    """all-reduce, all-gather, reduce-scatter: the three that may use flattened ids, and whose channel_id without
+    them makes every partition of a listed replica a member (replicas outer, partitions inner)."""
+
+    @property
+    def group_mode(self) -> GroupMode:
+        if self.channel_id is None:
+            return GroupMode.CROSS_REPLICA
+        return GroupMode.FLATTENED_ID if self.global_ids else GroupMode.CROSS_REPLICA_AND_PARTITION
+
+
+def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
+    """A result of variadic collectives: the shape itself for one operand, a tuple for several."""
+    return shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))
+
+
+def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+    """Rule C8: to_apply combines two scalars into one of their type, the operands' or (floats) a wider one."""
+    program = called(to_apply)
+    scalar = program.parameters[0] if len(program.parameters) == 2 else None
+    is_fold = scalar is not None and scalar.is_array and scalar.rank == 0
+    op.require(
+        is_fold and all(s.compatible(program.parameters[0]) for s in (*program.parameters, program.result)),
+        "C8",
+        f"to_apply={to_apply} must be (T[], T[]) -> T[]; it is ({_list(program.parameters)}) -> {program.result}",
+        at="to_apply",
+    )
+    for i, operand in enumerate(operands):
+        types = (operand.dtype, program.result.dtype)
+        op.require(
+            types[0] == types[1] or all(t.is_float for t in types),
+            "C8",
+            f"to_apply={to_apply} reduces {types[1]}, operand {i} is {operand}",
+            at="to_apply",
+        )
+
+
+def fold(run: Evaluation, to_apply: str, arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Element by element f(..f(f(a0, a1), a2).., an): the order in which every executor of the project reduces.
+
+    There is no identity in it, so -0.0 + -0.0 stays -0.0 and one member's operand comes back bit for bit. Arrays of
+    another float type than the computation's are converted, folded, and converted back.
+    """
+    folded, *others = arrays
+    for other in others:
+        folded = run.map(to_apply, folded, other)[0]
+    return folded.astype(arrays[0].dtype)
+
+
+def _list(shapes: Sequence[Shape]) -> str:
+    return ", ".join(map(str, shapes))
+
+
+__all__ = ["GlobalIdsCollective", "GroupedCollective", "check_reduction", "fold", "one_or_tuple"]

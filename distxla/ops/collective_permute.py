@@ -1,0 +1,176 @@
+"""HLO `collective-permute` and its asynchronous pair: everything the project knows about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.ir.replica_groups import GroupMode
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
+from distxla.ops.collective import one_or_tuple
+from distxla.ops.effects import Effects
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.op import CollectiveOp, Lowering, Op
+from distxla.ops.registry import register
+
+
+@register
+class CollectivePermute(CollectiveOp):
+    """Each pair (source, target) sends the source's operands to the target; who is nobody's target gets zeros.
+
+    Ids are replicas within one partition, or with a `channel_id` partitions within one replica. The form with
+    `slice_sizes` copies a slice of operand 0 into operand 1: operands (input, output, input indices, output indices),
+    each index a tuple of scalars or a tuple of such tuples, one for each slice.
+
+    Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several; with slice_sizes: the output's.
+    Errors:  C1  an id is the source of two pairs, the target of two pairs, or negative.
+             C2  an id is not below the number of replicas (of partitions, with a channel_id).
+             C3  no operand, or slice_sizes without four operands.
+             C4  an operand that is no array (without slice_sizes).
+    Source:  XLA Operation Semantics, CollectivePermute; XLA ShapeInference::InferCollectivePermuteShape.
+    """
+
+    opcode = "collective-permute"
+    min_operands = 1
+
+    channel_id: int | None = attribute("int", default=None)
+    source_target_pairs: tuple[tuple[int, int], ...] = attribute("pairs")
+    slice_sizes: tuple[tuple[int, ...], ...] = attribute("int_list_list", default=())
+
+    @property
+    def group_mode(self) -> GroupMode:
+        return GroupMode.CROSS_REPLICA if self.channel_id is None else GroupMode.CROSS_PARTITION
+
+    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+        """Devices that are joined by pairs, directly or through others, in ascending order; others stand alone."""
+        self.check_pairs()
+        extent = replicas if self.channel_id is None else partitions
+        components = self._components(extent)
+        if self.channel_id is None:
+            return tuple(tuple(r * partitions + p for r in ids) for p in range(partitions) for ids in components)
+        return tuple(tuple(r * partitions + p for p in ids) for r in range(replicas) for ids in components)
+
+    def device_pairs(self, replicas: int, partitions: int) -> tuple[tuple[int, int], ...]:
+        """(source, target) as flattened device ids, for all replicas and partitions."""
+        self.device_groups(replicas, partitions)
+        if self.channel_id is None:
+            return tuple(
+                (s * partitions + p, t * partitions + p) for p in range(partitions) for s, t in self.source_target_pairs
+            )
+        return tuple(
+            (r * partitions + s, r * partitions + t) for r in range(replicas) for s, t in self.source_target_pairs
+        )
+
+    def check_pairs(self) -> None:
+        """C1."""
+        for side, name in ((0, "source"), (1, "target")):
+            ids = [pair[side] for pair in self.source_target_pairs]
+            self.require(
+                len(set(ids)) == len(ids) and all(i >= 0 for i in ids),
+                "C1",
+                f"a {name} is negative or stands in two pairs: {list(ids)}",
+                at="source_target_pairs",
+            )
+
+    def _components(self, extent: int) -> tuple[tuple[int, ...], ...]:
+        component = list(range(extent))
+        for source, target in self.source_target_pairs:
+            self.require(
+                max(source, target) < extent,
+                "C2",
+                f"pair {{{source},{target}}} names an id beyond {extent - 1} ({self.group_mode.value} pairs)",
+                at="source_target_pairs",
+            )
+            old, new = component[source], component[target]
+            component = [new if c == old else c for c in component]
+        members: dict[int, list[int]] = {}
+        for member, name in enumerate(component):
+            members.setdefault(name, []).append(member)
+        return tuple(sorted(tuple(ids) for ids in members.values()))
+
+    def permuted(self, operands: Sequence[Shape]) -> Shape:
+        self.check_pairs()
+        if self.slice_sizes:
+            self.require(len(operands) == 4, "C3", f"{len(operands)} operands with slice_sizes", at="operands")
+            return operands[1].without_layout()
+        self.require(operands, "C3", "no operand", at="operands")
+        for i, operand in enumerate(operands):
+            self.require(operand.is_array, "C4", f"operand {i} is {operand}, not an array", at="operands")
+        return one_or_tuple([operand.without_layout() for operand in operands])
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return self.permuted(operands)
+
+    def evaluate_group(
+        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
+    ) -> Sequence[Any]:
+        if self.slice_sizes:
+            raise self.unsupported()
+        mine = run.replica if self.channel_id is None else run.partition
+        extent = 1 + max([mine, *(i for pair in self.source_target_pairs for i in pair)])
+        ids = next(component for component in self._components(extent) if mine in component)
+        sources = {target: source for source, target in self.source_target_pairs}
+        results = []
+        for target in ids:
+            sent = operands[ids.index(sources[target])] if target in sources else None
+            received = sent or tuple(np.zeros_like(operand) for operand in operands[0])
+            results.append(received[0] if len(received) == 1 else tuple(received))
+        return results
+
+
+@register
+class CollectivePermuteStart(CollectivePermute):
+    """Begin a collective-permute; its one user `collective-permute-done` ends it.
+
+    Shapes:  operands -> (operands, results) or (operands, results, u32[], u32[]); each side is a tuple where there are
+             several operands. With slice_sizes the four operands give (input, output, u32[], u32[]) or without the
+             two.
+    Errors:  those of `collective-permute`.
+             C5  the result is not such a tuple.
+    Source:  XLA, HloOpcode::kCollectivePermuteStart.
+    """
+
+    opcode = "collective-permute-start"
+    lowering = Lowering.NONE
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        sent = operands[:1] if self.slice_sizes else operands
+        result = self.permuted(operands)
+        return Shape.tuple((one_or_tuple([o.without_layout() for o in sent]), result))
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        inferred = self.infer_shape(operands, called).elements or ()
+        stated = shape.elements or ()
+        self.require(
+            len(stated) in (2, 4) and all(str(context) == "u32[]" for context in stated[2:]),
+            "C5",
+            f"the result is (operands, results) or (operands, results, u32[], u32[]), the text says {shape}",
+            at="shape",
+        )
+        for mine, theirs in zip(inferred, stated[:2], strict=True):
+            self.require(mine.compatible(theirs), "C5", f"expected {mine}, the text says {theirs}", at="shape")
+
+
+@register
+class CollectivePermuteDone(Op):
+    """What the `collective-permute-start` that is its operand has received.
+
+    Shapes:  (A, B) or (A, B, u32[], u32[]) -> B.
+    Errors:  C1 the operand is not such a tuple.
+    Source:  XLA, HloOpcode::kCollectivePermuteDone.
+    """
+
+    opcode = "collective-permute-done"
+    effects = Effects.COLLECTIVE
+    min_operands = 1
+    max_operands = 1
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        elements = operands[0].elements or ()
+        self.require(
+            len(elements) in (2, 4), "C1", f"the operand is {operands[0]}, not (operands, results, ..)", at="operands"
+        )
+        return elements[1].without_layout()

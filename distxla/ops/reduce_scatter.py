@@ -1,0 +1,87 @@
+"""HLO `reduce-scatter`: everything the project knows about the op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
+from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.registry import register
+
+
+@register
+class ReduceScatter(GlobalIdsCollective):
+    """Reduce like `all-reduce`, in group order, and give the i-th member the i-th part along a dimension.
+
+    Shapes:  operands T_i[.., n * d, ..] -> T_i[.., d, ..] at dimension `dimensions[0]`, n the group size; a tuple for
+             several operands.
+    Errors:  C1 to C5, C7 of the groups and operands.
+             C6  no operand.
+             C8  `to_apply`: as for all-reduce.
+             C9  `dimensions` is not one dimension of every operand.
+             C10 the dimension is not a multiple of the group size.
+    Source:  XLA Operation Semantics, ReduceScatter; StableHLO spec, "reduce_scatter".
+    """
+
+    opcode = "reduce-scatter"
+    min_operands = 1
+
+    use_global_device_ids: bool = attribute("bool", default=False)
+    dimensions: tuple[int, ...] = attribute("int_list")
+    to_apply: str = attribute("computation")
+
+    @property
+    def global_ids(self) -> bool:
+        return self.use_global_device_ids
+
+    @property
+    def dimension(self) -> int:
+        return self.dimensions[0]
+
+    def check_dimension(self, operands: Sequence[Shape]) -> None:
+        """C9."""
+        rank = min(operand.rank for operand in operands)
+        self.require(
+            len(self.dimensions) == 1 and 0 <= self.dimensions[0] < rank,
+            "C9",
+            f"dimensions={list(self.dimensions)} must be one dimension below {rank}",
+            at="dimensions",
+        )
+
+    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+        check_reduction(self, self.to_apply, operands, called)
+        self.check_dimension(operands)
+        shapes = []
+        for operand in operands:
+            dims = list(operand.dims)
+            self.require(
+                dims[self.dimension] % size == 0,
+                "C10",
+                f"dimension {self.dimension} of {operand} does not divide into {size} parts",
+                at="dimensions",
+            )
+            dims[self.dimension] //= size
+            shapes.append(operand.with_dims(tuple(dims)))
+        return one_or_tuple(shapes)
+
+    def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
+        self.check_dimension(operands)
+        leaf = next(shape.leaves(), shape)
+        if not leaf.is_array or leaf.rank != operands[0].rank:
+            return None
+        whole, part = operands[0].dims[self.dimension], leaf.dims[self.dimension]
+        if part == 0:
+            return 1 if whole == 0 else None
+        return whole // part if whole and whole % part == 0 else None
+
+    def evaluate_group(
+        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
+    ) -> Sequence[Any]:
+        reduced = [fold(run, self.to_apply, arrays) for arrays in zip(*operands, strict=True)]
+        parts = [np.split(array, len(members), axis=self.dimension) for array in reduced]
+        return [mine[0] if len(mine) == 1 else mine for mine in zip(*parts, strict=True)]
