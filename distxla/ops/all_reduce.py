@@ -25,8 +25,7 @@ class AllReduce(GlobalIdsCollective):
     Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several.
     Errors:  C1 to C5, C7 of the groups and operands; groups may differ in size.
              C6  no operand.
-             C8  `to_apply` is not (T[], T[]) -> T[] with the operands' type, or a float type for float operands
-                 (which are then converted, folded, and converted back).
+             C8  `to_apply` is not (T[], T[]) -> T[] with the operands' type T.
     Source:  XLA Operation Semantics, AllReduce and CrossReplicaSum; StableHLO spec, "all_reduce".
     """
 

@@ -21,7 +21,7 @@ class AllToAll(GroupedCollective):
     With `dimensions={d}` the parts are the n equal stretches of one array along d. Without, each part is an operand of
     its own and the result is a tuple of the parts received, in group order.
 
-    Shapes:  array form T[D] -> T[D], D[d] a multiple of the group size n; tuple form n times T[D] -> (T[D], .. n times).
+    Shapes:  array form T[D] -> T[D], D[d] a multiple of the group size n; tuple form n times T[D] -> (T[D], ..).
     Errors:  C1, C2, C5, C7 of the groups and operands.
              C6  array form: not one operand; tuple form: not one operand for each member.
              C8  `dimensions` is not one dimension of the operand.

@@ -1,4 +1,4 @@
-"""What the collectives that carry replica groups have in common: group modes, group checks, and the fold of a reduction."""
+"""What the collectives with replica groups have in common: group modes, group checks, the fold of a reduction."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import CollectiveOp, Op
+
+EVERYBODY = ReplicaGroups()
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class GroupedCollective(CollectiveOp):
     uniform_groups: ClassVar[bool] = True
 
     channel_id: int | None = attribute("int", default=None)
-    replica_groups: ReplicaGroups = attribute("replica_groups", default=ReplicaGroups())
+    replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)
     constrain_layout: bool = attribute("bool", default=False)
 
     @property
@@ -164,7 +166,7 @@ def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
 
 
 def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
-    """Rule C8: to_apply combines two scalars into one of their type, the operands' or (floats) a wider one."""
+    """Rule C8: to_apply combines two scalars of the operands' type into one."""
     program = called(to_apply)
     scalar = program.parameters[0] if len(program.parameters) == 2 else None
     is_fold = scalar is not None and scalar.is_array and scalar.rank == 0
@@ -175,11 +177,10 @@ def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Ca
         at="to_apply",
     )
     for i, operand in enumerate(operands):
-        types = (operand.dtype, program.result.dtype)
         op.require(
-            types[0] == types[1] or all(t.is_float for t in types),
+            operand.dtype == program.result.dtype,
             "C8",
-            f"to_apply={to_apply} reduces {types[1]}, operand {i} is {operand}",
+            f"to_apply={to_apply} reduces {program.result.dtype}, operand {i} is {operand}",
             at="to_apply",
         )
 
@@ -187,13 +188,12 @@ def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Ca
 def fold(run: Evaluation, to_apply: str, arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """Element by element f(..f(f(a0, a1), a2).., an): the order in which every executor of the project reduces.
 
-    There is no identity in it, so -0.0 + -0.0 stays -0.0 and one member's operand comes back bit for bit. Arrays of
-    another float type than the computation's are converted, folded, and converted back.
+    There is no identity in it, so -0.0 + -0.0 stays -0.0 and one member's operand comes back bit for bit.
     """
     folded, *others = arrays
     for other in others:
         folded = run.map(to_apply, folded, other)[0]
-    return folded.astype(arrays[0].dtype)
+    return folded
 
 
 def _list(shapes: Sequence[Shape]) -> str:
