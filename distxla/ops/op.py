@@ -177,6 +177,8 @@ class CollectiveOp(Op):
     effects: ClassVar[Effects] = Effects.COLLECTIVE
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     needs_shape: ClassVar[bool] = True
+    # each operand is handled for itself and gives one leaf of the result: equal ones can be merged into one round
+    combines: ClassVar[bool] = False
 
     @property
     @abstractmethod
