@@ -195,7 +195,9 @@ class _World:
             group = [self.devices[m] for m in meeting.members]
             meetings = [cast(_Meeting, member.meeting) for member in group]
             _check_same(meetings)
-            answers = meeting.op.evaluate_group(meeting.members, [m.operands for m in meetings], meetings[0].run)
+            operands = [m.operands for m in meetings]
+            with np.errstate(all="ignore"):
+                answers = meeting.op.evaluate_group(meeting.members, operands, meetings[0].run)
             for member, answer in zip(group, answers, strict=True):
                 member.answer, member.meeting = answer, None
             released += group

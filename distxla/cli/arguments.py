@@ -1,0 +1,78 @@
+"""The arguments of a run: from a file, and generated from a seed where the file has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distxla.cli.array_files import read_leaves
+from distxla.cli.programs import World
+from distxla.errors import ArgumentError
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """by_device[d][k]: leaf k on device d.  generated: leaves that at least one device had no given value for."""
+
+    by_device: dict[int, list[Array]]
+    generated: tuple[int, ...]
+
+
+def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
+    """The arguments of every device that runs a program; ArgumentError where file and programs don't fit."""
+    shapes = {device: parameter_leaves(program.module) for device, program in world.program_of.items()}
+    for device, leaves in shapes.items():
+        for k, shape in enumerate(leaves):
+            if not shape.is_array:
+                raise ArgumentError(f"argument {k} of device {device} is {shape}, which no file can hold")
+    given = read_leaves(path, "arg", shapes) if path is not None else {}
+    generated: set[int] = set()
+    by_device: dict[int, list[Array]] = {}
+    for device, leaves in shapes.items():
+        same = replicated_leaves(world.program_of[device].module)
+        by_device[device] = []
+        for k, shape in enumerate(leaves):
+            if (k, device) not in given:
+                generated.add(k)
+                by_device[device].append(generate(shape, seed, k, 0 if k in same else device))
+            else:
+                by_device[device].append(given[k, device])
+    return Arguments(by_device, tuple(sorted(generated)))
+
+
+def parameter_leaves(module: Module) -> list[Shape]:
+    return [leaf for p in module.entry_computation.parameters for leaf in p.shape.leaves()]
+
+
+def replicated_leaves(module: Module) -> set[int]:
+    """Leaves of parameters whose sharding says that every device holds the same value."""
+    same: set[int] = set()
+    leaf = 0
+    for parameter in module.entry_computation.parameters:
+        count = len(list(parameter.shape.leaves()))
+        if parameter.sharding is not None and parameter.sharding.kind == "replicated":
+            same |= set(range(leaf, leaf + count))
+        leaf += count
+    return same
+
+
+def generate(shape: Shape, seed: int, leaf: int, device: int) -> Array:
+    """Repeatable values: floats in [-1, 1), integers from 0 to 7 as far as the type goes, random predicates."""
+    random = np.random.default_rng([seed, leaf, device])
+    element, dims = shape.dtype, shape.dims
+    if element.kind == "pred":
+        return random.integers(0, 2, dims).astype(np.bool_)
+    if element.is_integer:
+        value_bits = element.bits - element.is_signed
+        return random.integers(0, 1 << min(3, value_bits), dims).astype(element.dtype)
+    if element.is_complex:
+        return (random.uniform(-1, 1, dims) + 1j * random.uniform(-1, 1, dims)).astype(element.dtype)
+    if element.name == "f8e8m0fnu":  # it has neither sign nor zero
+        return np.asarray(2.0 ** random.integers(-2, 3, dims)).astype(element.dtype)
+    return np.asarray(random.uniform(-1, 1, dims)).astype(element.dtype)

@@ -1,0 +1,40 @@
+"""`distxla check`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+
+@click.command("check", short_help="Verify modules and say what would keep them from running; run nothing.")
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
+@click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
+def command(modules: tuple[str, ...], replicas: int | None, partitions: int | None) -> None:
+    """Parse and verify every module and print what it holds. Starts neither Ray nor LLVM.
+
+    Instructions that are correct but that this version has no code for are listed; `distxla run` would refuse them.
+    """
+    from distxla.cli.programs import ranges, read_world
+    from distxla.ops.effects import Effects
+    from distxla.passes.verify import unsupported, verify_module
+
+    world = read_world(modules, replicas, partitions)
+    for program in world.programs:
+        module = program.module
+        verify_module(module)
+        instructions = [i for computation in module.computations for i in computation]
+        click.echo(
+            f"{program.path}: {module.name}: {len(module.computations)} computation(s), {len(instructions)} "
+            f"instruction(s), devices {ranges(program.devices)} of {world.replicas} x {world.partitions}"
+        )
+        acting = Counter(i.opcode for i in instructions if i.op.effects not in (Effects.PURE, Effects.RANDOM))
+        if acting:
+            click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
+        missing = unsupported(module)
+        for instruction in missing:
+            where = module.locate(instruction)
+            click.echo(f"  no code for {instruction.opcode}: {instruction.name}" + (f" ({where})" if where else ""))
+        if not missing:
+            click.echo("  ok")

@@ -1,0 +1,109 @@
+"""How far results are from others that are taken as right: leaf by leaf, device by device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distxla.ir.element_type import ElementType
+
+Array = np.ndarray[Any, Any]
+
+# Relative to the magnitudes in a leaf: whole programs round many times, in another order than the other side.
+TOLERANCES = {"f64": 1e-9, "c128": 1e-9, "f32": 1e-4, "c64": 1e-4, "f16": 2e-2, "bf16": 5e-2}
+NARROW_FLOAT_TOLERANCE = 0.3
+MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One leaf on one device.
+
+    largest: the largest absolute difference (inf where a NaN or an infinity stands on one side only).  relative: that
+    over the largest finite magnitude of the other side.  differing: elements beyond the tolerance, of `size`.  at: the
+    worst one's index; got and wanted: its values.
+    """
+
+    leaf: int
+    device: int
+    element: ElementType
+    tolerance: float
+    largest: float
+    relative: float
+    differing: int
+    size: int
+    at: tuple[int, ...]
+    got: Any
+    wanted: Any
+
+    @property
+    def fits(self) -> bool:
+        return self.differing == 0
+
+
+def tolerance_of(element: ElementType) -> float:
+    """0 for integers and predicates: they must be equal."""
+    if not (element.is_float or element.is_complex):
+        return 0.0
+    return TOLERANCES.get(element.name, NARROW_FLOAT_TOLERANCE)
+
+
+def compare(
+    got: Array, wanted: Array, element: ElementType, *, leaf: int, device: int, tolerance: float | None = None
+) -> Difference:
+    """|got - wanted| <= tolerance * (|wanted| + the largest finite |wanted|), NaN equal to NaN; arrays of one shape.
+
+    tolerance: None for the element type's own; integers and predicates are always compared exactly.
+    """
+    limit = tolerance_of(element) if tolerance is None or tolerance_of(element) == 0 else tolerance
+    wide = np.complex128 if element.is_complex else np.float64
+    with np.errstate(all="ignore"):
+        if limit == 0.0:
+            wrong = np.asarray(got != wanted)
+            distance = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
+            scale = float(np.max(np.abs(wanted.astype(np.float64)), initial=0.0))
+        else:
+            a, b = got.astype(wide), wanted.astype(wide)
+            finite = np.isfinite(b)
+            scale = float(np.max(np.abs(b), initial=0.0, where=finite))
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            distance = np.where(same, 0.0, np.abs(a - b))
+            distance = np.where(np.isnan(distance), np.inf, distance)
+            wrong = ~same & ~(finite & (distance <= limit * (np.abs(b) + scale)))
+        rank = np.where(wrong, distance + 1, 0.0) if wrong.any() else distance
+    worst = np.unravel_index(int(np.argmax(rank)), got.shape) if got.size else ()
+    largest = float(distance[worst]) if got.size else 0.0
+    relative = largest / scale if scale else (0.0 if largest == 0 else float("inf"))
+    at = tuple(int(i) for i in worst)
+    sample = (got[worst], wanted[worst]) if got.size else (None, None)
+    return Difference(leaf, device, element, limit, largest, relative, int(wrong.sum()), got.size, at, *sample)
+
+
+def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
+    """A sentence, and a table of what is beyond the tolerance."""
+    bad = [d for d in differences if not d.fits]
+    if not differences:
+        yield f"{against}: no leaf in common"
+        return
+    worst = max(differences, key=lambda d: (d.differing > 0, d.relative))
+    if not bad:
+        where = f"out{worst.leaf} on device {worst.device}"
+        yield (
+            f"agrees with {against}: {len(differences)} leaves within their tolerance; "
+            f"largest difference {worst.largest:.3g} ({worst.relative:.2g} of the leaf's largest value, {where})"
+        )
+        return
+    yield f"differs from {against} in {len(bad)} of {len(differences)} leaves"
+    yield f"  {'leaf':6} {'device':>6} {'type':8} {'largest':>10} {'relative':>9} {'limit':>8} {'beyond it':>15}  worst"
+    for d in bad[:MOST_ROWS]:
+        count = f"{d.differing}/{d.size}"
+        place = f"{list(d.at)}: {d.got} instead of {d.wanted}"
+        yield (
+            f"  out{d.leaf:<3} {d.device:>6} {d.element.name:8} {d.largest:>10.3g} {d.relative:>9.2g} "
+            f"{d.tolerance:>8.1g} {count:>15}  {place}"
+        )
+    if len(bad) > MOST_ROWS:
+        yield f"  … and {len(bad) - MOST_ROWS} more"

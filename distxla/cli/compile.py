@@ -1,0 +1,48 @@
+"""`distxla compile`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from distxla.errors import ArgumentError
+
+STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
+
+
+@click.command("compile", short_help="Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, …")
+@click.argument("module", metavar="MODULE")
+@click.option("--emit", "stage", type=click.Choice(STAGES), default="hlo", show_default=True)
+@click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where the header doesn't say it.")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where the header doesn't say it.")
+@click.option("--out", "out_file", type=click.Path(dir_okay=False, writable=True), help="Write to this file.")
+def command(module: str, stage: str, replicas: int | None, partitions: int | None, out_file: str | None) -> None:
+    """Compile MODULE and print what one stage makes of it.
+
+    hlo: the module after all passes; schedule: the order of execution; buffers: the plan of a device's memory; llvm;
+    asm; object: bytes. Nothing runs.
+    """
+    if stage == "ptx":
+        raise ArgumentError("--emit ptx belongs to the gpu backend, which is not available in this version")
+
+    from distxla.cli.programs import read_world
+    from distxla.cli.progress import progress
+    from distxla.passes.verify import verify_module
+    from distxla.runtime.compiler import emit
+
+    world = read_world([module], replicas, partitions)
+    program = world.programs[0]
+    verify_module(program.module)
+    with progress("compiling"):
+        found = emit(program.module, stage, replicas=world.replicas, partitions=world.partitions)
+    data = found.encode() if isinstance(found, str) else found
+    if out_file is not None:
+        with click.open_file(out_file, "wb", atomic=True) as target:
+            target.write(data)
+    elif isinstance(found, bytes) and sys.stdout.isatty():
+        raise ArgumentError(f"{stage} is binary; name a file with --out, or redirect the output")
+    else:
+        stream = click.get_binary_stream("stdout")
+        stream.write(data if data.endswith(b"\n") or isinstance(found, bytes) else data + b"\n")
+        stream.flush()

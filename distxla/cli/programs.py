@@ -1,0 +1,143 @@
+"""Which module runs on which devices, and how many devices there are: `MODULE[@DEVICES]`, headers and flags."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distxla.errors import ArgumentError
+from distxla.ir.module import Module
+
+DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+MOST_DEVICES = 4096
+
+
+@dataclass(frozen=True)
+class Program:
+    """A module and the flattened ids of the devices that run it, ascending."""
+
+    path: str
+    module: Module
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class World:
+    """All programs of one run. The counts are the whole world's, whichever devices the programs take.
+
+    parse_s: seconds spent on reading the modules.
+    """
+
+    programs: tuple[Program, ...]
+    replicas: int
+    partitions: int
+    parse_s: float
+
+    @property
+    def device_count(self) -> int:
+        return self.replicas * self.partitions
+
+    @property
+    def program_of(self) -> dict[int, Program]:
+        """By flattened device id, ascending."""
+        return dict(sorted((device, program) for program in self.programs for device in program.devices))
+
+
+def read_world(names: Sequence[str], replicas: int | None, partitions: int | None) -> World:
+    """Parse every `MODULE[@DEVICES]` and settle the counts; ArgumentError where they contradict each other."""
+    if not names:
+        raise ArgumentError("no module was named")
+    split = [split_devices(name) for name in names]
+    if len(split) > 1 and (bare := next((path for path, devices in split if devices is None), None)):
+        raise ArgumentError(f"with several programs each needs its devices, as in {bare}@0-3")
+    _require_disjoint(split)
+    begin = time.perf_counter()
+    modules = [read_module(path) for path, _ in split]
+    parse_s = time.perf_counter() - begin
+
+    named = [device for _, devices in split for device in devices or ()]
+    headers = [(path, module) for (path, _), module in zip(split, modules, strict=True)]
+    r = _agree("replicas", replicas, [(path, m.replica_count) for path, m in headers])
+    p = _agree("partitions", partitions, [(path, m.num_partitions) for path, m in headers])
+    if r is None and p is None and named:
+        r, p = 1, max(named) + 1
+    r, p = r or 1, p or 1
+    if r * p > MOST_DEVICES:
+        raise ArgumentError(f"{r} x {p} devices are more than the {MOST_DEVICES} that a run may have")
+    if named and max(named) >= r * p:
+        raise ArgumentError(f"device {max(named)} is named, but {r} replicas x {p} partitions end at {r * p - 1}")
+    programs = tuple(
+        Program(path, module, tuple(range(r * p)) if devices is None else devices)
+        for (path, devices), module in zip(split, modules, strict=True)
+    )
+    return World(programs, r, p, parse_s)
+
+
+def read_module(path: str) -> Module:
+    """Parse a file; ArgumentError if it can't be read, HloSyntaxError if it isn't HLO."""
+    from distxla.text.parser import parse_module
+
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{path} is not text: byte {error.start} is not UTF-8") from error
+    return parse_module(text, path)
+
+
+def split_devices(name: str) -> tuple[str, tuple[int, ...] | None]:
+    """`a.hlo@0-3,6` -> ("a.hlo", (0, 1, 2, 3, 6)); None for a module without `@`. A file may have `@` in its name."""
+    path, at, text = name.rpartition("@")
+    if not at or Path(name).exists():
+        return name, None
+    if not DEVICE_LIST.fullmatch(text):
+        raise ArgumentError(f"{name}: after @ stand device numbers and ranges as in 0-3,6; found {text!r}")
+    devices: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        low, high = int(first), int(last or first)
+        if high < low:
+            raise ArgumentError(f"{name}: the range {part} is empty")
+        if high >= MOST_DEVICES:
+            raise ArgumentError(f"{name}: device {high} is beyond the {MOST_DEVICES} that a run may have")
+        devices += range(low, high + 1)
+    if len(set(devices)) != len(devices):
+        raise ArgumentError(f"{name}: a device is named twice")
+    return path, tuple(sorted(devices))
+
+
+def ranges(ids: Sequence[int]) -> str:
+    """(0, 1, 2, 5) -> `0-2,5`."""
+    parts: list[list[int]] = []
+    for i in ids:
+        if parts and parts[-1][-1] == i - 1:
+            parts[-1].append(i)
+        else:
+            parts.append([i])
+    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
+
+
+def _require_disjoint(split: Sequence[tuple[str, tuple[int, ...] | None]]) -> None:
+    owner: dict[int, str] = {}
+    for path, devices in split:
+        for device in devices or ():
+            if device in owner:
+                raise ArgumentError(f"device {device} is given to both {owner[device]} and {path}")
+            owner[device] = path
+
+
+def _agree(what: str, flag: int | None, headers: Sequence[tuple[str, int | None]]) -> int | None:
+    """The one count that flag and headers state; None if none of them does."""
+    attribute = {"replicas": "replica_count", "partitions": "num_partitions"}[what]
+    stated: tuple[str, int] | None = None if flag is None else (f"--{what}", flag)
+    for path, count in headers:
+        if count is None:
+            continue
+        if stated is not None and stated[1] != count:
+            raise ArgumentError(f"{path} says {attribute}={count}, {stated[0]} says {stated[1]}")
+        stated = stated or (path, count)
+    return stated[1] if stated else None

@@ -1,0 +1,151 @@
+"""`distxla run`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from distxla.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from distxla.cli.comparison import Difference
+    from distxla.cli.execution import Array, Leaves
+    from distxla.ir.shape import Shape
+
+
+@click.command("run", short_help="Run a module on all its devices, or several programs on disjoint devices.")
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
+@click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
+@click.option(
+    "--args", "args_file", metavar="FILE.npz", help="Argument k on device d: key arg{k}@{d}; for all: arg{k}."
+)
+@click.option("--out", "out_file", metavar="FILE.npz", help="Write leaf k of the result on device d as out{k}@{d}.")
+@click.option("--infeed", metavar="FILE.npz", help="Items to feed: infeed{n}.{k}@{d}.")
+@click.option("--outfeed", metavar="FILE.npz", help="Write what programs put out: outfeed{n}.{k}@{d}.")
+@click.option("--backend", type=click.Choice(["cpu", "gpu", "reference"]), default="cpu", show_default=True)
+@click.option("--compare", type=click.Choice(["reference"]), help="Run this backend too; exit 1 where results differ.")
+@click.option("--expected", metavar="FILE.npz", help="Compare with these results (keys as --out); exit 1 likewise.")
+@click.option("--tolerance", type=click.FloatRange(0), help="For comparisons: relative to the magnitudes in a leaf.")
+@click.option("--address", help="Join this Ray cluster; without it an embedded one starts and stops with the command.")
+@click.option(
+    "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Steps, each on the same arguments."
+)
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds; exit 5 beyond.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For arguments --args doesn't give.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
+@click.option("--trace", metavar="FILE.json", help="Write a trace of every device.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    modules: tuple[str, ...],
+    replicas: int | None,
+    partitions: int | None,
+    args_file: str | None,
+    out_file: str | None,
+    infeed: str | None,
+    outfeed: str | None,
+    backend: str,
+    compare: str | None,
+    expected: str | None,
+    tolerance: float | None,
+    address: str | None,
+    repeat: int,
+    time_limit: float | None,
+    seed: int,
+    as_json: bool,
+    trace: str | None,
+) -> None:
+    """Run one SPMD module on all its devices, or several programs on disjoint devices: a.hlo@0-3 b.hlo@4,5.
+
+    Arguments that --args does not give are generated from --seed. Every step computes on the same arguments. Types that
+    NumPy lacks stand in .npz files as unsigned integers of the same width that hold the bits.
+    """
+    for name, value in {"infeed": infeed, "outfeed": outfeed, "trace": trace}.items():
+        if value is not None:
+            raise ArgumentError(f"--{name} is not available in this version")
+    if backend == "gpu":
+        raise ArgumentError("the gpu backend is not available in this version; use --backend cpu")
+    if backend == "reference" and address is not None:
+        raise ArgumentError("--address goes with the cpu backend: the reference runs in this process")
+    signal.signal(signal.SIGTERM, _terminate)
+
+    from distxla.cli import comparison, execution, summary
+    from distxla.cli.arguments import read_arguments
+    from distxla.cli.array_files import read_leaves, write_results
+    from distxla.cli.programs import read_world
+    from distxla.cli.progress import progress
+    from distxla.passes.verify import verify_module
+
+    world = read_world(modules, replicas, partitions)
+    for program in world.programs:
+        verify_module(program.module)
+    arguments = read_arguments(world, args_file, seed)
+    shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}
+    wanted = read_leaves(expected, "out", shapes) if expected is not None else {}
+    if expected is not None and not wanted:
+        raise ArgumentError(f"{expected} holds no results")
+
+    if backend == "reference":
+        with progress("evaluating"):
+            done = execution.run_on_reference(world, arguments, repeat, time_limit)
+    else:
+        done = execution.run_on_cluster(world, arguments, repeat, time_limit, address)
+
+    if out_file is not None:
+        write_results(
+            out_file,
+            [
+                (k, device, array, shapes[device][k].dtype)
+                for device, leaves in done.outs.items()
+                for k, array in enumerate(leaves)
+                if array is not None
+            ],
+        )
+    comparisons: list[tuple[str, list[Difference]]] = []
+    if expected is not None:
+        comparisons.append((expected, _differences(done.outs, wanted, shapes, tolerance)))
+    if compare is not None:
+        with progress("evaluating the reference"):
+            other = execution.run_on_reference(world, arguments, 1, None)
+        values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
+        comparisons.append(("the reference", _differences(done.outs, values, shapes, tolerance)))
+
+    if as_json:
+        click.echo(json.dumps(summary.as_json(world, backend, arguments, done, comparisons)))
+    else:
+        for line in summary.text(world, backend, arguments, done, seed):
+            click.echo(line)
+        for name, differences in comparisons:
+            for number, line in enumerate(comparison.lines(differences, name)):
+                click.echo(f"  {'compared ' if number == 0 else '         '}  {line}")
+    if not all(d.fits for _, differences in comparisons for d in differences):
+        ctx.exit(1)
+
+
+def _differences(
+    outs: dict[int, Leaves],
+    wanted: dict[tuple[int, int], Array],
+    shapes: dict[int, list[Shape]],
+    tolerance: float | None,
+) -> list[Difference]:
+    """Every leaf that the other side has, by leaf and device."""
+    from distxla.cli.comparison import compare
+
+    found = []
+    for (k, device), value in sorted(wanted.items()):
+        got = outs[device][k]
+        if got is not None:
+            element = shapes[device][k].dtype
+            found.append(compare(got, value, element, leaf=k, device=device, tolerance=tolerance))
+    return found
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM unwinds like Ctrl-C, so that everything is taken down."""
+    sys.exit(128 + number)

@@ -1,0 +1,74 @@
+"""What all tests share: cluster tests run one after another on one worker, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Inherited by every process that this one starts, and by theirs: how the leak check finds them.
+RUN_MARK = f"DISTXLA_TEST_RUN={uuid.uuid4().hex}"
+os.environ.update([RUN_MARK.split("=", 1)])
+
+PROGRAMS = Path(__file__).parent / "programs"
+LEAK_GRACE_S = 15.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two clusters at once would only slow each other down: xdist keeps their tests on one worker."""
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
+def started_processes() -> set[str]:
+    """`pid command` of the living processes that this one started, directly or not."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if RUN_MARK.encode() not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+        except OSError:
+            continue  # it ended meanwhile, or belongs to somebody else
+        if state != "Z":
+            found.add(f"{entry.name} {command}")
+    return found
+
+
+def open_resources() -> set[str]:
+    """Everything that a run might forget: processes, names in /dev/shm, anonymous memory files, threads."""
+    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    memory_files = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if "memfd:" in target:
+            memory_files.add(f"descriptor {number} {target}")
+    threads = {f"thread {t.name}" for t in threading.enumerate() if not t.daemon}
+    return started_processes() | shared | memory_files | threads
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Modules with cluster tests must end with the processes, segments and threads that they began with."""
+    items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    if not any(item.get_closest_marker("cluster") for item in items):
+        yield
+        return
+    before = open_resources()
+    yield
+    deadline = time.monotonic() + LEAK_GRACE_S
+    while (left := open_resources() - before) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left, f"left behind: {sorted(left)}"
