@@ -2,19 +2,109 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from distxla.ops.attribute import attribute
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.conversion import Array
+from distxla.ops.convert import BitcastConvert
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.reshape import Reshape
+from distxla.ops.row_major import reshaped_index
+from distxla.ops.transpose import Transpose
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, IndexLike, Value
+    from distxla.ops.evaluation import Evaluation
+
+
+def _major_to_minor(shape: Shape) -> tuple[int, ...]:
+    return tuple(reversed(shape.minor_to_major()))
 
 
 @register
 class Bitcast(Op):
-    """The same memory seen with another shape and layout."""
+    """The same memory seen with another shape and layout; the only op whose values depend on layouts.
+
+    The result's element at physical position p is the operand's at p. Positions follow minor_to_major alone; tiles do
+    not take part. Element types of equal storage reinterpret their bits.
+
+    Shapes:  T[dims]{layout} -> U[other dims]{other layout}, as many elements of as many bytes.
+    Errors:  C1 not arrays, or the bytes differ.  C2 the bytes of an element differ.
+    """
 
     opcode = "bitcast"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        (operand,) = operands
+        both = operand.is_array and shape.is_array
+        self.require(
+            both and operand.byte_size == shape.byte_size, "C1", f"{operand} has not the bytes of {shape}", at="shape"
+        )
+        self.require(
+            operand.dtype.bits == shape.dtype.bits, "C2", f"elements of {operand} have not the bits of {shape}", at="shape"
+        )
+
+    def logical_steps(self, shape: Shape, operand: Shape) -> tuple[tuple[Op, Shape], ...]:
+        """The ops, with their result shapes, that do the same with row-major arrays: at most transpose, reshape,
+        transpose and bitcast-convert. Empty where nothing changes.
+
+        A pass that removes or changes layouts must replace bitcasts by these steps before it does.
+        """
+        steps: list[tuple[Op, Shape]] = []
+        current = operand.without_layout()
+
+        def step(op: Op, result: Shape) -> None:
+            nonlocal current
+            if result != current:
+                steps.append((op, result))
+                current = result
+
+        physical, target = _major_to_minor(operand), _major_to_minor(shape)
+        identity = tuple(range(operand.rank))
+        if physical != identity:
+            steps.append((Transpose(dimensions=physical), current.with_dims(tuple(operand.dims[d] for d in physical))))
+            current = steps[-1][1]
+        step(Reshape(), current.with_dims(tuple(shape.dims[d] for d in target)))
+        if target != tuple(range(shape.rank)):
+            back = tuple(target.index(d) for d in range(shape.rank))
+            steps.append((Transpose(dimensions=back), current.with_dims(shape.dims)))
+            current = steps[-1][1]
+        step(BitcastConvert(), current.with_dtype(shape.dtype))
+        return tuple(steps)
+
+    def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        current = operands[0]
+        for op, result in self.logical_steps(shape, current):
+            if not op.is_view(result, [current]):
+                return False
+            current = result
+        return True
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        (operand,) = operands
+        physical = np.ascontiguousarray(operand.transpose(_major_to_minor(run.operand_shapes[0])))
+        target = _major_to_minor(run.shape)
+        there = physical.view(run.shape.dtype.dtype).reshape([run.shape.dims[d] for d in target])
+        return there.transpose(np.argsort(target)) if target else there
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        (operand,) = operands
+        source_order, target_order = _major_to_minor(operand.shape), _major_to_minor(shape)
+        physical = reshaped_index(
+            [index[d] for d in target_order],
+            [shape.dims[d] for d in target_order],
+            [operand.shape.dims[d] for d in source_order],
+        )
+        source: list[IndexLike] = [0] * operand.shape.rank
+        for position, dimension in zip(physical, source_order, strict=True):
+            source[dimension] = position
+        value = operand.load(source)
+        return value if operand.shape.dtype is shape.dtype else emit.bitcast(value, shape.dtype)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
 
 
 @register
 class Broadcast(Op):
-    """Repeat an array along new dimensions."""
+    """Repeat an array along new dimensions: operand dimension i becomes result dimension dimensions[i].
+
+    Shapes:  T[operand dims] -> T[dims], the operand's extents found at `dimensions`; any T.
+    Errors:  C1 element types differ.  C2 not one entry of `dimensions` for each operand dimension.  C3 an entry is not a
+             dimension of the result.  C4 an entry is repeated.  C5 extents differ.
+    """
 
     opcode = "broadcast"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
@@ -19,3 +33,35 @@ class Broadcast(Op):
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
     dimensions: tuple[int, ...] = attribute("int_list", default=())
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        (operand,) = operands
+        self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
+        at, dims = "dimensions", self.dimensions
+        self.require(
+            len(dims) == operand.rank, "C2", f"dimensions={list(dims)} for the {operand.rank} dimensions of {operand}", at
+        )
+        self.require(
+            all(0 <= d < shape.rank for d in dims), "C3", f"dimensions={list(dims)} are not all dimensions of {shape}", at
+        )
+        self.require(len(set(dims)) == len(dims), "C4", f"dimensions={list(dims)} repeat a dimension", at)
+        for i, d in enumerate(dims):
+            self.require(
+                operand.dims[i] == shape.dims[d],
+                "C5",
+                f"dimension {i} of {operand} becomes dimension {d} of {shape}: the extents differ",
+                at,
+            )
+
+    def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        own = [d for d in self.dimensions if shape.dims[d] != 1]
+        return own == sorted(own) and shape.size == operands[0].size
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        (operand,) = operands
+        in_result_order = operand.transpose(np.argsort(self.dimensions)) if self.dimensions else operand
+        extents = [n if d in self.dimensions else 1 for d, n in enumerate(run.shape.dims)]
+        return np.broadcast_to(in_result_order.reshape(extents), run.shape.dims).copy()
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return operands[0].load([index[d] for d in self.dimensions])

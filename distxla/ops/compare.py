@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from distxla.ir.element_type import PRED, ElementType
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.conversion import Array, widened
+from distxla.ops.elementwise_binary import common_shape
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
+
+DIRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+
+
+def default_comparison(element_type: ElementType) -> str:
+    """What an absent `type` means."""
+    if element_type.is_float or element_type.is_complex:
+        return "FLOAT"
+    return "SIGNED" if element_type.is_signed else "UNSIGNED"
 
 
 @register
 class Compare(Op):
-    """Whether two elements stand in a relation."""
+    """Whether two elements stand in a relation: EQ NE LT LE GT GE.
+
+    FLOAT follows IEEE 754: a NaN is unequal to everything. TOTALORDER orders all floats:
+    -NaN < -inf < .. < -0 < +0 < .. < inf < NaN. SIGNED and UNSIGNED are of integers (UNSIGNED of pred).
+
+    Shapes:  T[dims], T[dims] -> pred[dims].
+    Errors:  C1 element types differ.  C2 extents differ.  C3 `type` does not fit T.  C4 `direction` is none of the six,
+             or orders complex numbers.
+    """
 
     opcode = "compare"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
@@ -19,3 +54,44 @@ class Compare(Op):
     max_operands: ClassVar[int | None] = 2
     direction: str = attribute("word")
     comparison: str | None = attribute("comparison", default=None, text="type")
+
+    def comparison_of(self, element_type: ElementType) -> str:
+        """FLOAT, TOTALORDER, SIGNED or UNSIGNED."""
+        return self.comparison or default_comparison(element_type)
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        shape = common_shape(self, operands, "C2")
+        left, right = operands
+        self.require(left.dtype is right.dtype, "C1", f"element types differ: {left} and {right}", at="operands")
+        fitting = {default_comparison(left.dtype)} | ({"TOTALORDER"} if left.dtype.is_float else set())
+        kind = self.comparison_of(left.dtype)
+        self.require(
+            kind in fitting, "C3", f"type={kind} of {left.dtype}, which has {' and '.join(sorted(fitting))}", at="type"
+        )
+        self.require(
+            self.direction in DIRECTIONS, "C4", f"direction={self.direction} is none of {', '.join(DIRECTIONS)}", at="direction"
+        )
+        self.require(
+            self.direction in ("EQ", "NE") or not left.dtype.is_complex,
+            "C4",
+            f"direction={self.direction} of complex numbers, which have no order",
+            at="direction",
+        )
+        return shape.with_dtype(PRED)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        element_type = run.operand_shapes[0].dtype
+        left, right = (widened(operand) for operand in operands)
+        if self.comparison_of(element_type) == "TOTALORDER":
+            left, right = _total_order_key(left), _total_order_key(right)
+        return np.asarray(DIRECTIONS[self.direction](left, right), np.bool_)
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        left, right = (operand.load(index) for operand in operands)
+        return emit.compare(self.direction, self.comparison_of(left.element_type), left, right)
+
+
+def _total_order_key(floats: Array) -> Array:
+    """Integers in the total order: the bits, those of negative floats reflected below -1."""
+    bits = floats.view(f"i{floats.dtype.itemsize}")
+    return np.where(bits < 0, np.array(np.iinfo(bits.dtype).max, bits.dtype) ^ bits, bits)

@@ -2,20 +2,71 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from distxla.ir.literal import Literal
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
+
 
 @register
 class Constant(Op):
-    """A value written in the program: `constant(literal)`, of any shape, tuples included."""
+    """A value written in the program: `constant(literal)`, of any shape, tuples included.
+
+    Shapes:  () -> the literal's.
+    Errors:  C1 the text says another shape than the literal's; executing an elided literal `{...}`.
+    """
 
     opcode = "constant"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0
     needs_shape: ClassVar[bool] = True
     literal: Literal = attribute("literal")
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        self.require(
+            self.literal.shape.compatible(shape), "C1", f"the literal is {self.literal.shape}, not {shape}", at="shape"
+        )
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return self.literal.shape
+
+    @property
+    def splat(self) -> Any:
+        """The NumPy scalar that every element has in all its bits; None where they differ, for tuples and no elements."""
+        array = self.literal.array
+        if array is None or array.size == 0:
+            return None
+        first = array.reshape(-1)[:1]
+        return first[0] if first.tobytes() * array.size == array.tobytes() else None
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return self._value(self.literal)
+
+    def _value(self, literal: Literal) -> Any:
+        if literal.is_elided:
+            raise self._elided()
+        if literal.elements is not None:
+            return tuple(self._value(element) for element in literal.elements)
+        return literal.array
+
+    def _elided(self) -> Exception:
+        from distxla.errors import UnsupportedOpError
+
+        return UnsupportedOpError("the text elided the constant's value as {...}; dump the module with large constants")
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        if self.literal.is_elided:
+            raise self._elided()
+        if self.splat is not None:
+            return emit.constant(np.asarray(self.splat)[()], shape.dtype)
+        return emit.literal(self.literal).load(index)

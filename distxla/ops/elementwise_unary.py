@@ -2,36 +2,217 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from distxla.ir.element_type import COMPLEXES, FLOATS, INTEGERS, PRED, ElementType
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.conversion import Array, converted, widened
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
+
+SIGNED = tuple(t for t in INTEGERS if t.is_signed)
 
 
 @dataclass(frozen=True)
 class ElementwiseUnary(Op):
-    """An op that computes each element from the operand's element at the same index."""
+    """An op that computes each element from the operand's element at the same index.
+
+    domain: element types that XLA accepts.  result_type: the result's element type by the operand's.  function: the
+    NumPy form, on values in their computation type; the result is rounded or wrapped to the result's type.
+    """
 
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
+    domain: ClassVar[tuple[ElementType, ...]]
+    result_type: ClassVar[Callable[[ElementType], ElementType]]
+    function: ClassVar[Callable[[Array, ElementType], Any]]
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        (operand,) = operands
+        self.require(
+            operand.is_array and operand.dtype in self.domain,
+            "C1",
+            f"the operand is {operand}, the op takes {', '.join(t.name for t in self.domain)}",
+            at="operands",
+        )
+        return operand.without_layout().with_dtype(type(self).result_type(operand.dtype))
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        (operand,) = operands
+        with np.errstate(all="ignore"):
+            result = type(self).function(widened(operand), run.operand_shapes[0].dtype)
+        return converted(np.asarray(result), run.shape.dtype)
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return emit.unary(self.opcode, operands[0].load(index))
 
 
 @dataclass(frozen=True)
 class Transcendental(ElementwiseUnary):
-    """An element-wise op whose text may ask for an accuracy: `result_accuracy={mode=highest}`; kept, and ignored."""
+    """An element-wise op whose text may ask for an accuracy, as in `result_accuracy={mode=highest}`.
+
+    The accuracy is kept for printing; the one emitted form is meant to satisfy all modes. The oracle computes in 64
+    bits, so that its own error does not count for narrower types.
+    """
 
     result_accuracy: str | None = attribute("raw", default=None)
 
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        (operand,) = operands
+        wide = widened(operand)
+        widest = {"f": np.float64, "c": np.complex128}[wide.dtype.kind]
+        with np.errstate(all="ignore"):
+            result = np.asarray(type(self).function(wide.astype(widest), run.shape.dtype)).astype(wide.dtype)
+        return converted(result, run.shape.dtype)
 
-for _base, _opcodes in (
-    (ElementwiseUnary, "abs ceil count-leading-zeros floor imag is-finite negate not popcnt real round-nearest-afz "
-     "round-nearest-even sign"),
-    (Transcendental, "acos acosh asin asinh atanh cbrt cosh cosine erf exponential exponential-minus-one log log-plus-one "
-     "logistic rsqrt sine sinh sqrt tan tanh"),
-):
-    for _opcode in _opcodes.split():
-        _name = _opcode.title().replace("-", "")
-        globals()[_name] = register(type(_name, (_base,), {"opcode": _opcode, "__module__": __name__}))
+
+def _same(element_type: ElementType) -> ElementType:
+    return element_type
+
+
+def _real_part(element_type: ElementType) -> ElementType:
+    return element_type.real_part
+
+
+def _pred(element_type: ElementType) -> ElementType:
+    return PRED
+
+
+# --- NumPy forms that need more than one name --------------------------------------------------------------------------
+
+
+def _sign(x: Array, _: ElementType) -> Any:
+    """Zeros keep their sign, NaN stays; complex: x / |x|, in which an infinite |x| gives NaN as in XLA."""
+    if x.dtype.kind == "c":
+        return np.where(x == 0, 0, x / np.abs(x))
+    return np.where(x == 0, x, np.sign(x))
+
+
+def _popcnt(x: Array, element_type: ElementType) -> Any:
+    bits = x.astype(np.int64).view(np.uint64) if x.dtype.kind == "i" else x.astype(np.uint64)
+    return np.bitwise_count(bits & np.uint64((1 << element_type.bits) - 1)).astype(np.int64)
+
+
+def _count_leading_zeros(x: Array, element_type: ElementType) -> Any:
+    mask = (1 << element_type.bits) - 1
+    count = [element_type.bits - (int(value) & mask).bit_length() for value in x.ravel()]
+    return np.array(count, np.int64).reshape(x.shape)
+
+
+def _round_nearest_afz(x: Array, _: ElementType) -> Any:
+    """Halves away from zero; adding 0.5 first would round 0.49999997 up."""
+    towards_zero = np.trunc(x)
+    away = np.abs(x - towards_zero) >= 0.5
+    return np.where(away, towards_zero + np.sign(x), towards_zero)
+
+
+def _erf(x: Array, _: ElementType) -> Any:
+    return np.array([math.erf(value) for value in x.ravel().tolist()], x.dtype).reshape(x.shape)
+
+
+def _logistic(x: Array, _: ElementType) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _imag(x: Array, _: ElementType) -> Any:
+    return x.imag if x.dtype.kind == "c" else np.zeros_like(x)
+
+
+# --- the table ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One opcode. function: NumPy, of (values in their computation type, the operand's element type)."""
+
+    opcode: str
+    summary: str
+    domain: tuple[ElementType, ...]
+    function: Callable[[Array, ElementType], Any]
+    result_type: Callable[[ElementType], ElementType] = _same
+    family: type[ElementwiseUnary] = ElementwiseUnary
+
+
+def _transcendental(
+    opcode: str, summary: str, function: Callable[..., Any], domain: tuple[ElementType, ...] = FLOATS + COMPLEXES
+) -> Row:
+    form = (lambda x, _: function(x)) if isinstance(function, np.ufunc) else function
+    return Row(opcode, summary, domain, form, family=Transcendental)
+
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "abs",
+        "The absolute value; of a complex number its modulus, of the lowest integer itself.",
+        SIGNED + FLOATS + COMPLEXES,
+        lambda x, _: np.abs(x),
+        _real_part,
+    ),
+    Row("ceil", "The smallest integral value that is not below the operand.", FLOATS, lambda x, _: np.ceil(x)),
+    Row("floor", "The largest integral value that is not above the operand.", FLOATS, lambda x, _: np.floor(x)),
+    Row("round-nearest-afz", "To the nearest integral value, halves away from zero.", FLOATS, _round_nearest_afz),
+    Row("round-nearest-even", "To the nearest integral value, halves to even.", FLOATS, lambda x, _: np.rint(x)),
+    Row("is-finite", "Whether the operand is neither infinite nor NaN.", FLOATS, lambda x, _: np.isfinite(x), _pred),
+    Row("negate", "The additive inverse; the lowest integer's is itself.", INTEGERS + FLOATS + COMPLEXES, lambda x, _: -x),
+    Row("sign", "-1, 0 or 1; -0.0 and NaN stay, complex numbers are divided by their modulus.",
+        SIGNED + FLOATS + COMPLEXES, _sign),
+    Row("not", "Logical negation of pred, every bit inverted of integers.", (PRED, *INTEGERS), lambda x, _: ~x),
+    Row("popcnt", "The number of bits that are set.", INTEGERS, _popcnt),
+    Row("count-leading-zeros", "The number of zero bits above the highest set one; the width for 0.", INTEGERS,
+        _count_leading_zeros),
+    Row("real", "The real part; a real operand is its own.", FLOATS + COMPLEXES, lambda x, _: x.real, _real_part),
+    Row("imag", "The imaginary part; zero of a real operand.", FLOATS + COMPLEXES, _imag, _real_part),
+    _transcendental("exponential", "e to the power of the operand.", np.exp),
+    _transcendental("exponential-minus-one", "exp(x) - 1, exact for small x.", np.expm1),
+    _transcendental("log", "The natural logarithm; NaN below zero, -inf at zero.", np.log),
+    _transcendental("log-plus-one", "log(1 + x), exact for small x.", np.log1p),
+    _transcendental("logistic", "1 / (1 + exp(-x)).", _logistic),
+    _transcendental("sqrt", "The square root; -0.0 stays.", np.sqrt),
+    _transcendental("rsqrt", "1 / sqrt(x).", lambda x, _: 1 / np.sqrt(x)),
+    _transcendental("cbrt", "The cube root.", np.cbrt, FLOATS),
+    _transcendental("sine", "The sine of radians.", np.sin),
+    _transcendental("cosine", "The cosine of radians.", np.cos),
+    _transcendental("tan", "The tangent of radians.", np.tan),
+    _transcendental("asin", "The inverse sine, in [-pi/2, pi/2].", np.arcsin),
+    _transcendental("acos", "The inverse cosine, in [0, pi].", np.arccos),
+    _transcendental("sinh", "The hyperbolic sine.", np.sinh),
+    _transcendental("cosh", "The hyperbolic cosine.", np.cosh),
+    _transcendental("tanh", "The hyperbolic tangent.", np.tanh),
+    _transcendental("asinh", "The inverse hyperbolic sine.", np.arcsinh),
+    _transcendental("acosh", "The inverse hyperbolic cosine.", np.arccosh),
+    _transcendental("atanh", "The inverse hyperbolic tangent.", np.arctanh),
+    _transcendental("erf", "The error function.", _erf, FLOATS),
+)
+
+
+def _declare(row: Row) -> type[Op]:
+    documentation = (
+        f"{row.summary}\n\n    Shapes:  T[dims] -> {'pred' if row.result_type is _pred else 'T'}[dims]"
+        f"{', for complex T its real part type' if row.result_type is _real_part else ''}."
+        f"\n    Errors:  C1 T is not one of {', '.join(t.name for t in row.domain)}."
+    )
+    name = "".join(part.capitalize() for part in row.opcode.split("-"))
+    body: dict[str, Any] = {
+        "__doc__": documentation,
+        "__module__": __name__,
+        "opcode": row.opcode,
+        "domain": row.domain,
+        "result_type": staticmethod(row.result_type),
+        "function": staticmethod(row.function),
+    }
+    return register(type(name, (row.family,), body))
+
+
+# Bound to their names in this module, where pickle looks for them.
+globals().update({op.__name__: op for op in map(_declare, ROWS)})

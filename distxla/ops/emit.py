@@ -74,6 +74,9 @@ class Emitter(Protocol):
     def index_select(self, predicate: Value, a: IndexLike, b: IndexLike) -> IndexValue: ...
     def index_clamp(self, low: IndexLike, value: IndexLike, high: IndexLike) -> IndexValue: ...
 
+    def context_field(self, name: str) -> IndexValue:
+        """A number that the device has at run time: "replica", "partition", "device" or "device_count"."""
+
     # arithmetic: unary and binary by HLO opcode ("add", "maximum", "shift-left", "exponential", "not", "sign" …)
     def unary(self, opcode: str, a: Value) -> Value:
         """Every element-wise unary HLO opcode; the result type is HLO's (is-finite: PRED, real/imag/abs: real part)."""

@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
+from distxla.ops.reducer import check_scalar_computation
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
 
 
 @register
 class Map(Op):
-    """Apply a scalar computation to the elements of equally shaped arrays."""
+    """Apply a computation of scalars to the elements of equally shaped arrays.
 
-    opcode = "map"
-    lowering = Lowering.ELEMENT
-    min_operands = 1
+    Shapes:  N arrays T_i[d0,..] and a computation (T_0[],..) -> U[] give U[d0,..].
+    Errors:  C1 arrays of different extents; C3 `dimensions`, where given, is not 0..rank-1; C4 the computation's
+             signature.
+    Source:  StableHLO spec, "map"; Operation Semantics, "Map".
+    """
+
+    opcode: ClassVar[str] = "map"
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
+    min_operands: ClassVar[int] = 1
+    is_elementwise: ClassVar[bool] = True
+    is_expensive: ClassVar[bool] = True
     dimensions: tuple[int, ...] = attribute("int_list", default=())
     to_apply: str = attribute("computation")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        for operand in operands:
+            self.require(operand.is_array, "C1", f"maps arrays, not {operand}", at="operands")
+            self.require(
+                operand.dims == operands[0].dims,
+                "C1",
+                f"{operand} and {operands[0]} differ in their extents",
+                at="operands",
+            )
+        rank = operands[0].rank
+        self.require(
+            not self.dimensions or self.dimensions == tuple(range(rank)),
+            "C3",
+            f"dimensions={list(self.dimensions)} must be all {rank} dimensions in order",
+            at="dimensions",
+        )
+        result = called(self.to_apply).result
+        self.require(result.is_array and result.rank == 0, "C4", f"{self.to_apply} gives {result}", at="to_apply")
+        check_scalar_computation(self, "C4", self.to_apply, called, [o.dtype for o in operands], [result.dtype])
+        return Shape(result.dtype, operands[0].dims, operands[0].dynamic)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.map(self.to_apply, *operands)[0]
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return emit.apply(self.to_apply, *(operand.load(index) for operand in operands))[0]

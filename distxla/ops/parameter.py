@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
 
 @register
 class Parameter(Op):
-    """Argument `number` of the computation: `parameter(number)`."""
+    """Argument `number` of the computation: `parameter(number)`.
+
+    Errors:  C1 the number is negative; evaluating it (whoever runs the computation binds it).
+    """
 
     opcode = "parameter"
     lowering: ClassVar[Lowering] = Lowering.ALIAS
@@ -19,3 +25,11 @@ class Parameter(Op):
     needs_shape: ClassVar[bool] = True
     is_parameter: ClassVar[bool] = True
     number: int = attribute("number")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        self.require(self.number >= 0, "C1", f"the parameter's number is {self.number}", at="operands")
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        from distxla.errors import InternalError
+
+        raise InternalError(f"parameter {self.number} has no value of its own: the caller of a computation binds it")

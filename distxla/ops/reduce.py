@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
+from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
 
 
 @register
 class Reduce(Op):
-    """Combine the elements along `dimensions` by a computation, starting from an initial value."""
+    """Combine the elements along `dimensions` by a computation, starting from an initial value.
 
-    opcode = "reduce"
-    lowering = Lowering.REDUCTION
-    min_operands = 2
+    Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[the other dimensions]; a tuple of them for N > 1.
+    Order:   any grouping of the elements is allowed; the computation is taken as associative, the initial value as its
+             identity.
+    Errors:  C1 arrays of different extents; C2 an initial value of another type; C3 not as many initial values as
+             arrays; C4 a dimension out of range; C5 a dimension twice; C6 the computation's signature.
+    Source:  StableHLO spec, "reduce"; Operation Semantics, "Reduce".
+    """
+
+    opcode: ClassVar[str] = "reduce"
+    lowering: ClassVar[Lowering] = Lowering.REDUCTION
+    min_operands: ClassVar[int] = 2
     dimensions: tuple[int, ...] = attribute("int_list")
     to_apply: str = attribute("computation")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        arrays, initial = split_inputs(self, operands, "C3")
+        check_inputs(self, arrays, initial, same_dims="C1", same_types="C2")
+        rank = arrays[0].rank
+        for d in self.dimensions:
+            self.require(0 <= d < rank, "C4", f"dimension {d} is not one of the {rank} of {arrays[0]}", at="dimensions")
+        self.require(
+            len(set(self.dimensions)) == len(self.dimensions),
+            "C5",
+            f"dimensions={list(self.dimensions)} names a dimension twice",
+            at="dimensions",
+        )
+        check_reducer(self, "C6", self.to_apply, called, [a.dtype for a in arrays])
+        return result_of([_without(a, self.dimensions) for a in arrays])
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        """Neighbours are combined pairwise until one is left, then with the initial value."""
+        half = len(operands) // 2
+        arrays, initial = operands[:half], operands[half:]
+        kept = [d for d in range(arrays[0].ndim) if d not in self.dimensions]
+        dims = tuple(arrays[0].shape[d] for d in kept)
+        count = int(np.prod([arrays[0].shape[d] for d in self.dimensions], dtype=np.int64))
+        rows = [a.transpose([*sorted(self.dimensions), *kept]).reshape((count, *dims)) for a in arrays]
+        while count > 1:
+            pairs = count // 2
+            combined = run.map(self.to_apply, *(r[0 : 2 * pairs : 2] for r in rows), *(r[1::2][:pairs] for r in rows))
+            rows = [np.concatenate([c, r[2 * pairs :]]) for c, r in zip(combined, rows)]
+            count -= pairs
+        results: tuple[Any, ...] = tuple(np.broadcast_to(i, dims) for i in initial)
+        if count:
+            results = run.map(self.to_apply, *results, *(r[0] for r in rows))
+        return results[0] if half == 1 else results
+
+
+def _without(shape: Shape, dimensions: Sequence[int]) -> Shape:
+    """The shape without some dimensions; dynamic dimensions stay dynamic."""
+    kept = [d for d in range(shape.rank) if d not in dimensions]
+    dynamic = tuple(shape.dynamic[d] for d in kept) if shape.dynamic else ()
+    return Shape(shape.element_type, tuple(shape.dims[d] for d in kept), dynamic)

@@ -2,18 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window
 from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
+from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
+from distxla.ops.window_position import array_positions, check_window, emit_position
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, Index, KernelEmitter, Value
 
 
 @register
 class ReduceWindow(Op):
-    """Combine the elements of every placement of a window."""
+    """Combine the elements under every placement of a window.
 
-    opcode = "reduce-window"
-    lowering = Lowering.KERNEL
-    min_operands = 2
+    Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[windows along d0,..]; a tuple of them for N > 1.
+    Padding: places outside of the array and holes of the base dilation add nothing to the initial value.
+    Errors:  C1 not as many initial values as arrays; C2 arrays of different extents; C3 an initial value of another
+             type; C4 the window's rank; C5 C7 C9 C11 a size, stride, base or window dilation below 1; C13 the
+             computation's signature.
+    Source:  StableHLO spec, "reduce_window"; Operation Semantics, "ReduceWindow".
+    """
+
+    opcode: ClassVar[str] = "reduce-window"
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
+    min_operands: ClassVar[int] = 2
     window: Window = attribute("window", default=Window())
     to_apply: str = attribute("computation")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        arrays, initial = split_inputs(self, operands, "C1")
+        check_inputs(self, arrays, initial, same_dims="C2", same_types="C3")
+        dims = check_window(self, self.window, arrays[0], rank="C4", positive=("C5", "C7", "C9", "C11"))
+        check_reducer(self, "C13", self.to_apply, called, [a.dtype for a in arrays])
+        return result_of([a.with_dims(dims) for a in arrays])
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        """One step for every place in the window, on all windows at once."""
+        half = len(operands) // 2
+        arrays, initial = operands[:half], operands[half:]
+        shapes = run.shape.elements or (run.shape,)
+        dims = shapes[0].dims
+        results: tuple[Any, ...] = tuple(np.broadcast_to(i, dims) for i in initial)
+        for place in np.ndindex(tuple(d.size for d in self.window.dimensions)):
+            positions, inside = array_positions(self.window, place, dims, arrays[0].shape)
+            if not inside.any():
+                continue
+            combined = run.map(self.to_apply, *results, *(a[positions] for a in arrays))
+            results = tuple(np.where(inside, c, r) for c, r in zip(combined, results))
+        return results[0] if half == 1 else results
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        arrays, initial = operands[: len(results)], operands[len(results) :]
+        dims = results[0].shape.dims
+        first = tuple(i.load(()) for i in initial)
+        if arrays[0].shape.size == 0:
+            for result, value in zip(results, first):
+                emit.fill(result, value)
+            return
+        with emit.loops(dims) as index:
+
+            def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+                position, inside = emit_position(emit, self.window, place, index, arrays[0].shape.dims, dims)
+                combined = emit.apply(self.to_apply, *carried, *(a.load(position) for a in arrays))
+                if inside is None:
+                    return combined
+                return tuple(emit.select(inside, c, old) for c, old in zip(combined, carried))
+
+            values = emit.fold(tuple(d.size for d in self.window.dimensions), first, step)
+            for result, value in zip(results, values):
+                result.store(index, value)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.row_major import reshaped_index
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
 
 
 @register
 class Reshape(Op):
-    """The same elements in row-major order with other extents."""
+    """The same elements in row-major order with other extents.
+
+    `inferred_dimension` names the result dimension whose extent is dynamic; it does not change static programs.
+
+    Shapes:  T[dims] -> T[other dims] with as many elements; any T.
+    Errors:  C1 element types differ.  C2 element counts differ.  C3 `inferred_dimension` is not one of the result's.
+    """
 
     opcode = "reshape"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
@@ -20,13 +34,55 @@ class Reshape(Op):
     needs_shape: ClassVar[bool] = True
     inferred_dimension: int | None = attribute("int", default=None)
 
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        (operand,) = operands
+        self.require(operand.is_array, "C1", f"the operand is {operand}, not an array", at="operands")
+        self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
+        self.require(
+            operand.size == shape.size,
+            "C2",
+            f"{operand} has {operand.size} elements, {shape} has {shape.size}",
+            at="shape",
+        )
+        inferred = self.inferred_dimension
+        self.require(
+            inferred is None or 0 <= inferred < shape.rank,
+            "C3",
+            f"inferred_dimension={inferred} is not a dimension of {shape}",
+            at="inferred_dimension",
+        )
+
+    def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        return True
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        result: Array = operands[0].reshape(run.shape.dims)
+        return result
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        (operand,) = operands
+        return operand.load(reshaped_index(index, shape.dims, operand.shape.dims))
+
 
 @register
 class DynamicReshape(Op):
-    """Reshape to extents given at run time."""
+    """Reshape to extents given at run time, one scalar operand a dimension; the result's shape holds their bounds.
+
+    Shapes:  T[dims], s32[] for each result dimension -> T[bounds].
+    Errors:  C1 element types differ.  C3 not one extent for each result dimension; an extent is no integer scalar.
+    """
 
     opcode = "dynamic-reshape"
     lowering: ClassVar[Lowering] = Lowering.NONE
     min_operands: ClassVar[int] = 1
-    max_operands: ClassVar[int | None] = None
     needs_shape: ClassVar[bool] = True
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        operand, *extents = operands
+        self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
+        self.require(
+            len(extents) == shape.rank, "C3", f"{len(extents)} extents for the dimensions of {shape}", at="operands"
+        )
+        for extent in extents:
+            fits = extent.is_array and extent.rank == 0 and extent.dtype.is_integer
+            self.require(fits, "C3", f"the extent {extent} is no integer scalar", at="operands")

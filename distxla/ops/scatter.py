@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
+from distxla.ops.reducer import check_reducer, result_of
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, IndexLike, KernelEmitter, Value
 
 
 @register
 class Scatter(Op):
-    """Combine updates into slices of arrays whose starts an index array gives."""
+    """Combine updates into windows of arrays; an index array says where the windows start.
 
-    opcode = "scatter"
-    lowering = Lowering.KERNEL
-    min_operands = 3
+    Shapes:  N arrays, one array of integer indices, N arrays of updates -> N arrays like the first ones.
+    Order:   updates are applied in row-major order of the scatter dimensions: `to_apply(old..., update...)`.
+    Bounds:  an update whose window does not lie wholly inside the array is dropped.
+    Errors:  C1 C3 arrays or updates of different extents; C2 the number of window dimensions; C4 the updates' extents;
+             C5 the number of operands; C6 C24 types; C7 C8 update_window_dims; C9 C10 C11 inserted_window_dims;
+             C12 C13 C18 input_batching_dims; C14 C15 C16 C17 scatter_indices_batching_dims; C19 C20 C21
+             scatter_dims_to_operand_dims; C22 index_vector_dim; C23 the computation's signature.
+    Source:  StableHLO spec, "scatter"; XLA's evaluator for windows that lie partly outside.
+    """
+
+    opcode: ClassVar[str] = "scatter"
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
+    min_operands: ClassVar[int] = 3
+    in_place_operand: ClassVar[int | None] = 0
     update_window_dims: tuple[int, ...] = attribute("int_list")
     inserted_window_dims: tuple[int, ...] = attribute("int_list")
     scatter_dims_to_operand_dims: tuple[int, ...] = attribute("int_list")
@@ -23,3 +45,196 @@ class Scatter(Op):
     indices_are_sorted: bool = attribute("bool", default=False)
     unique_indices: bool = attribute("bool", default=False)
     to_apply: str = attribute("computation")
+
+    # --- shapes -------------------------------------------------------------------------------------------------
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        count = len(operands) // 2
+        self.require(len(operands) % 2 == 1, "C5", "needs as many updates as arrays, and the indices", at="operands")
+        inputs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
+        for shape in operands:
+            self.require(shape.is_array, "C5", f"works on arrays, not {shape}", at="operands")
+        self.require(indices.dtype.is_integer, "C5", f"the indices are {indices}", at="operands")
+        for shape in inputs:
+            self.require(shape.dims == inputs[0].dims, "C1", f"{shape} differs from {inputs[0]}", at="operands")
+        for shape in updates:
+            self.require(shape.dims == updates[0].dims, "C3", f"{shape} differs from {updates[0]}", at="operands")
+        for array, update in zip(inputs, updates):
+            self.require(array.dtype is update.dtype, "C6", f"{update} updates {array}", at="operands")
+        self._check_window_dims(inputs[0], updates[0])
+        self._check_batching_dims(inputs[0], indices)
+        self._check_index_dims(inputs[0], indices)
+        self._check_update_dims(inputs[0], indices, updates[0])
+        check_reducer(self, "C23", self.to_apply, called, [a.dtype for a in inputs])
+        return result_of([Shape(a.dtype, a.dims, a.dynamic) for a in inputs])
+
+    def _check_window_dims(self, array: Shape, update: Shape) -> None:
+        window, inserted = self.update_window_dims, self.inserted_window_dims
+        at = "update_window_dims"
+        self.require(
+            array.rank == len(window) + len(inserted) + len(self.input_batching_dims),
+            "C2",
+            f"{array} has {array.rank} dimensions; the updates' windows have {len(window)}, inserted are "
+            f"{len(inserted)}, batching {len(self.input_batching_dims)}",
+            at=at,
+        )
+        self.require(_strictly_sorted(window), "C7", f"{list(window)} is not sorted without repetition", at=at)
+        self.require(_in_range(window, update.rank), "C8", f"{list(window)} for {update}", at=at)
+        at = "inserted_window_dims"
+        both = inserted + self.input_batching_dims
+        self.require(len(set(both)) == len(both), "C9", f"{list(both)} names a dimension twice", at=at)
+        self.require(_strictly_sorted(inserted), "C10", f"{list(inserted)} is not sorted", at=at)
+        self.require(_in_range(inserted, array.rank), "C11", f"{list(inserted)} for {array}", at=at)
+
+    def _check_batching_dims(self, array: Shape, indices: Shape) -> None:
+        batching, of_indices = self.input_batching_dims, self.scatter_indices_batching_dims
+        at = "input_batching_dims"
+        self.require(_strictly_sorted(batching), "C12", f"{list(batching)} is not sorted", at=at)
+        self.require(_in_range(batching, array.rank), "C13", f"{list(batching)} for {array}", at=at)
+        at = "scatter_indices_batching_dims"
+        self.require(len(set(of_indices)) == len(of_indices), "C14", f"{list(of_indices)} has a dimension twice", at=at)
+        self.require(_in_range(of_indices, indices.rank), "C15", f"{list(of_indices)} for {indices}", at=at)
+        self.require(self.index_vector_dim not in of_indices, "C16", "contains index_vector_dim", at=at)
+        self.require(len(batching) == len(of_indices), "C17", f"{len(of_indices)} of {len(batching)} dimensions", at=at)
+        for a, b in zip(batching, of_indices):
+            self.require(
+                array.dims[a] == indices.dims[b],
+                "C18",
+                f"dimension {a} of {array} goes with dimension {b} of {indices}",
+                at="input_batching_dims",
+            )
+
+    def _check_index_dims(self, array: Shape, indices: Shape) -> None:
+        mapped, vector = self.scatter_dims_to_operand_dims, self.index_vector_dim
+        self.require(
+            0 <= vector <= indices.rank, "C22", f"index_vector_dim={vector} for {indices}", at="index_vector_dim"
+        )
+        at = "scatter_dims_to_operand_dims"
+        length = indices.dims[vector] if vector < indices.rank else 1
+        self.require(
+            len(mapped) == length, "C19", f"{len(mapped)} dimensions for index vectors of length {length}", at=at
+        )
+        both = mapped + self.input_batching_dims
+        self.require(len(set(both)) == len(both), "C20", f"{list(both)} names a dimension twice", at=at)
+        self.require(_in_range(mapped, array.rank), "C21", f"{list(mapped)} for {array}", at=at)
+
+    def _check_update_dims(self, array: Shape, indices: Shape, update: Shape) -> None:
+        scatter = self._scatter_dims(indices.dims)
+        at = "operands"
+        self.require(
+            update.rank == len(scatter) + len(self.update_window_dims),
+            "C4",
+            f"{update} has not {len(scatter)} scatter and {len(self.update_window_dims)} window dimensions",
+            at=at,
+        )
+        have = tuple(update.dims[d] for d in range(update.rank) if d not in self.update_window_dims)
+        self.require(have == scatter, "C4", f"scatter dimensions of {update} must be {list(scatter)}", at=at)
+        for window_dim, array_dim in zip(self.update_window_dims, self._window_array_dims(array.rank)):
+            self.require(
+                update.dims[window_dim] <= array.dims[array_dim],
+                "C4",
+                f"dimension {window_dim} of {update} does not fit dimension {array_dim} of {array}",
+                at=at,
+            )
+
+    def _scatter_dims(self, index_dims: Sequence[int]) -> tuple[int, ...]:
+        """Extents of the index array without the index vectors."""
+        return tuple(extent for d, extent in enumerate(index_dims) if d != self.index_vector_dim)
+
+    def _window_array_dims(self, rank: int) -> tuple[int, ...]:
+        """The array's dimension for each of update_window_dims."""
+        skipped = {*self.inserted_window_dims, *self.input_batching_dims}
+        return tuple(d for d in range(rank) if d not in skipped)
+
+    def _window(self, array_dims: Sequence[int], update_dims: Sequence[int]) -> tuple[int, ...]:
+        """Extent of an update's window along every dimension of the array."""
+        extents = [1] * len(array_dims)
+        for window_dim, array_dim in zip(self.update_window_dims, self._window_array_dims(len(array_dims))):
+            extents[array_dim] = update_dims[window_dim]
+        return tuple(extents)
+
+    def _batching_position(self, array_dim: int) -> int:
+        """Which of the scatter dimensions numbers the elements of an input batching dimension."""
+        dim = self.scatter_indices_batching_dims[self.input_batching_dims.index(array_dim)]
+        return dim - (dim > self.index_vector_dim)
+
+    # --- execution ----------------------------------------------------------------------------------------------
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        count = len(operands) // 2
+        results = [np.array(a) for a in operands[:count]]
+        indices, updates = operands[count], operands[count + 1 :]
+        dims, rank = results[0].shape, results[0].ndim
+        if self.index_vector_dim == indices.ndim:
+            indices = indices[..., None]
+        vectors = np.moveaxis(indices, self.index_vector_dim, -1)
+        scatter_axes = [d for d in range(updates[0].ndim) if d not in self.update_window_dims]
+        window = self._window(dims, updates[0].shape)
+        for place in np.ndindex(vectors.shape[:-1]):
+            start = [0] * rank
+            for value, array_dim in zip(vectors[place], self.scatter_dims_to_operand_dims):
+                start[array_dim] = int(value)
+            for array_dim in self.input_batching_dims:
+                start[array_dim] = place[self._batching_position(array_dim)]
+            if any(not 0 <= s <= extent - w for s, w, extent in zip(start, window, dims)):
+                continue
+            at: list[Any] = [slice(None)] * updates[0].ndim
+            for axis, number in zip(scatter_axes, place):
+                at[axis] = number
+            target = tuple(slice(s, s + w) for s, w in zip(start, window))
+            combined = run.map(
+                self.to_apply, *(r[target] for r in results), *(u[tuple(at)].reshape(window) for u in updates)
+            )
+            for result, values in zip(results, combined):
+                result[target] = values
+        return results[0] if count == 1 else tuple(results)
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        count = len(results)
+        indices, updates = operands[count], operands[count + 1 :]
+        for result, operand in zip(results, operands):
+            emit.copy(result, operand)
+        dims, update_dims = results[0].shape.dims, updates[0].shape.dims
+        window = self._window(dims, update_dims)
+        if any(w > extent for w, extent in zip(window, dims)):
+            return
+        with emit.loops(self._scatter_dims(indices.shape.dims)) as place:
+            start: list[IndexLike] = [0] * len(dims)
+            inside: Value | None = None
+            for number, array_dim in enumerate(self.scatter_dims_to_operand_dims):
+                at: list[IndexLike] = list(place)
+                if self.index_vector_dim < indices.shape.rank:
+                    at.insert(self.index_vector_dim, number)
+                start[array_dim] = emit.index_of(indices.load(at))
+                for direction, bound in (("GE", 0), ("LE", dims[array_dim] - window[array_dim])):
+                    holds = emit.index_compare(direction, start[array_dim], bound)
+                    inside = holds if inside is None else emit.binary("and", inside, holds)
+            for array_dim in self.input_batching_dims:
+                start[array_dim] = place[self._batching_position(array_dim)]
+
+            def update() -> None:
+                with emit.loops(tuple(update_dims[d] for d in self.update_window_dims)) as within:
+                    source: list[IndexLike] = list(place)
+                    for update_dim, w in zip(self.update_window_dims, within):
+                        source.insert(update_dim, w)
+                    target = list(start)
+                    for array_dim, w in zip(self._window_array_dims(len(dims)), within):
+                        target[array_dim] = start[array_dim] + w
+                    old = [r.load(target) for r in results]
+                    values = emit.apply(self.to_apply, *old, *(u.load(source) for u in updates))
+                    for result, value in zip(results, values):
+                        result.store(target, value)
+
+            if inside is None:
+                update()
+            else:
+                with emit.when(inside):
+                    update()
+
+
+def _strictly_sorted(numbers: Sequence[int]) -> bool:
+    return all(a < b for a, b in zip(numbers, numbers[1:]))
+
+
+def _in_range(numbers: Sequence[int], rank: int) -> bool:
+    return all(0 <= n < rank for n in numbers)

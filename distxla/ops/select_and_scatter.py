@@ -2,20 +2,125 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from distxla.ir.element_type import PRED, S64
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window
 from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
+from distxla.ops.reducer import check_scalar_computation
 from distxla.ops.registry import register
+from distxla.ops.window_position import array_positions, check_window, emit_position
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 
 @register
 class SelectAndScatter(Op):
-    """Add every source element to the operand's element which the window's selection chose."""
+    """Combine every source element into the operand's element which its window selected.
 
-    opcode = "select-and-scatter"
-    lowering = Lowering.KERNEL
-    min_operands = 3
-    max_operands = 3
+    Shapes:   operand T[d0,..], source T[windows along d0,..], initial value T[] -> T[d0,..].
+    Select:   goes through a window's elements in row-major order; where `select(chosen, element)` is false, the element
+              becomes the chosen one. Places outside of the operand take no part.
+    Scatter:  a result element starts as the initial value; source elements are combined in row-major order.
+    Errors:   C1 source and C3 initial value of another type; C2 the source's extents; C4 the window's rank; C5 C7 a
+              size or stride below 1; C9 C10 the signatures of select and scatter.
+    Source:   StableHLO spec, "select_and_scatter"; Operation Semantics, "SelectAndScatter".
+    """
+
+    opcode: ClassVar[str] = "select-and-scatter"
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
+    min_operands: ClassVar[int] = 3
+    max_operands: ClassVar[int | None] = 3
     window: Window = attribute("window", default=Window())
     select: str = attribute("computation")
     scatter: str = attribute("computation")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        operand, source, initial = operands
+        for shape in operands:
+            self.require(shape.is_array, "C1", f"works on arrays, not {shape}", at="operands")
+        self.require(operand.dtype is source.dtype, "C1", f"{operand} and {source} differ in type", at="operands")
+        dims = check_window(self, self.window, operand, rank="C4", positive=("C5", "C7", "dilation", "dilation"))
+        self.require(
+            source.dims == dims, "C2", f"the source is {source}, the windows are {list(dims)}", at="operands"
+        )
+        self.require(
+            initial.rank == 0 and initial.dtype is operand.dtype,
+            "C3",
+            f"the initial value of {operand} is {initial}, not {operand.dtype}[]",
+            at="operands",
+        )
+        element = operand.dtype
+        check_scalar_computation(self, "C9", self.select, called, [element] * 2, [PRED], at="select")
+        check_scalar_computation(self, "C10", self.scatter, called, [element] * 2, [element], at="scatter")
+        return Shape(element, operand.dims, operand.dynamic)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        """Two sweeps over the places in the window, each on all windows at once."""
+        operand, source, initial = operands
+        places = list(np.ndindex(tuple(d.size for d in self.window.dimensions)))
+        chosen = np.full(source.shape, -1)
+        value = np.zeros(source.shape, operand.dtype)
+        for number, place in enumerate(places):
+            positions, inside = array_positions(self.window, place, source.shape, operand.shape)
+            if not inside.any():
+                continue
+            candidate = np.broadcast_to(operand[positions], source.shape)
+            keeps = run.map(self.select, value, candidate)[0] & (chosen >= 0)
+            takes = inside & ~keeps
+            chosen, value = np.where(takes, number, chosen), np.where(takes, candidate, value)
+        result = np.full(operand.shape, initial)
+        for number, place in enumerate(places):
+            # Two windows never choose the same element at the same place, so no update is lost.
+            windows = np.nonzero(chosen == number)
+            if not len(windows[0]) and source.ndim:
+                continue
+            positions, _ = array_positions(self.window, place, source.shape, operand.shape)
+            targets = tuple(np.broadcast_to(p, source.shape)[windows] for p in positions)
+            result[targets] = run.map(self.scatter, result[targets], source[windows])[0]
+        return result
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        operand, source, initial = operands
+        emit.fill(results[0], initial.load(()))
+        if operand.shape.size == 0:
+            return
+        dims = operand.shape.dims
+        flat = emit.reshaped(results[0], Shape(operand.shape.dtype, (operand.shape.size,)))
+        never, always = emit.constant(False, PRED), emit.constant(True, PRED)
+        first = (emit.constant(0, operand.shape.dtype), emit.constant(0, S64), never)
+        with emit.loops(source.shape.dims) as index:
+
+            def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+                chosen, at, found = carried
+                position, inside = emit_position(emit, self.window, place, index, dims, source.shape.dims)
+                candidate = operand.load(position)
+                keeps = emit.binary("and", found, emit.apply(self.select, chosen, candidate)[0])
+                takes = emit.unary("not", keeps)
+                if inside is not None:
+                    takes = emit.binary("and", takes, inside)
+                return (
+                    emit.select(takes, candidate, chosen),
+                    emit.select(takes, emit.value_of(_linear(position, dims), S64), at),
+                    emit.binary("or", found, always if inside is None else inside),
+                )
+
+            _, at, found = emit.fold(tuple(d.size for d in self.window.dimensions), first, step)
+            with emit.when(found):
+                target = (emit.index_of(at),)
+                flat.store(target, emit.apply(self.scatter, flat.load(target), source.load(index))[0])
+
+
+def _linear(position: Sequence[IndexLike], dims: Sequence[int]) -> IndexLike:
+    """The row-major number of an element."""
+    number: IndexLike = 0
+    for p, extent in zip(position, dims):
+        number = number * extent + p
+    return number

@@ -2,27 +2,64 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.op import Lowering, Op
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
 
 
 @register
 class Tuple(Op):
-    """Group the operands, none included; a tuple may hold tuples."""
+    """Group the operands, none included; a tuple may hold tuples.
+
+    Shapes:  S0, S1, .. -> (S0, S1, ..).
+    """
 
     opcode = "tuple"
     lowering: ClassVar[Lowering] = Lowering.ALIAS
 
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return Shape.tuple([operand.without_layout() for operand in operands])
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return tuple(leaf for operand in leaves for leaf in operand)
+
 
 @register
 class GetTupleElement(Op):
-    """Element `index` of a tuple."""
+    """Element `index` of a tuple.
+
+    Shapes:  (S0, S1, ..) -> S[index].
+    Errors:  C1 `index` is not the number of an element; the operand is not a tuple.
+    """
 
     opcode = "get-tuple-element"
     lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     index: int = attribute("int")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        (operand,) = operands
+        elements = operand.elements
+        self.require(elements is not None, "C1", f"the operand is {operand}, not a tuple", at="operands")
+        assert elements is not None
+        self.require(
+            0 <= self.index < len(elements), "C1", f"index={self.index} of a tuple of {len(elements)}", at="index"
+        )
+        return elements[self.index].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0][self.index]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        elements = operands[0].elements or ()
+        first = sum(len(tuple(element.leaves())) for element in elements[: self.index])
+        return tuple(leaves[0][first : first + len(tuple(elements[self.index].leaves()))])
