@@ -21,6 +21,7 @@ HEADER_BYTES = 4096
 H_MAGIC = 0  # u64
 H_VERSION = 8  # u32
 H_DEVICES = 12  # u32
+H_CORES = 16  # u32: CPU cores that the replicas of this host may use together
 H_POISON = 64  # u32: 0, or a Status that ends every wait
 H_COMMAND = 128  # u32 futex: number of the newest command; idle replicas sleep on it
 H_DONE = 192  # u32 futex: calls finished by replicas, counted up; the driver sleeps on it
@@ -31,7 +32,7 @@ R_STATE = 0  # u32: DeviceState
 R_PROGRAM = 4  # u32: number of the program that runs
 R_SITE = 8  # u32: communicating site it is in, of that program
 R_PID = 12  # u32
-R_ROUND = 16  # u64: how many rounds of that site it has begun
+R_ROUND = 16  # u64: rounds of that site's communicator (for a permute: with its source) that it has begun
 R_WAITS_FOR = 24  # i32: device it waits for, or -1 for the missing members of its group
 R_STATUS = 28  # i32: what the last call returned
 R_WAIT_WORD = 32  # u64: offset in the control block of the futex word it sleeps on, 0 if none
@@ -42,6 +43,11 @@ R_COMMAND_KIND = 64  # u32: CommandKind
 R_COMMAND_PROGRAM = 68  # u32
 R_COMMAND_SEQUENCE = 72  # u32: the H_COMMAND number that this command belongs to
 R_COMMAND_REPEAT = 76  # u32: runs of the program for this command, at least 1
+# (bytes 128..191: written by the device's native code)
+R_YIELD_SKIP = 128  # u32: waits for which it goes to sleep at once, because giving way has not paid lately
+R_YIELD_PENALTY = 132  # u32: how many waits the next disappointment costs
+R_MISMATCH_DEVICE = 136  # u32: after Status.MISMATCH, a member that came with another instruction
+R_MISMATCH_SITE = 140  # u32: that member's site, of its own program
 
 COMMAND_BYTES = 16384  # u64 offsets: parameters, then results
 

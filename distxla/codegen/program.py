@@ -25,11 +25,13 @@ class CommunicatorSpec:
     """Ordered groups of flattened device ids that act together, and the bytes of shared state a group needs.
 
     state_bytes: by position in `groups`. Programs of one run that name the same `key` share the state.
+    pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
     """
 
     key: str
     groups: tuple[tuple[int, ...], ...]
     state_bytes: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
