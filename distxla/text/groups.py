@@ -1,0 +1,206 @@
+"""Replica groups in their three spellings, and the iota notation that shardings share with them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from distxla.ir.replica_groups import ReplicaGroups
+from distxla.text.lexer import Lexer
+
+MAX_DEVICES: Final = 1 << 20  # a list that is written in a few characters must not fill the memory
+
+
+def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
+    """`{{0,1},{2,3}}`, `{}`, `[2,4]<=[8]`, `[2,4]<=[2,2,2]T(2,0,1)`, `mesh['x'=2,'y'=4] {'x'}`."""
+    if lexer.at("["):
+        return read_iota(lexer, 2)
+    if lexer.at("mesh"):
+        return _read_mesh_axes(lexer)
+    if not lexer.at("{"):
+        raise lexer.expected("replica groups: '{', '[' or 'mesh'")
+    return ReplicaGroups(read_int_lists(lexer))
+
+
+def read_int_lists(lexer: Lexer) -> tuple[tuple[int, ...], ...]:
+    """`{{0,1},{2,3}}`."""
+    return tuple(read_ints(lexer) for _ in lexer.separated("{", "}", "a list of integers"))
+
+
+def read_ints(lexer: Lexer, opening: str = "{", closing: str = "}") -> tuple[int, ...]:
+    """`{1,0}`."""
+    return tuple(lexer.integer() for _ in lexer.separated(opening, closing, "an integer"))
+
+
+def read_iota(lexer: Lexer, rank: int | None = None) -> ReplicaGroups:
+    """`[2,4]<=[2,2,2]T(2,0,1)`; `rank`: how many extents the first list must have."""
+    start = lexer.skip()
+    shape = read_ints(lexer, "[", "]")
+    if rank is not None and len(shape) != rank:
+        raise lexer.error(f"expected [groups,ids in a group], found {len(shape)} numbers", start)
+    lexer.expect("<=")
+    dims, permutation = read_reshape(lexer)
+    if prod(shape) != prod(dims):
+        raise lexer.error(f"expected as many ids on both sides of '<=', found {prod(shape)} and {prod(dims)}", start)
+    if not shape or min(shape) < 1:
+        raise lexer.error("expected positive extents", start)
+    return ReplicaGroups.from_iota(shape, dims, permutation)
+
+
+def read_reshape(lexer: Lexer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`[2,2,2]T(2,0,1)`: the extents and the permutation, () where none is written."""
+    start = lexer.skip()
+    dims = read_ints(lexer, "[", "]")
+    permutation: tuple[int, ...] = ()
+    if lexer.at("T("):
+        lexer.expect("T")
+        permutation = read_ints(lexer, "(", ")")
+        if sorted(permutation) != list(range(len(dims))):
+            raise lexer.error(f"expected a permutation of {len(dims)} dimensions, found {list(permutation)}", start)
+    if not dims or min(dims) < 1 or prod(dims) > MAX_DEVICES:
+        raise lexer.error(f"expected positive extents of at most {MAX_DEVICES} devices together", start)
+    return dims, permutation
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Named axes over devices. devices: flattened ids in the order of the axes, major first."""
+
+    axes: tuple[tuple[str, int], ...]
+    devices: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def read_mesh(lexer: Lexer) -> Mesh:
+    """`mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0))`; without device_ids the devices are in order."""
+    start = lexer.skip()
+    lexer.expect("mesh")
+    axes: list[tuple[str, int]] = []
+    for _ in lexer.separated("[", "]", "an axis"):
+        name = _axis_name(lexer)
+        lexer.expect("=")
+        axes.append((name, lexer.integer("the extent of an axis", 1, MAX_DEVICES)))
+    if len({name for name, _ in axes}) != len(axes):
+        raise lexer.error("two axes of the mesh have the same name", start)
+    count = prod(extent for _, extent in axes)
+    if count > MAX_DEVICES:
+        raise lexer.error(f"expected a mesh of at most {MAX_DEVICES} devices, found {count}", start)
+    devices = np.arange(count)
+    match = re.compile(r"\s*,\s*device_ids=").match(lexer.text, lexer.pos)
+    if match is not None:
+        lexer.pos = match.end()
+        devices = _read_device_ids(lexer, count)
+    return Mesh(tuple(axes), devices)
+
+
+def _axis_name(lexer: Lexer) -> str:
+    match = re.compile(r"\s*'([^'\n]*)'").match(lexer.text, lexer.pos)
+    if match is None:
+        return lexer.word("the name of an axis")
+    lexer.pos = match.end()
+    return match.group(1)
+
+
+def _read_device_ids(lexer: Lexer, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    start = lexer.skip()
+    lexer.expect("(")
+    if lexer.at("["):
+        dims, permutation = read_reshape(lexer)
+        table = np.arange(prod(dims)).reshape(dims)
+        devices = (table.transpose(permutation) if permutation else table).reshape(-1)
+    else:
+        ids = [lexer.integer("a device id", 0)]
+        while lexer.accept(","):
+            ids.append(lexer.integer("a device id", 0))
+        devices = np.array(ids)
+    lexer.expect(")")
+    if devices.size != count:
+        raise lexer.error(f"expected {count} device ids, as many as the mesh has, found {devices.size}", start)
+    return devices
+
+
+def _read_mesh_axes(lexer: Lexer) -> ReplicaGroups:
+    """Groups that vary along some axes of a mesh; `'y':(2)2` is the part of axis y of extent 2 below a part of 2."""
+    start = lexer.skip()
+    mesh = read_mesh(lexer)
+    extents = dict(mesh.axes)
+    chosen: list[tuple[str, int, int]] = []  # axis, extent of what lies above, extent
+    for _ in lexer.separated("{", "}", "an axis"):
+        at = lexer.skip()
+        name = _axis_name(lexer)
+        if name not in extents:
+            raise lexer.error(f"the mesh has no axis {name!r}", at)
+        above, extent = 1, extents[name]
+        if lexer.accept(":"):
+            lexer.expect("(")
+            above = lexer.integer("an extent", 1, MAX_DEVICES)
+            lexer.expect(")")
+            extent = lexer.integer("an extent", 1, MAX_DEVICES)
+        if extents[name] % (above * extent):
+            raise lexer.error(f"({above}){extent} does not divide axis {name!r} of extent {extents[name]}", at)
+        chosen.append((name, above, extent))
+    text = " ".join(lexer.text[start : lexer.pos].split())
+    groups = _expand(mesh, chosen)
+    if groups is None:
+        raise lexer.error("the parts of one axis overlap", start)
+    return ReplicaGroups(groups, mesh=text)
+
+
+def _expand(mesh: Mesh, chosen: list[tuple[str, int, int]]) -> tuple[tuple[int, ...], ...] | None:
+    """Ids by group: the parts of axes that were not chosen number the groups. None where chosen parts overlap."""
+    dims: list[int] = []
+    position: dict[tuple[str, int], int] = {}  # (axis, extent above) -> dimension of the split mesh
+    for name, whole in mesh.axes:
+        cuts = {1, whole}
+        for axis, above, extent in chosen:
+            if axis == name:
+                cuts |= {above, above * extent}
+        ordered = sorted(cuts)
+        for above, below in zip(ordered, ordered[1:]):
+            if below % above:
+                return None
+            position[name, above] = len(dims)
+            dims.append(below // above)
+    picked: list[int] = []
+    for axis, above, extent in chosen:
+        if extent == 1:
+            continue
+        where = position[axis, above]
+        if where in picked or dims[where] != extent:
+            return None
+        picked.append(where)
+    rest = [d for d in range(len(dims)) if d not in picked]
+    size = prod(dims[d] for d in picked)
+    table = mesh.devices.reshape(dims).transpose(rest + picked).reshape(-1, size)
+    return tuple(tuple(int(i) for i in row) for row in table)
+
+
+def print_replica_groups(groups: ReplicaGroups) -> str:
+    """In the spelling in which they were written."""
+    if groups.mesh is not None:
+        return groups.mesh
+    if groups.iota is not None:
+        shape, dims, permutation = groups.iota
+        return (
+            print_ints(shape, "[]")
+            + "<="
+            + print_ints(dims, "[]")
+            + ("T" + print_ints(permutation, "()") if permutation else "")
+        )
+    return print_int_lists(groups.groups)
+
+
+def print_ints(values: tuple[int, ...], brackets: str = "{}") -> str:
+    return brackets[0] + ",".join(map(str, values)) + brackets[1]
+
+
+def print_int_lists(lists: tuple[tuple[int, ...], ...]) -> str:
+    return "{" + ",".join(map(print_ints, lists)) + "}"
+
+
+def without_spelling(groups: ReplicaGroups) -> ReplicaGroups:
+    """The same groups as a plain list: what two spellings of the same groups share."""
+    return replace(groups, iota=None, mesh=None)
