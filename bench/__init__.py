@@ -1,0 +1,1 @@
+"""distxla beside XLA CPU with eight host devices: `python -m bench`, or `make bench`."""

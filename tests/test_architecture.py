@@ -1,0 +1,86 @@
+"""Rules about the tree itself. Each message says what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distxla.ops.op import CollectiveOp, Lowering, Op
+from distxla.ops.registry import op_classes
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(
+    path
+    for folder in ("distxla", "scheduler", "collectives", "bench", "docs", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+    if not any(part.is_symlink() for part in path.parents)
+)
+EXECUTABLE = {name: op for name, op in op_classes().items() if op.lowering is not Lowering.NONE}
+MOST_LINES = 500
+EMPTY_NAMES = {"utils", "util", "helpers", "common", "misc", "base", "core", "types"}
+
+
+def test_imports_go_downwards() -> None:
+    """The contracts stand in pyproject.toml, [tool.importlinter]."""
+    run = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout[run.stdout.find("Broken contracts") :] + run.stderr
+
+
+@pytest.mark.parametrize("opcode", EXECUTABLE)
+def test_executable_op_is_complete(opcode: str) -> None:
+    """An op that the compiler knows has NumPy's answer, the emission that its lowering asks for, and test cases."""
+    op = EXECUTABLE[opcode]
+    assert op.is_parameter or op.evaluate is not Op.evaluate, f"{opcode} has no evaluate"
+    if op.lowering is Lowering.ELEMENT:
+        assert op.emit_element is not Op.emit_element, f"{opcode} has no emit_element"
+    if op.lowering is Lowering.KERNEL:
+        assert op.emit_kernel is not Op.emit_kernel, f"{opcode} has no emit_kernel"
+    if op.lowering is Lowering.ALIAS and not op.is_parameter:
+        assert op.result_leaves is not Op.result_leaves, f"{opcode} has no result_leaves"
+    if issubclass(op, CollectiveOp):
+        assert op.evaluate_group is not CollectiveOp.evaluate_group, f"{opcode} has no evaluate_group"
+    assert cases_of(opcode), f"no test under tests/ops or tests/collectives has a case of {opcode}"
+
+
+@pytest.mark.parametrize("opcode", op_classes())
+def test_op_is_documented(opcode: str) -> None:
+    documentation = op_classes()[opcode].__doc__ or ""
+    assert len(documentation.split()) >= 4, f"{opcode}: its class's docstring is its page in `distxla ops {opcode}`"
+    assert not documentation.startswith(op_classes()[opcode].__name__ + "("), (
+        f"{opcode} has only the generated docstring"
+    )
+
+
+def cases_of(opcode: str) -> list[str]:
+    """Test files that name the opcode as a string or write it in HLO text."""
+    pattern = re.compile(rf"""["']{re.escape(opcode)}["']|[ =]{re.escape(opcode)}\(""")
+    folders = (ROOT / "tests" / "ops", ROOT / "tests" / "collectives", ROOT / "tests" / "codegen")
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    return [str(path) for path in files if pattern.search(path.read_text())]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_file_has_a_size_and_a_name(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= MOST_LINES, f"{len(lines)} lines: split it"
+    assert path.stem not in EMPTY_NAMES, "a module is a noun that says what is in it"
+    if path.name != "__init__.py" and "programs" not in path.parts:
+        assert lines, "the file is empty"
+        assert lines[0].startswith(('"""', 'r"""', "#!")), "a module begins with its docstring"
+
+
+def test_second_copies_of_the_top_level_folders_cannot_be_imported() -> None:
+    """From the root `import scheduler` would make other classes than `distxla.scheduler`'s."""
+    for name in ("scheduler", "collectives"):
+        run = subprocess.run(
+            [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert run.returncode != 0
+        assert f"import distxla.{name}, not {name}" in run.stderr
