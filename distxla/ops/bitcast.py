@@ -49,7 +49,10 @@ class Bitcast(Op):
             both and operand.byte_size == shape.byte_size, "C1", f"{operand} has not the bytes of {shape}", at="shape"
         )
         self.require(
-            operand.dtype.bits == shape.dtype.bits, "C2", f"elements of {operand} have not the bits of {shape}", at="shape"
+            operand.dtype.bits == shape.dtype.bits,
+            "C2",
+            f"elements of {operand} have not the bits of {shape}",
+            at="shape",
         )
 
     def logical_steps(self, shape: Shape, operand: Shape) -> tuple[tuple[Op, Shape], ...]:

@@ -39,10 +39,16 @@ class Broadcast(Op):
         self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
         at, dims = "dimensions", self.dimensions
         self.require(
-            len(dims) == operand.rank, "C2", f"dimensions={list(dims)} for the {operand.rank} dimensions of {operand}", at
+            len(dims) == operand.rank,
+            "C2",
+            f"dimensions={list(dims)} for the {operand.rank} dimensions of {operand}",
+            at,
         )
         self.require(
-            all(0 <= d < shape.rank for d in dims), "C3", f"dimensions={list(dims)} are not all dimensions of {shape}", at
+            all(0 <= d < shape.rank for d in dims),
+            "C3",
+            f"dimensions={list(dims)} are not all dimensions of {shape}",
+            at,
         )
         self.require(len(set(dims)) == len(dims), "C4", f"dimensions={list(dims)} repeat a dimension", at)
         for i, d in enumerate(dims):

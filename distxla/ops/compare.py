@@ -69,7 +69,10 @@ class Compare(Op):
             kind in fitting, "C3", f"type={kind} of {left.dtype}, which has {' and '.join(sorted(fitting))}", at="type"
         )
         self.require(
-            self.direction in DIRECTIONS, "C4", f"direction={self.direction} is none of {', '.join(DIRECTIONS)}", at="direction"
+            self.direction in DIRECTIONS,
+            "C4",
+            f"direction={self.direction} is none of {', '.join(DIRECTIONS)}",
+            at="direction",
         )
         self.require(
             self.direction in ("EQ", "NE") or not left.dtype.is_complex,

@@ -59,8 +59,10 @@ def _saturated(array: Array, to: ElementType) -> Array:
     """Floats of 32 or 64 bits towards zero into the integers of `to`."""
     lowest, highest = integer_range(to)
     # Both bounds + 1 are powers of two or zero, so they are exact floats; `highest` itself need not be one.
-    inside = (array > lowest - 1.0) & (array < highest + 1.0) if to.bits < 64 else (array >= lowest) & (
-        array < highest + 1.0
+    inside = (
+        (array > lowest - 1.0) & (array < highest + 1.0)
+        if to.bits < 64
+        else (array >= lowest) & (array < highest + 1.0)
     )
     exact = np.where(inside, np.trunc(array), 0).astype(np.uint64 if lowest == 0 else np.int64)
     bounded = np.where(inside, exact, np.where(array > 0, highest, np.where(array < 0, lowest, 0)).astype(exact.dtype))

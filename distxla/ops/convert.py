@@ -116,9 +116,7 @@ class BitcastConvert(Op):
         joined = emit.constant(0, word)
         for k in range(new.bits // old.bits):
             part = emit.convert(emit.bitcast(operand.load([*index, k]), UNSIGNED[old.bits]), word)
-            joined = emit.binary(
-                "or", joined, emit.binary("shift-left", part, emit.constant(k * old.bits, word))
-            )
+            joined = emit.binary("or", joined, emit.binary("shift-left", part, emit.constant(k * old.bits, word)))
         return emit.bitcast(joined, new)
 
 

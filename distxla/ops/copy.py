@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from distxla.ir.element_type import U32
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.op import Lowering, Op
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 
 
 @register
 class Copy(Op):
-    """The operand, possibly in another layout."""
+    """The operand, possibly in another layout; a tuple is copied element by element.
+
+    Shapes:  S -> S.
+    """
 
     opcode = "copy"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
 
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return operands[0].without_layout()
+
+    def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        return True
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0]
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return operands[0].load(index)
+
 
 @register
 class CopyStart(Op):
-    """Begin a copy: (destination, source, context)."""
+    """Begin a copy that copy-done ends. It is done at once: there is one memory.
+
+    Shapes:  S -> (destination S, source S, context u32[]).
+    Errors:  C1 the operand is not an array; the result is not such a tuple.
+    """
 
     opcode = "copy-start"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
@@ -29,12 +57,44 @@ class CopyStart(Op):
     max_operands: ClassVar[int | None] = 1
     cross_program_prefetch_index: int | None = attribute("int", default=None)
 
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        (operand,) = operands
+        self.require(operand.is_array, "C1", f"the operand is {operand}, not an array", at="operands")
+        same = operand.without_layout()
+        return Shape.tuple([same, same, Shape(U32)])
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0], operands[0], np.zeros((), np.uint32)
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        destination, source, context = results
+        emit.copy(destination, operands[0])
+        emit.copy(source, operands[0])
+        context.store((), emit.constant(0, U32))
+
 
 @register
 class CopyDone(Op):
-    """The destination of a copy-start."""
+    """The destination of a copy-start.
+
+    Shapes:  (S, S, u32[]) -> S.
+    Errors:  C1 the operand is not what copy-start gives.
+    """
 
     opcode = "copy-done"
     lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        (operand,) = operands
+        elements = operand.elements or ()
+        fits = len(elements) == 3 and elements[0].compatible(elements[1]) and elements[2].element_type is U32
+        self.require(fits, "C1", f"the operand is {operand}, not a copy-start's (S, S, u32[])", at="operands")
+        return elements[0].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0][0]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return (leaves[0][0],)

@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from distxla.ops.attribute import attribute
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.conversion import Array
+from distxla.ops.dynamic_slice import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.evaluation import Evaluation
 
 
 @register
 class DynamicUpdateSlice(Op):
-    """The operand with a box overwritten."""
+    """dynamic-update-slice(x, update, starts..): x with a box overwritten; starts are clamped so that the box fits.
+
+    Shapes:  T[dims], T[update dims], one integer scalar for each dimension (or one vector) -> T[dims]; any T.
+    Errors:  C2 element types differ.  C3 the update has another rank.  C4 not one start for each dimension (reported as
+             C2 of the starts).  C6 the update is larger than the operand.
+    """
 
     opcode = "dynamic-update-slice"
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 2
-    max_operands: ClassVar[int | None] = None
     in_place_operand: ClassVar[int | None] = 0
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        operand, update, *starts = operands
+        self.require(operand.is_array and update.is_array, "C1", f"{operand} and {update}: not arrays", at="operands")
+        self.require(operand.dtype is update.dtype, "C2", f"element types of {operand} and {update}", at="operands")
+        self.require(operand.rank == update.rank, "C3", f"ranks of {operand} and {update} differ", at="operands")
+        require_starts(self, operand.rank, starts)
+        self.require(
+            all(size <= extent for size, extent in zip(update.dims, operand.dims, strict=True)),
+            "C6",
+            f"{update} does not fit into {operand}",
+            at="operands",
+        )
+        return operand.without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        operand, update, *starts = operands
+        first = evaluated_starts(operand.shape, update.shape, starts)
+        result: Array = operand.copy()
+        result[tuple(slice(s, s + size) for s, size in zip(first, update.shape, strict=True))] = update
+        return result
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        (result,) = results
+        operand, update, *starts = operands
+        # The starts are read first: they may lie in memory that the copy overwrites.
+        first = emitted_starts(emit, operand.shape.dims, update.shape.dims, starts)
+        emit.copy(result, operand)
+        with emit.loops(update.shape.dims) as index:
+            result.store([i + s for i, s in zip(index, first, strict=True)], update.load(index))

@@ -62,9 +62,7 @@ class ElementwiseBinary(Op):
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         shape = common_shape(self, operands, "C1")
         left, right = operands
-        self.require(
-            left.dtype is right.dtype, "C1", f"element types differ: {left} and {right}", at="operands"
-        )
+        self.require(left.dtype is right.dtype, "C1", f"element types differ: {left} and {right}", at="operands")
         self.require(
             left.dtype in self.domain,
             "C2",
@@ -116,7 +114,9 @@ def _power(a: Array, b: Array, element_type: ElementType) -> Any:
         modulus = 1 << a.dtype.itemsize * 8
         powers = [pow(int(x), int(y), modulus) if y >= 0 else 0 for x, y in zip(a.ravel(), b.ravel(), strict=True)]
         unsigned = np.array(powers, np.uint64).reshape(a.shape).astype(a.dtype)
-        reciprocal = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0)) if a.dtype.kind == "i" else 0
+        reciprocal = (
+            np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0)) if a.dtype.kind == "i" else 0
+        )
         return np.where(b < 0, reciprocal, unsigned).astype(a.dtype)
     if element_type.is_complex:
         wide = a.astype(np.complex128)
@@ -170,7 +170,9 @@ def _complex(a: Array, b: Array, element_type: ElementType) -> Any:
     return result
 
 
-def _shift(a: Array, b: Array, element_type: ElementType, shifted: Callable[[Array, Array], Array], beyond: Array) -> Any:
+def _shift(
+    a: Array, b: Array, element_type: ElementType, shifted: Callable[[Array, Array], Array], beyond: Array
+) -> Any:
     """`shifted` where the distance, an unsigned number, is below the width, `beyond` elsewhere."""
     inside = (b >= 0) & (b < element_type.bits)
     return np.where(inside, shifted(a, np.where(inside, b, 0).astype(a.dtype)), beyond)
@@ -242,7 +244,12 @@ ROWS: tuple[Row, ...] = (
     Row("and", "Bitwise and, logical of pred.", BITS, lambda a, b, _: a & b),
     Row("or", "Bitwise or, logical of pred.", BITS, lambda a, b, _: a | b),
     Row("xor", "Bitwise exclusive or, logical of pred.", BITS, lambda a, b, _: a ^ b),
-    Row("shift-left", "Bits moved up; 0 where the distance, as an unsigned number, reaches the width.", INTEGERS, _shift_left),
+    Row(
+        "shift-left",
+        "Bits moved up; 0 where the distance, as an unsigned number, reaches the width.",
+        INTEGERS,
+        _shift_left,
+    ),
     Row(
         "shift-right-arithmetic",
         "Bits moved down, copies of the top bit coming in; only those where the distance reaches the width.",

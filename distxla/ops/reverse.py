@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
 
 
 @register
 class Reverse(Op):
-    """Reverse the order along dimensions."""
+    """Reverse the order of the elements along `dimensions`.
+
+    Shapes:  T[dims] -> T[dims]; any T.
+    Errors:  C2 a dimension is repeated.  C3 a dimension is not one of the operand's.
+    """
 
     opcode = "reverse"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     dimensions: tuple[int, ...] = attribute("int_list")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        (operand,) = operands
+        text = f"dimensions={list(self.dimensions)} of {operand}"
+        self.require(len(set(self.dimensions)) == len(self.dimensions), "C2", f"{text} repeat one", at="dimensions")
+        self.require(
+            operand.is_array and all(0 <= d < operand.rank for d in self.dimensions),
+            "C3",
+            f"{text} are not all dimensions of it",
+            at="dimensions",
+        )
+        return operand.without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        return np.flip(operands[0], self.dimensions)
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        source = [shape.dims[d] - 1 - i if d in self.dimensions else i for d, i in enumerate(index)]
+        return operands[0].load(source)

@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import builtins
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
 from distxla.ops.attribute import attribute
+from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
 
 
 @register
 class Slice(Op):
-    """A strided box of the operand."""
+    """A strided box of the operand: in each dimension start, start + stride, .. below limit.
+
+    Shapes:  T[dims] -> T[ceil((limit - start) / stride), ..]; any T.
+    Errors:  C2 not one [start:limit:stride] for each dimension.  C3 not 0 <= start <= limit <= extent.  C4 a stride below 1.
+    """
 
     opcode = "slice"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     slice: tuple[SliceDimension, ...] = attribute("slice")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        (operand,) = operands
+        self.require(
+            operand.is_array and len(self.slice) == operand.rank,
+            "C2",
+            f"{len(self.slice)} ranges for the {operand.rank} dimensions of {operand}",
+            at="slice",
+        )
+        extents = []
+        for d, box in enumerate(self.slice):
+            text = f"[{box.start}:{box.limit}:{box.stride}] of dimension {d} of {operand}"
+            self.require(0 <= box.start <= box.limit <= operand.dims[d], "C3", f"{text} is out of bounds", at="slice")
+            self.require(box.stride >= 1, "C4", f"{text}: the stride must be positive", at="slice")
+            extents.append(-(-(box.limit - box.start) // box.stride))
+        # A dimension that is kept whole keeps its dynamic size.
+        dynamic = tuple(
+            flag and extents[d] == operand.dims[d] for d, flag in enumerate(operand.dynamic or (False,) * operand.rank)
+        )
+        return Shape(operand.element_type, tuple(extents), dynamic)
+
+    def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        return shape.dims == operands[0].dims
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        box = tuple(builtins.slice(d.start, d.limit, d.stride) for d in self.slice)
+        result: Array = operands[0][(*box, ...)]
+        return result
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        source = [i * d.stride + d.start for i, d in zip(index, self.slice, strict=True)]
+        return operands[0].load(source)
