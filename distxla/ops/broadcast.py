@@ -23,7 +23,7 @@ class Broadcast(Op):
     """Repeat an array along new dimensions: operand dimension i becomes result dimension dimensions[i].
 
     Shapes:  T[operand dims] -> T[dims], the operand's extents found at `dimensions`; any T.
-    Errors:  C1 element types differ.  C2 not one entry of `dimensions` for each operand dimension.  C3 an entry is not a
+    Errors:  C1 element types differ.  C2 not one entry of `dimensions` for each operand dimension.  C3 an entry is no
              dimension of the result.  C4 an entry is repeated.  C5 extents differ.
     """
 

@@ -30,6 +30,7 @@ class Clamp(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 3
     max_operands: ClassVar[int | None] = 3
+    is_elementwise: ClassVar[bool] = True
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         _, x, _ = operands

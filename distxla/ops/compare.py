@@ -52,6 +52,7 @@ class Compare(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
+    is_elementwise: ClassVar[bool] = True
     direction: str = attribute("word")
     comparison: str | None = attribute("comparison", default=None, text="type")
 

@@ -42,7 +42,7 @@ class Constant(Op):
 
     @property
     def splat(self) -> Any:
-        """The NumPy scalar that every element has in all its bits; None where they differ, for tuples and no elements."""
+        """The NumPy scalar that every element has in all its bits; None where they differ and for tuples."""
         array = self.literal.array
         if array is None or array.size == 0:
             return None

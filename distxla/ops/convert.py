@@ -38,6 +38,7 @@ class Convert(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
+    is_elementwise: ClassVar[bool] = True
     needs_shape: ClassVar[bool] = True
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
@@ -63,7 +64,7 @@ class Convert(Op):
 class BitcastConvert(Op):
     """The same bits as another type.
 
-    A wider type splits into a new last dimension, a narrower one's last dimension joins; its element 0 has the low bits.
+    A wider type splits into a new last dimension, a narrower one's last dimension joins; element 0 has the low bits.
 
     Shapes:  T[dims] -> U[dims] of equal widths; T[dims] -> U[dims, k] where T is k times as wide; T[dims, k] -> U[dims]
              where U is k times as wide.
@@ -135,6 +136,7 @@ class ReducePrecision(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
+    is_elementwise: ClassVar[bool] = True
     exponent_bits: int = attribute("int")
     mantissa_bits: int = attribute("int")
 
@@ -147,7 +149,7 @@ class ReducePrecision(Op):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands
-        format_ = ml_dtypes.finfo(run.shape.dtype.dtype)
+        format_: Any = ml_dtypes.finfo(run.shape.dtype.dtype)  # type: ignore[no-untyped-call]
         bits = np.asarray(operand).view(f"u{operand.dtype.itemsize}").astype(np.uint64)
         dropped = format_.nmant - self.mantissa_bits
         if dropped > 0:
@@ -186,6 +188,7 @@ class StochasticConvert(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
+    is_elementwise: ClassVar[bool] = True
     needs_shape: ClassVar[bool] = True
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:

@@ -29,6 +29,7 @@ class Copy(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
+    is_elementwise: ClassVar[bool] = True
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return operands[0].without_layout()

@@ -59,8 +59,8 @@ class DynamicSlice(Op):
     """A box of fixed extents whose start is known at run time; starts are clamped so that the box fits.
 
     Shapes:  T[dims], one integer scalar for each dimension (or one vector) -> T[dynamic_slice_sizes]; any T.
-    Errors:  C2 not one start, or not one size, for each dimension.  C3 starts are not of one integer type.  C4 a size is
-             negative or larger than the extent.
+    Errors:  C2 not one start, or not one size, for each dimension.  C3 starts are not of one integer type.  C4 a size
+             is negative or larger than the extent.
     """
 
     opcode = "dynamic-slice"

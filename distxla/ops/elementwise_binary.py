@@ -55,6 +55,7 @@ class ElementwiseBinary(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
+    is_elementwise: ClassVar[bool] = True
     domain: ClassVar[tuple[ElementType, ...]]
     result_type: ClassVar[Callable[[ElementType], ElementType]]
     function: ClassVar[Callable[[Array, Array, ElementType], Any]]
@@ -82,7 +83,7 @@ class ElementwiseBinary(Op):
         return emit.binary(self.opcode, left.load(index), right.load(index))
 
 
-# --- NumPy forms ---------------------------------------------------------------------------------------------------------
+# --- NumPy forms ---------------------------------------------------------------------------------------------------
 
 
 def _divide(a: Array, b: Array, element_type: ElementType) -> Any:
@@ -205,7 +206,7 @@ def _same(element_type: ElementType) -> ElementType:
     return element_type
 
 
-# --- the table -----------------------------------------------------------------------------------------------------------
+# --- the table -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,7 @@ class Row:
     domain: tuple[ElementType, ...]
     function: Callable[[Array, Array, ElementType], Any]
     result_type: Callable[[ElementType], ElementType] = _same
+    is_expensive: bool = False
 
 
 NUMBERS = INTEGERS + FLOATS + COMPLEXES
@@ -237,8 +239,9 @@ ROWS: tuple[Row, ...] = (
         "What a division towards zero leaves, with the dividend's sign; of integers x % 0 = x.",
         INTEGERS + FLOATS,
         _remainder,
+        is_expensive=True,
     ),
-    Row("power", "The first operand to the power of the second; integers wrap.", NUMBERS, _power),
+    Row("power", "The first operand to the power of the second; integers wrap.", NUMBERS, _power, is_expensive=True),
     Row("maximum", "The larger operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.greater_equal, np.logical_and)),
     Row("minimum", "The smaller operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.less_equal, np.logical_or)),
     Row("and", "Bitwise and, logical of pred.", BITS, lambda a, b, _: a & b),
@@ -262,7 +265,7 @@ ROWS: tuple[Row, ...] = (
         INTEGERS,
         _shift_right_logical,
     ),
-    Row("atan2", "The angle of the point (second, first) in [-pi, pi].", FLOATS + COMPLEXES, _atan2),
+    Row("atan2", "The angle of the point (second, first) in [-pi, pi].", FLOATS + COMPLEXES, _atan2, is_expensive=True),
     Row("complex", "A complex number from its real and its imaginary part.", (F32, F64), _complex, _complex_of),
     Row("mulhi", "The upper half of the double-width product of integers.", INTEGERS, _mulhi),
 )
@@ -281,6 +284,7 @@ def _declare(row: Row) -> type[Op]:
         "__module__": __name__,
         "opcode": row.opcode,
         "domain": row.domain,
+        "is_expensive": row.is_expensive,
         "result_type": staticmethod(row.result_type),
         "function": staticmethod(row.function),
     }

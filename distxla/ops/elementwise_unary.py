@@ -34,6 +34,7 @@ class ElementwiseUnary(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
+    is_elementwise: ClassVar[bool] = True
     domain: ClassVar[tuple[ElementType, ...]]
     result_type: ClassVar[Callable[[ElementType], ElementType]]
     function: ClassVar[Callable[[Array, ElementType], Any]]
@@ -89,7 +90,7 @@ def _pred(element_type: ElementType) -> ElementType:
     return PRED
 
 
-# --- NumPy forms that need more than one name --------------------------------------------------------------------------
+# --- NumPy forms that need more than one name ----------------------------------------------------------------------
 
 
 def _sign(x: Array, _: ElementType) -> Any:
@@ -129,7 +130,7 @@ def _imag(x: Array, _: ElementType) -> Any:
     return x.imag if x.dtype.kind == "c" else np.zeros_like(x)
 
 
-# --- the table ----------------------------------------------------------------------------------------------------------
+# --- the table -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +143,14 @@ class Row:
     function: Callable[[Array, ElementType], Any]
     result_type: Callable[[ElementType], ElementType] = _same
     family: type[ElementwiseUnary] = ElementwiseUnary
+    is_expensive: bool = False
 
 
 def _transcendental(
     opcode: str, summary: str, function: Callable[..., Any], domain: tuple[ElementType, ...] = FLOATS + COMPLEXES
 ) -> Row:
     form = (lambda x, _: function(x)) if isinstance(function, np.ufunc) else function
-    return Row(opcode, summary, domain, form, family=Transcendental)
+    return Row(opcode, summary, domain, form, family=Transcendental, is_expensive=opcode not in ("sqrt", "rsqrt"))
 
 
 ROWS: tuple[Row, ...] = (
@@ -221,6 +223,7 @@ def _declare(row: Row) -> type[Op]:
         "__module__": __name__,
         "opcode": row.opcode,
         "domain": row.domain,
+        "is_expensive": row.is_expensive,
         "result_type": staticmethod(row.result_type),
         "function": staticmethod(row.function),
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, dataclass_transform
 
+from distxla.ops.attribute import attribute
 from distxla.ops.op import Op
 
 _OPS: dict[str, type[Op]] = {}
@@ -14,6 +15,7 @@ _loaded = False
 T = TypeVar("T", bound=type[Op])
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attribute,))
 def register(op_class: T) -> T:
     """Class decorator: make it a frozen dataclass and enter it under its opcode."""
     op_class = dataclass(frozen=True)(op_class)  # type: ignore[assignment]

@@ -31,6 +31,7 @@ class Select(Op):
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 3
     max_operands: ClassVar[int | None] = 3
+    is_elementwise: ClassVar[bool] = True
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         predicate, on_true, on_false = operands

@@ -23,7 +23,7 @@ class Slice(Op):
     """A strided box of the operand: in each dimension start, start + stride, .. below limit.
 
     Shapes:  T[dims] -> T[ceil((limit - start) / stride), ..]; any T.
-    Errors:  C2 not one [start:limit:stride] for each dimension.  C3 not 0 <= start <= limit <= extent.  C4 a stride below 1.
+    Errors:  C2 not one [start:limit:stride] for each dimension.  C3 a range out of bounds.  C4 stride < 1.
     """
 
     opcode = "slice"
