@@ -2,30 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.control_flow import signature
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
 
 @register
 class Call(Op):
-    """Run a computation on the operands."""
+    """Run a computation on the operands.
 
-    opcode = "call"
-    lowering = Lowering.CALL
+    Shapes:  (T_0, ..) -> U for a computation of that signature.
+    Errors:  C1 the computation's parameters are not the operands' shapes.
+    Source:  Operation Semantics, "Call".
+    """
+
+    opcode: ClassVar[str] = "call"
+    lowering: ClassVar[Lowering] = Lowering.CALL
     to_apply: str = attribute("computation")
     is_composite: bool = attribute("bool", default=False)
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        check_arguments(self, "C1", self.to_apply, operands, called(self.to_apply), at="to_apply")
+        return called(self.to_apply).result.without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.call(self.to_apply, *operands)
 
 
 @register
 class Fusion(Op):
-    """Run a computation whose intermediate values need no memory of their own."""
+    """Run a computation whose intermediate values need no memory of their own.
 
-    opcode = "fusion"
-    lowering = Lowering.CALL
-    needs_shape = True
+    Shapes:  (T_0, ..) -> U for a computation of that signature. `kind` tells a compiler how it was meant to be emitted
+             and changes no value.
+    Errors:  C1 the computation's parameters are not the operands' shapes; kind: not a fusion kind; aliasing: an alias
+             of an operand or output that doesn't exist or differs in shape.
+    Source:  XLA's HLO text.
+    """
+
+    opcode: ClassVar[str] = "fusion"
+    lowering: ClassVar[Lowering] = Lowering.CALL
+    needs_shape: ClassVar[bool] = True
     kind: str = attribute("word")
-    output_to_operand_aliasing: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = attribute(
-        "aliasing", default=()
-    )
+    output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     calls: str = attribute("computation")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        kinds = ("kLoop", "kInput", "kOutput", "kCustom")
+        self.require(self.kind in kinds, "kind", f"{self.kind} is none of {', '.join(kinds)}", at="kind")
+        check_arguments(self, "C1", self.calls, operands, called(self.calls), at="calls")
+        result = called(self.calls).result.without_layout()
+        check_aliasing(self, self.output_to_operand_aliasing, result, operands)
+        return result
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.call(self.calls, *operands)
+
+
+# (index of a part of the output, operand number, index of a part of the operand), as in `{0}: (1, {})`
+Aliasing = tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...]
+
+
+def check_arguments(op: Op, rule: str, name: str, operands: Sequence[Shape], have: ProgramShape, *, at: str) -> None:
+    """Require that a computation takes the operands."""
+    want = ", ".join(map(str, operands))
+    op.require(
+        len(have.parameters) == len(operands) and all(p.compatible(o) for p, o in zip(have.parameters, operands)),
+        rule,
+        f"{name} must take ({want}), it is {signature(have)}",
+        at=at,
+    )
+
+
+def check_aliasing(op: Op, aliasing: Aliasing, result: Shape, operands: Sequence[Shape]) -> None:
+    """Require that every alias names existing parts of equal shape, and every output once (rule `aliasing`)."""
+    at = "output_to_operand_aliasing"
+    outputs = [output for output, _, _ in aliasing]
+    op.require(len(set(outputs)) == len(outputs), "aliasing", "an output is named twice", at=at)
+    for output, number, index in aliasing:
+        op.require(0 <= number < len(operands), "aliasing", f"there is no operand {number}", at=at)
+        parts = part_of(result, output), part_of(operands[number], index)
+        op.require(
+            parts[0] is not None and parts[1] is not None and parts[0].compatible(parts[1]),
+            "aliasing",
+            f"output {list(output)} is {parts[0]}, operand {number}{list(index)} is {parts[1]}",
+            at=at,
+        )
+
+
+def part_of(shape: Shape, index: Sequence[int]) -> Shape | None:
+    """The part of a tuple shape at `index`; None if there is none."""
+    for i in index:
+        if shape.elements is None or not 0 <= i < len(shape.elements):
+            return None
+        shape = shape.elements[i]
+    return shape

@@ -2,12 +2,13 @@
 
 Vocabulary. A group is one of the feature groups or batch groups (one of the two counts is 1). Rows are the output's
 batch and spatial indices; columns an output feature's number within its group; the inner index runs over the kernel's
-window and input features. For each group: output[row, column] = sum over inner of patch[row, inner] * kernel[inner, column].
+window and input features. For each group:
+output[row, column] = sum over inner of patch[row, inner] * kernel[inner, column].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -73,7 +74,7 @@ class _Convolution:
     # --- where things are ---------------------------------------------------------------------------------------
 
     def source(
-        self, group: IndexLike, row: dict[int, IndexLike], inner: dict[int, IndexLike]
+        self, group: IndexLike, row: Mapping[int, IndexLike], inner: Mapping[int, IndexLike]
     ) -> tuple[list[IndexLike], Value | None]:
         """The input element that output row `row` meets at kernel element `inner`, both by dimension number.
 
@@ -99,7 +100,7 @@ class _Convolution:
             predicate = both(emit, predicate, inside)
         return position, predicate
 
-    def kernel_position(self, inner: dict[int, IndexLike], output_feature: IndexLike) -> list[IndexLike]:
+    def kernel_position(self, inner: Mapping[int, IndexLike], output_feature: IndexLike) -> list[IndexLike]:
         position: list[IndexLike] = [0] * self.rhs.shape.rank
         for d, i in inner.items():
             position[d] = i
@@ -124,9 +125,7 @@ class _Convolution:
             for d, i in zip(outer, outer_index):
                 first = first * out[d] + i
             # The view ends with the buffer whatever its start, so its extent is that of one block's last element.
-            extent = (
-                (self.groups - 1) * group_stride + (rows - 1) * row_stride + (self.columns - 1) * column_stride + 1
-            )
+            extent = (self.groups - 1) * group_stride + (rows - 1) * row_stride + (self.columns - 1) * column_stride + 1
             view = target
             if outer:
                 view = emit.reshaped(target, Shape(self.wide, (extent,)), first * (rows * row_stride))
@@ -151,7 +150,7 @@ class _Convolution:
             outer.append(block.pop(0))
         return outer, block
 
-    def _emit_patches(self, patches: Buffer, outer: dict[int, IndexLike], block: Sequence[int]) -> None:
+    def _emit_patches(self, patches: Buffer, outer: Mapping[int, IndexLike], block: Sequence[int]) -> None:
         """patches[group, rows of the block, inner] = the input, or zero where the window hangs over."""
         emit, feature = self.emit, self.labels.kernel_input_feature
         *before, last = self.inner_dims
@@ -229,7 +228,11 @@ class _Convolution:
         store_result(emit, self.result, target, target_order)
 
     def _add_products(
-        self, target: Buffer, row_index: Sequence[IndexLike], row: dict[int, IndexLike], inner: dict[int, IndexLike]
+        self,
+        target: Buffer,
+        row_index: Sequence[IndexLike],
+        row: Mapping[int, IndexLike],
+        inner: Mapping[int, IndexLike],
     ) -> None:
         """Add input times kernel to all output features of one row."""
         emit = self.emit

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from distxla.ir.shape import Shape
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.attribute import attribute
+from distxla.ops.call import Aliasing, check_aliasing
 from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
@@ -12,12 +16,17 @@ from distxla.ops.registry import register
 
 @register
 class CustomCall(Op):
-    """Call a routine by name."""
+    """Call a routine by name.
 
-    opcode = "custom-call"
-    effects = Effects.CUSTOM
-    lowering = Lowering.NONE
-    needs_shape = True
+    Shapes:  whatever the text states.
+    Errors:  C1 an empty target; C2 operand_layout_constraints that don't fit the operands; aliasing as for fusion.
+    Source:  StableHLO spec, "custom_call"; Operation Semantics, "CustomCall".
+    """
+
+    opcode: ClassVar[str] = "custom-call"
+    effects: ClassVar[Effects] = Effects.CUSTOM
+    lowering: ClassVar[Lowering] = Lowering.NONE
+    needs_shape: ClassVar[bool] = True
     window: Window = attribute("window", default=Window())
     dim_labels: ConvolutionDimensions | None = attribute("dim_labels", default=None)
     feature_group_count: int = attribute("int", default=1)
@@ -30,8 +39,18 @@ class CustomCall(Op):
     operand_layout_constraints: tuple[Shape, ...] | None = attribute("shape_list", default=None)
     custom_call_has_side_effect: bool = attribute("bool", default=False)
     literal: str | None = attribute("raw", default=None)
-    output_to_operand_aliasing: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = attribute(
-        "aliasing", default=()
-    )
+    output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     schedule: str = attribute("word", default="SCHEDULE_NONE")
     api_version: str = attribute("word", default="API_VERSION_ORIGINAL")
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        self.require(self.custom_call_target, "C1", "the target has no name", at="custom_call_target")
+        constraints = self.operand_layout_constraints
+        if constraints is not None:
+            self.require(
+                len(constraints) == len(operands) and all(c.compatible(o) for c, o in zip(constraints, operands)),
+                "C2",
+                f"constrains ({', '.join(map(str, constraints))}), the operands are ({', '.join(map(str, operands))})",
+                at="operand_layout_constraints",
+            )
+        check_aliasing(self, self.output_to_operand_aliasing, shape, operands)

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
 
 @register
 class Domain(Op):
-    """The operand itself; marks where metadata changes."""
+    """The operand itself. Marks where metadata changes.
 
-    opcode = "domain"
-    lowering = Lowering.ALIAS
-    min_operands = 1
-    max_operands = 1
+    Shapes:  T -> T, tuples included.
+    Source:  XLA's HLO text.
+    """
+
+    opcode: ClassVar[str] = "domain"
+    lowering: ClassVar[Lowering] = Lowering.ALIAS
+    min_operands: ClassVar[int] = 1
+    max_operands: ClassVar[int | None] = 1
     domain: str = attribute("domain")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return operands[0].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0]
+
+    def alias(self, operands: Sequence[Any]) -> Any:
+        return operands[0]

@@ -33,7 +33,9 @@ class DotDimensions:
             ("lhs", lhs, self.lhs_batch, self.lhs_contracting, ("C3", "C5", "C6")),
             ("rhs", rhs, self.rhs_batch, self.rhs_contracting, ("C4", "C7", "C8")),
         )
-        op.require(len(self.lhs_batch) == len(self.rhs_batch), "C1", "different numbers of batch dimensions", at="operands")
+        op.require(
+            len(self.lhs_batch) == len(self.rhs_batch), "C1", "different numbers of batch dimensions", at="operands"
+        )
         op.require(
             len(self.lhs_contracting) == len(self.rhs_contracting),
             "C2",
@@ -42,12 +44,12 @@ class DotDimensions:
         )
         for side, shape, batch, contracting, (unique, of_batch, of_contracting) in sides:
             both = batch + contracting
-            op.require(len(set(both)) == len(both), unique, f"{list(both)} has a dimension twice", at=f"{side}_batch_dims")
+            op.require(
+                len(set(both)) == len(both), unique, f"{list(both)} has a dimension twice", at=f"{side}_batch_dims"
+            )
             for kind, dims, rule in (("batch", batch, of_batch), ("contracting", contracting, of_contracting)):
                 for d in dims:
-                    op.require(
-                        0 <= d < shape.rank, rule, f"{shape} has no dimension {d}", at=f"{side}_{kind}_dims"
-                    )
+                    op.require(0 <= d < shape.rank, rule, f"{shape} has no dimension {d}", at=f"{side}_{kind}_dims")
         for rule, kind, left, right in (
             ("C9", "batch", self.lhs_batch, self.rhs_batch),
             ("C10", "contracting", self.lhs_contracting, self.rhs_contracting),

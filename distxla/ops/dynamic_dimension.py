@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from distxla.ir.element_type import S32
+from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
@@ -9,21 +14,64 @@ from distxla.ops.registry import register
 
 @register
 class GetDimensionSize(Op):
-    """The run-time extent of a dimension."""
+    """The run-time extent of a dimension.
 
-    opcode = "get-dimension-size"
-    lowering = Lowering.NONE
-    min_operands = 1
-    max_operands = 1
+    Shapes:  array -> s32[].
+    Errors:  C1 not one dimension of the operand.
+    Source:  StableHLO spec, "get_dimension_size"; Operation Semantics, "GetDimensionSize".
+    """
+
+    opcode: ClassVar[str] = "get-dimension-size"
+    lowering: ClassVar[Lowering] = Lowering.NONE
+    min_operands: ClassVar[int] = 1
+    max_operands: ClassVar[int | None] = 1
     dimensions: tuple[int, ...] = attribute("int_list")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        _check_dimension(self, self.dimensions, operands[0])
+        return Shape(S32)
 
 
 @register
 class SetDimensionSize(Op):
-    """The same array with another run-time extent."""
+    """The same array with another run-time extent along a dimension.
 
-    opcode = "set-dimension-size"
-    lowering = Lowering.NONE
-    min_operands = 2
-    max_operands = 2
+    Shapes:  (T[.., n, ..], s32[]) -> T[.., <=n, ..].
+    Errors:  C1 not one dimension of the operand; C2 the size is not s32[]; shape: other extents, another type.
+    Source:  Operation Semantics, "SetDimensionSize".
+    """
+
+    opcode: ClassVar[str] = "set-dimension-size"
+    lowering: ClassVar[Lowering] = Lowering.NONE
+    min_operands: ClassVar[int] = 2
+    max_operands: ClassVar[int | None] = 2
     dimensions: tuple[int, ...] = attribute("int_list")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        operand, size = operands
+        _check_dimension(self, self.dimensions, operand)
+        self.require(size.compatible(Shape(S32)), "C2", f"the size is {size}, not s32[]", at="operands")
+        dynamic = list(operand.dynamic or (False,) * operand.rank)
+        dynamic[self.dimensions[0]] = True
+        return Shape(operand.element_type, operand.dims, tuple(dynamic))
+
+    def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        """A size that is a constant may make the dimension static again, so only the others' flags are compared."""
+        inferred = self.infer_shape(operands, called)
+        changed = self.dimensions[0]
+        stated, other = shape.dynamic or (False,) * shape.rank, inferred.dynamic
+        same = (
+            shape.is_array
+            and (shape.element_type, shape.dims) == (inferred.element_type, inferred.dims)
+            and all(stated[d] == other[d] for d in range(shape.rank) if d != changed)
+        )
+        self.require(same, "shape", f"the result is {inferred}, the text says {shape}", at="shape")
+
+
+def _check_dimension(op: Op, dimensions: Sequence[int], operand: Shape) -> None:
+    op.require(
+        operand.is_array and len(dimensions) == 1 and 0 <= dimensions[0] < operand.rank,
+        "C1",
+        f"dimensions={list(dimensions)} is not one dimension of {operand}",
+        at="dimensions",
+    )

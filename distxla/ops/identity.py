@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from distxla.ir.element_type import U32
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
 
 
 @register
 class ReplicaId(Op):
-    """The device's replica number."""
+    """The number of the replica that runs the instruction.
 
-    opcode = "replica-id"
-    lowering = Lowering.ELEMENT
-    max_operands = 0
+    Shapes:  () -> u32[].
+    Source:  StableHLO spec, "replica_id".
+    """
+
+    opcode: ClassVar[str] = "replica-id"
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
+    max_operands: ClassVar[int | None] = 0
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return Shape(U32)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return np.array(run.replica, np.uint32)
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return emit.replica_id()
 
 
 @register
 class PartitionId(Op):
-    """The device's partition number."""
+    """The number of the partition that runs the instruction.
 
-    opcode = "partition-id"
-    lowering = Lowering.ELEMENT
-    max_operands = 0
+    Shapes:  () -> u32[].
+    Source:  StableHLO spec, "partition_id".
+    """
+
+    opcode: ClassVar[str] = "partition-id"
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
+    max_operands: ClassVar[int | None] = 0
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return Shape(U32)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return np.array(run.partition, np.uint32)
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return emit.partition_id()

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
 
 @register
 class OptimizationBarrier(Op):
-    """The operand itself; nothing moves across."""
+    """The operand itself. Nothing is computed on one side that the other side asks for.
 
-    opcode = "opt-barrier"
-    lowering = Lowering.ALIAS
-    min_operands = 1
-    max_operands = 1
+    Shapes:  T -> T, tuples included.
+    Source:  StableHLO spec, "optimization_barrier"; Operation Semantics, "OptimizationBarrier".
+    """
+
+    opcode: ClassVar[str] = "opt-barrier"
+    lowering: ClassVar[Lowering] = Lowering.ALIAS
+    min_operands: ClassVar[int] = 1
+    max_operands: ClassVar[int | None] = 1
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return operands[0].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0]
+
+    def alias(self, operands: Sequence[Any]) -> Any:
+        return operands[0]

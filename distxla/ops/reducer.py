@@ -68,9 +68,7 @@ def split_inputs(op: Op, operands: Sequence[Shape], rule: str) -> tuple[Sequence
     return operands[:half], operands[half:]
 
 
-def check_inputs(
-    op: Op, arrays: Sequence[Shape], initial: Sequence[Shape], *, same_dims: str, same_types: str
-) -> None:
+def check_inputs(op: Op, arrays: Sequence[Shape], initial: Sequence[Shape], *, same_dims: str, same_types: str) -> None:
     """Require arrays of equal extents, and scalar initial values of the arrays' element types."""
     for array in arrays:
         op.require(array.is_array, same_dims, f"reduces arrays, not {array}", at="operands")

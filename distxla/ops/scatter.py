@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -233,7 +234,7 @@ class Scatter(Op):
 
 
 def _strictly_sorted(numbers: Sequence[int]) -> bool:
-    return all(a < b for a, b in zip(numbers, numbers[1:]))
+    return all(a < b for a, b in pairwise(numbers))
 
 
 def _in_range(numbers: Sequence[int], rank: int) -> bool:

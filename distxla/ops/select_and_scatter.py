@@ -48,9 +48,7 @@ class SelectAndScatter(Op):
             self.require(shape.is_array, "C1", f"works on arrays, not {shape}", at="operands")
         self.require(operand.dtype is source.dtype, "C1", f"{operand} and {source} differ in type", at="operands")
         dims = check_window(self, self.window, operand, rank="C4", positive=("C5", "C7", "dilation", "dilation"))
-        self.require(
-            source.dims == dims, "C2", f"the source is {source}, the windows are {list(dims)}", at="operands"
-        )
+        self.require(source.dims == dims, "C2", f"the source is {source}, the windows are {list(dims)}", at="operands")
         self.require(
             initial.rank == 0 and initial.dtype is operand.dtype,
             "C3",

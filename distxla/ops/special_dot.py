@@ -48,8 +48,7 @@ class RaggedDot(Op):
         )
         is_free = ragged[0] in dims.lhs_free(lhs.rank)
         self.require(
-            len(self.rhs_group_dims) == int(is_free)
-            and all(d in dims.rhs_free(rhs.rank) for d in self.rhs_group_dims),
+            len(self.rhs_group_dims) == int(is_free) and all(d in dims.rhs_free(rhs.rank) for d in self.rhs_group_dims),
             "C15",
             f"rhs_group_dims={list(self.rhs_group_dims)} for a {'free' if is_free else 'shared'} ragged dimension",
             at="rhs_group_dims",

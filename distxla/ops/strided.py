@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ def collapsed_stride(dims: Sequence[int], strides: Sequence[int], group: Sequenc
     stepping = [d for d in group if dims[d] != 1]
     if not stepping:
         return 1
-    for outer, inner in zip(stepping, stepping[1:]):
+    for outer, inner in pairwise(stepping):
         if strides[outer] != strides[inner] * dims[inner]:
             return None
     return strides[stepping[-1]]
@@ -91,7 +92,7 @@ def convert_to(emit: KernelEmitter, value: Value, element_type: ElementType) -> 
 
 
 def result_in(emit: KernelEmitter, result: Buffer, element_type: ElementType, dims: Sequence[int]) -> Buffer:
-    """Where to compute a result whose elements have `element_type` and stand in the order of `dims`: scratch, or itself."""
+    """Where to compute a result with elements of `element_type` and extents `dims`: scratch or the result itself."""
     if result.shape.dtype is element_type and tuple(dims) == result.shape.dims:
         return result
     return emit.scratch(Shape(element_type, tuple(dims)))

@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
 
 @register
 class AfterAll(Op):
-    """A token that comes after all its operands."""
+    """A token that comes after all its operands.
 
-    opcode = "after-all"
-    lowering = Lowering.ALIAS
+    Shapes:  any number of token[] -> token[].
+    Errors:  C1 an operand is no token.
+    Source:  StableHLO spec, "after_all"; Operation Semantics, "AfterAll".
+    """
+
+    opcode: ClassVar[str] = "after-all"
+    lowering: ClassVar[Lowering] = Lowering.ALIAS
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        for operand in operands:
+            self.require(operand.is_token, "C1", f"joins tokens, not {operand}", at="operands")
+        return Shape.token()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return None
+
+    def alias(self, operands: Sequence[Any]) -> Any:
+        return None
 
 
 @register
 class AddDependency(Op):
-    """The first operand, not before the second."""
+    """The first operand, but not before the second.
 
-    opcode = "add-dependency"
-    lowering = Lowering.ALIAS
-    min_operands = 2
-    max_operands = 2
+    Shapes:  (T, token[]) as two operands -> T.
+    Errors:  C1 the second operand is no token.
+    Source:  XLA's HLO text.
+    """
+
+    opcode: ClassVar[str] = "add-dependency"
+    lowering: ClassVar[Lowering] = Lowering.ALIAS
+    min_operands: ClassVar[int] = 2
+    max_operands: ClassVar[int | None] = 2
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        self.require(operands[1].is_token, "C1", f"operand 1 is {operands[1]}, not token[]", at="operands")
+        return operands[0].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0]
+
+    def alias(self, operands: Sequence[Any]) -> Any:
+        return operands[0]

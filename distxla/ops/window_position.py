@@ -26,7 +26,10 @@ def check_window(
     dilations) numbers of at least 1.
     """
     op.require(
-        window.rank == array.rank, rank, f"the window has {window.rank} dimensions, {array} has {array.rank}", at="window"
+        window.rank == array.rank,
+        rank,
+        f"the window has {window.rank} dimensions, {array} has {array.rank}",
+        at="window",
     )
     check_positive(op, window, positive)
     return tuple(w.output_extent(extent) for w, extent in zip(window.dimensions, array.dims))
