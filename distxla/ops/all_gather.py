@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.collective import GlobalIdsCollective, one_or_tuple
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
@@ -30,6 +32,7 @@ class AllGather(GlobalIdsCollective):
 
     opcode = "all-gather"
     min_operands = 1
+    combines: ClassVar[bool] = True
 
     dimensions: tuple[int, ...] = attribute("int_list")
     use_global_device_ids: bool = attribute("bool", default=False)
@@ -68,6 +71,24 @@ class AllGather(GlobalIdsCollective):
         self.check_dimension(operands)
         return _ratio(shape, operands[0], self.dimension)
 
+    def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
+        found = []
+        for i, operand in enumerate(operands):
+            row = prod(operand.dims[self.dimension :])
+            found.append(
+                Movement(
+                    operand=i,
+                    result=i,
+                    rows=prod(operand.dims[: self.dimension]),
+                    row=row,
+                    by_source=True,
+                    source_stride=row,
+                    target_stride=row * size,
+                    target_offset=row,
+                )
+            )
+        return tuple(found)
+
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
@@ -85,7 +106,9 @@ class AllGatherStart(AllGather):
     """
 
     opcode = "all-gather-start"
+    starts_pair: ClassVar[bool] = True
     lowering = Lowering.NONE
+    combines: ClassVar[bool] = False
 
     def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
         return Shape.tuple((one_or_tuple([o.without_layout() for o in operands]), self.gathered(operands, size)))
@@ -106,6 +129,7 @@ class AllGatherDone(Op):
     """
 
     opcode = "all-gather-done"
+    completes: ClassVar[tuple[str, ...]] = ("all-gather-start",)
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1

@@ -10,6 +10,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
@@ -33,6 +34,7 @@ class AllReduce(GlobalIdsCollective):
     min_operands = 1
     uniform_groups: ClassVar[bool] = False
     in_place_operand: ClassVar[int | None] = 0
+    combines: ClassVar[bool] = True
 
     use_global_device_ids: bool = attribute("bool", default=False)
     to_apply: str = attribute("computation")
@@ -44,6 +46,13 @@ class AllReduce(GlobalIdsCollective):
     def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
         check_reduction(self, self.to_apply, operands, called)
         return one_or_tuple([operand.without_layout() for operand in operands])
+
+    @property
+    def reduction(self) -> str:
+        return self.to_apply
+
+    def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
+        return tuple(Movement(operand=i, result=i, row=operand.size, folds=True) for i, operand in enumerate(operands))
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
@@ -61,8 +70,10 @@ class AllReduceStart(AllReduce):
     """
 
     opcode = "all-reduce-start"
+    starts_pair: ClassVar[bool] = True
     lowering = Lowering.NONE
     in_place_operand: ClassVar[int | None] = None
+    combines: ClassVar[bool] = False
 
 
 @register
@@ -74,6 +85,7 @@ class AllReduceDone(Op):
     """
 
     opcode = "all-reduce-done"
+    completes: ClassVar[tuple[str, ...]] = ("all-reduce-start",)
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,11 @@ class CollectivePermute(CollectiveOp):
     channel_id: int | None = attribute("int", default=None)
     source_target_pairs: tuple[tuple[int, int], ...] = attribute("pairs")
     slice_sizes: tuple[tuple[int, ...], ...] = attribute("int_list_list", default=())
+
+    @property
+    def combines(self) -> bool:  # type: ignore[override]
+        """The slicing form reads its operands by position and stays alone."""
+        return not self.slice_sizes
 
     @property
     def group_mode(self) -> GroupMode:
@@ -134,7 +139,12 @@ class CollectivePermuteStart(CollectivePermute):
     """
 
     opcode = "collective-permute-start"
+    starts_pair: ClassVar[bool] = True
     lowering = Lowering.NONE
+
+    @property
+    def combines(self) -> bool:  # type: ignore[override]
+        return False
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         sent = operands[:1] if self.slice_sizes else operands
@@ -164,6 +174,7 @@ class CollectivePermuteDone(Op):
     """
 
     opcode = "collective-permute-done"
+    completes: ClassVar[tuple[str, ...]] = ("collective-permute-start",)
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1

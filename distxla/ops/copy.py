@@ -53,6 +53,7 @@ class CopyStart(Op):
     """
 
     opcode = "copy-start"
+    starts_pair: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -83,6 +84,7 @@ class CopyDone(Op):
     """
 
     opcode = "copy-done"
+    completes: ClassVar[tuple[str, ...]] = ("copy-start",)
     lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1

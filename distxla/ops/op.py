@@ -75,6 +75,10 @@ class Op:
     max_operands: ClassVar[int | None] = None
     needs_shape: ClassVar[bool] = False
     is_parameter: ClassVar[bool] = False
+    # the result may only be used by one instruction that completes it (all-reduce-start, copy-start …)
+    starts_pair: ClassVar[bool] = False
+    # opcodes of which one must be the operand (all-reduce-done: all-reduce-start)
+    completes: ClassVar[tuple[str, ...]] = ()
     # KERNEL: the operand whose memory the result may take over if nobody reads it afterwards
     in_place_operand: ClassVar[int | None] = None
     # ELEMENT: result element i is made of the operands' elements i and of nothing else
