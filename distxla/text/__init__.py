@@ -1,1 +1,1 @@
-"""HLO text: `parser.parse_module` reads it, `printer.print_module` writes it. Knows no opcode by name but async ones."""
+"""HLO text: `parser.parse_module` reads it, `printer.print_module` writes it. Names no opcode but the async ones."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class Mesh:
     """Named axes over devices. devices: flattened ids in the order of the axes, major first."""
 
     axes: tuple[tuple[str, int], ...]
-    devices: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    devices: np.ndarray[Any, Any]
 
 
 def read_mesh(lexer: Lexer) -> Mesh:
@@ -104,7 +105,7 @@ def _axis_name(lexer: Lexer) -> str:
     return match.group(1)
 
 
-def _read_device_ids(lexer: Lexer, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _read_device_ids(lexer: Lexer, count: int) -> np.ndarray[Any, Any]:
     start = lexer.skip()
     lexer.expect("(")
     if lexer.at("["):
@@ -159,7 +160,7 @@ def _expand(mesh: Mesh, chosen: list[tuple[str, int, int]]) -> tuple[tuple[int, 
             if axis == name:
                 cuts |= {above, above * extent}
         ordered = sorted(cuts)
-        for above, below in zip(ordered, ordered[1:]):
+        for above, below in pairwise(ordered):
             if below % above:
                 return None
             position[name, above] = len(dims)

@@ -31,7 +31,7 @@ _BOOLEANS = re.compile(rf"{BLANK}(\{{\s*(?:(?:true|false)(?:\s*,\s*(?:true|false
 _TABLE = re.compile(rf"{BLANK}(FileNames|FunctionNames|FileLocations|StackFrames)(?!{BLANK}[(\{{=\w%])(?![\w.\-])")
 _TABLE_WITH_ROWS = re.compile(rf"{BLANK}(FileNames|FunctionNames|FileLocations|StackFrames)(?=\s*\n?\s*[0-9])")
 _ROW_ID = re.compile(rf"{BLANK}([0-9]+)(?=\s)")
-_ROW = re.compile(r"\s*\{((?:[a-z_]+=[0-9]{1,9}[ \t]*,?[ \t]*)*)\}")
+_ROW = re.compile(r"\s*\{[ \t]*((?:[a-z_]+=[0-9]{1,9}(?:[ \t,]+|(?=\})))*)\}")
 _Row = TypeVar("_Row", FileLocation, StackFrame)
 
 

@@ -204,7 +204,9 @@ class Lexer:
             raise self.expected(what)
         self.pos = match.end()
         raw = match.group(1)
-        return self._unescape(raw, match.start(1)) if "\\" in raw else raw
+        if "\\" in raw:
+            return self._unescape(raw, match.start(1))
+        return raw if raw.isascii() else decode(encode(raw))
 
     def _unescape(self, raw: str, start: int) -> str:
         pieces: list[bytes] = []
@@ -223,7 +225,7 @@ class Lexer:
             else:
                 pieces.append(bytes([(int(octal, 8) if octal else int(hexadecimal, 16)) & 0xFF]))
         pieces.append(encode(raw[last:]))
-        return b"".join(pieces).decode("utf-8", "surrogateescape")
+        return decode(b"".join(pieces))
 
     def balanced(self, what: str = "'{'") -> str:
         """The text from `{` to its matching `}`, as it stands; quotes, parentheses and brackets must match, too."""
@@ -301,6 +303,11 @@ def encode(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
+
+
+def decode(data: bytes) -> str:
+    """The inverse of `encode`."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def quoted(text: str) -> str:

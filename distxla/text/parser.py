@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from distxla.errors import DistxlaError, VerificationError
 from distxla.ir.computation import Computation
@@ -17,7 +16,7 @@ from distxla.ops.op import Op, RuleViolation
 from distxla.ops.registry import op_class, op_classes
 from distxla.text.annotations import ANNOTATIONS, read_annotation, read_metadata
 from distxla.text.asynchronous import Sugar, sugar_of
-from distxla.text.attributes import BETWEEN_PARENTHESES, KIND_TEXTS
+from distxla.text.attributes import BETWEEN_PARENTHESES, KIND_TEXTS, Reading
 from distxla.text.header import Header, read_header, read_tables
 from distxla.text.lexer import BLANK, MAX_DEPTH, NAME, WORD, Lexer, Spans
 from distxla.text.literals import read_literal
@@ -46,21 +45,33 @@ def parse_module(text: str, file: str = "<string>") -> Module:
     return Parser(text, file).module()
 
 
-@cache
-def _plan(op: type[Op]) -> tuple[str | None, dict[str, tuple[str, Any]], tuple[tuple[str, str], ...]]:
-    """How the text of an opcode is read: the kind between the parentheses (None: operands) as (field, kind),
-    text name -> (field, reader), and the (field, text name) of what must not be missing."""
-    between: str | None = None
-    readers: dict[str, tuple[str, Any]] = {}
-    required: list[tuple[str, str]] = []
-    for spec in op.attributes():
-        if spec.kind in BETWEEN_PARENTHESES:
-            between = f"{spec.kind}:{spec.field}"
-            continue
-        readers[spec.text] = (spec.field, KIND_TEXTS[spec.kind].read)
-        if spec.required:
-            required.append((spec.field, spec.text))
-    return between, readers, tuple(required)
+class _Plan(NamedTuple):
+    """How the text of an opcode is read.
+
+    between: the (kind, field) of what stands between the parentheses, None for operands.  readers: text name ->
+    (field, reader).  required: (field, text name) of the attributes that must not be missing.
+    """
+
+    between: tuple[str, str] | None
+    readers: dict[str, tuple[str, Callable[[Reading], Any]]]
+    required: tuple[tuple[str, str], ...]
+
+
+_plans: dict[type[Op], _Plan] = {}
+
+
+def _plan(op: type[Op]) -> _Plan:
+    plan = _plans.get(op)
+    if plan is None:
+        specs = op.attributes()
+        between = [(s.kind, s.field) for s in specs if s.kind in BETWEEN_PARENTHESES]
+        written = [s for s in specs if s.kind not in BETWEEN_PARENTHESES]
+        plan = _plans[op] = _Plan(
+            between[0] if between else None,
+            {s.text: (s.field, KIND_TEXTS[s.kind].read) for s in written},
+            tuple((s.field, s.text) for s in written if s.required),
+        )
+    return plan
 
 
 @dataclass(slots=True)
@@ -102,6 +113,7 @@ class Parser:
         self._scope = _Scope("")
         self._depth = 0
         self._taken: set[str] | None = None
+        self._ops = op_classes()
 
     # --- modules ------------------------------------------------------------------------------------------------
 
@@ -206,7 +218,7 @@ class Parser:
             if number >= len(parameters):
                 raise self._violation(
                     instruction,
-                    f"parameter.number: the numbers of {len(parameters)} parameters must be 0 to {len(parameters) - 1}, "
+                    f"parameter.number: {len(parameters)} parameters have the numbers 0 to {len(parameters) - 1}, "
                     f"found {number}",
                 )
 
@@ -290,7 +302,7 @@ class Parser:
             offsets["name"] = start, start + len(name) + (text[start] == "%")
         lexer.pos = match.end()
         draft = _Draft(name, start, offsets, opcode, shape)
-        op = op_classes().get(opcode)
+        op = self._ops.get(opcode)
         sugar = sugar_of(opcode) if op is None else None
         if op is None and sugar is None:
             raise lexer.error(f"HLO has no opcode {opcode!r}", *match.span(1))
@@ -322,11 +334,11 @@ class Parser:
     def _read_between(self, draft: _Draft, op: type[Op], start: int) -> None:
         """What stands between the parentheses, the closing one included; `start` is the opening one."""
         lexer = self.lexer
-        between = _plan(op)[0]
+        between = _plan(op).between
         if between is None:
             draft.operands = self._read_operands()
         else:
-            kind, _, field_name = between.partition(":")
+            kind, field_name = between
             if draft.shape is None:
                 raise self._shape_needed(draft)
             if kind == "number":
@@ -374,7 +386,8 @@ class Parser:
             if not scope.invents or shape is None:
                 hint = "; an operand of a single instruction needs a shape" if scope.invents else ""
                 raise lexer.error(
-                    f"expected the name of an instruction defined above in computation {scope.name!r}, found {name!r}{hint}",
+                    f"expected the name of an instruction defined above in computation {scope.name!r}, "
+                    f"found {name!r}{hint}",
                     at,
                     end,
                 )
@@ -403,7 +416,7 @@ class Parser:
 
     def _read_attributes(self, draft: _Draft, op: type[Op]) -> None:
         lexer = self.lexer
-        _, readers, _ = _plan(op)
+        readers = _plan(op).readers
         while True:
             match = _ATTRIBUTE.match(lexer.text, lexer.pos)
             if match is None:
@@ -455,7 +468,7 @@ class Parser:
 
     def _build(self, draft: _Draft, op_type: type[Op], span_end: int | None = None) -> Instruction:
         lexer = self.lexer
-        for field_name, text_name in _plan(op_type)[2]:
+        for field_name, text_name in _plan(op_type).required:
             if field_name not in draft.values:
                 raise (
                     lexer.expected(f"attribute {text_name}= of {draft.opcode}")
@@ -508,7 +521,7 @@ class Parser:
         if draft.shape is None:
             raise self._shape_needed(draft)
         async_class = op_class(sugar.async_opcode)
-        own = _plan(async_class)[1]
+        own = _plan(async_class).readers
         values = {own[n][0]: draft.values.pop(own[n][0]) for n in sugar.own_attributes if own[n][0] in draft.values}
         if sugar.wraps:
             elements = draft.shape.elements or ()

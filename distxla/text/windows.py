@@ -103,16 +103,16 @@ def _digits(count: int) -> Sequence[str]:
 
 
 def print_dim_labels(dims: ConvolutionDimensions) -> str:
-    def labels(first: int, second: int, letters: str, spatial: tuple[int, ...]) -> str:
+    def labels(first: int, second: int, letters: tuple[str, str], spatial: tuple[int, ...]) -> str:
         out = ["?"] * (len(spatial) + 2)
         out[first], out[second] = letters
         for k, d in enumerate(spatial):
             out[d] = str(k)
         return "".join(out)
 
-    lhs = labels(dims.input_batch, dims.input_feature, "bf", dims.input_spatial)
-    kernel = labels(dims.kernel_input_feature, dims.kernel_output_feature, "io", dims.kernel_spatial)
-    output = labels(dims.output_batch, dims.output_feature, "bf", dims.output_spatial)
+    lhs = labels(dims.input_batch, dims.input_feature, ("b", "f"), dims.input_spatial)
+    kernel = labels(dims.kernel_input_feature, dims.kernel_output_feature, ("i", "o"), dims.kernel_spatial)
+    output = labels(dims.output_batch, dims.output_feature, ("b", "f"), dims.output_spatial)
     return f"{lhs}_{kernel}->{output}"
 
 
