@@ -1,0 +1,190 @@
+"""Matrix products: a library's for large floats, emitted loops for small, thin and integer ones."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from llvmlite import ir
+
+from distxla.codegen import libraries
+from distxla.codegen.index import IndexExpression
+from distxla.codegen.lane import I32, Lane
+from distxla.codegen.value import ScalarValue
+from distxla.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from distxla.codegen.arrays import MemoryArray
+    from distxla.codegen.kernels import BufferEmitter, MatrixOperand
+
+SMALL = 16 * 16 * 16  # multiplications below which the library's start-up costs more than it saves
+
+
+
+def emit_gemm(
+    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> None:
+    """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; operands are (array, batch, row and column strides)."""
+    batch, m, n, k = shape
+    kind = c[0].shape.dtype
+    large = m * n * k >= SMALL and min(m, n) > 1
+    if kind.name in libraries.GEMMS and large:
+        plan = _library_plan(emit, shape, a, b, c)
+        with emit.loops([batch]) if batch > 1 else nullcontext((0,)) as (i,):
+            _call(emit, plan, i)
+        return
+    _emit_loops(emit, shape, a, b, c)
+
+
+# --- library ---------------------------------------------------------------------------------------------------------
+
+
+class _Matrix:
+    """One operand as the library sees it: array, batch stride, transposed or not, leading dimension."""
+
+    def __init__(self, array: MemoryArray, batch_stride: int, transposed: bool, leading: int) -> None:
+        self.array = array
+        self.batch_stride = batch_stride
+        self.transposed = transposed
+        self.leading = leading
+
+
+def _seen(operand: MatrixOperand, rows: int, columns: int) -> _Matrix | None:
+    """A rows x columns operand, if one of its strides is 1 and the other long enough."""
+    array, batch_stride, row, column = operand
+    if (column == 1 or columns == 1) and (row >= columns or rows == 1):
+        return _Matrix(array, batch_stride, False, max(row if rows > 1 else columns, columns, 1))
+    if (row == 1 or rows == 1) and (column >= rows or columns == 1):
+        return _Matrix(array, batch_stride, True, max(column if columns > 1 else rows, rows, 1))
+    return None
+
+
+def _packed(emit: BufferEmitter, operand: MatrixOperand, batch: int, rows: int, columns: int) -> _Matrix:
+    """A contiguous copy."""
+    array, batch_stride, row, column = operand
+    flat = emit.reshaped(array, Shape(array.shape.dtype, (array.shape.size,)))
+    copy = emit.scratch(Shape(array.shape.dtype, (batch, rows, columns)))
+    with emit.loops([batch, rows, columns]) as (i, r, c):
+        copy.store((i, r, c), flat.load((i * batch_stride + r * row + c * column,)))
+    return _Matrix(copy, rows * columns, False, columns)
+
+
+_Plan = tuple[tuple[int, int, int], _Matrix, _Matrix, _Matrix]
+
+
+def _library_plan(
+    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> _Plan:
+    batch, m, n, k = shape
+    left = _seen(a, m, k) or _packed(emit, a, batch, m, k)
+    right = _seen(b, k, n) or _packed(emit, b, batch, k, n)
+    result = _seen(c, m, n)
+    if result is None:
+        raise NotImplementedLayout(c)
+    if result.transposed:
+        # c^T = b^T a^T
+        swapped = [_Matrix(x.array, x.batch_stride, not x.transposed, x.leading) for x in (right, left)]
+        return (n, m, k), swapped[0], swapped[1], _Matrix(result.array, result.batch_stride, False, result.leading)
+    return (m, n, k), left, right, result
+
+
+class NotImplementedLayout(ValueError):
+    """The result's strides fit no matrix; the op that asked must give the result a matrix's strides."""
+
+    def __init__(self, operand: MatrixOperand) -> None:
+        super().__init__(f"result strides {operand[1:]}")
+
+
+def _call(emit: BufferEmitter, plan: _Plan, i: IndexExpression | int) -> None:
+    (m, n, k), a, b, c = plan
+    builder = emit.builder
+    kind = c.array.shape.dtype
+    gemm = libraries.GEMMS[kind.name]
+    function = libraries.gemm_function(builder.module, kind)
+
+    def number(value: int) -> ir.Constant:
+        return ir.Constant(I32, value)
+
+    def address(matrix: _Matrix) -> ir.Value:
+        start = i * matrix.batch_stride + matrix.array.offset
+        return emit.element_pointer(matrix.array.pointer, start, kind)
+
+    def mode(matrix: _Matrix) -> ir.Constant:
+        return number(libraries.TRANSPOSE if matrix.transposed else libraries.NO_TRANSPOSE)
+
+    def factor(value: float) -> ir.Value:
+        if not gemm.by_pointer:
+            return ir.Constant(gemm.scalar, value)
+        slot = emit.stack_slot(ir.ArrayType(gemm.scalar, 2))
+        builder.store(ir.Constant(ir.ArrayType(gemm.scalar, 2), [value, 0.0]), slot)
+        return slot
+
+    builder.call(
+        function,
+        [
+            number(libraries.ROW_MAJOR), mode(a), mode(b), number(m), number(n), number(k), factor(1.0),
+            address(a), number(a.leading), address(b), number(b.leading), factor(0.0), address(c), number(c.leading),
+        ],
+    )  # fmt: skip
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def _flat(emit: BufferEmitter, operand: MatrixOperand) -> MemoryArray:
+    array = operand[0]
+    return emit.reshaped(array, Shape(array.shape.dtype, (array.shape.size,)))
+
+
+def _emit_loops(
+    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> None:
+    """Along k where both operands run along it, along n otherwise."""
+    batch, m, n, k = shape
+    if n == 1 or (a[3] == 1 and b[2] == 1 and b[3] != 1):
+        _inner_products(emit, shape, a, b, c)
+        return
+    left, right, result = _flat(emit, a), _flat(emit, b), _flat(emit, c)
+    kind = result.shape.dtype
+    zero = emit.constant(0, kind)
+    with emit.loops([batch, m]) as (i, row):
+        target = i * c[1] + row * c[2]
+        with emit.loops([n]) as (column,):
+            result.store((target + column * c[3],), zero)
+        with emit.loops([k]) as (step,):
+            x = left.load((i * a[1] + row * a[2] + step * a[3],))
+            with emit.loops([n]) as (column,):
+                y = right.load((i * b[1] + step * b[2] + column * b[3],))
+                place = (target + column * c[3],)
+                result.store(place, _multiply_add(emit, x, y, result.load(place)))
+
+
+def _inner_products(
+    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> None:
+    batch, m, n, k = shape
+    left, right, result = _flat(emit, a), _flat(emit, b), _flat(emit, c)
+    with emit.loops([batch, m, n]) as (i, row, column):
+
+        def step(index: tuple[IndexExpression, ...], total: tuple[ScalarValue, ...]) -> tuple[ScalarValue, ...]:
+            x = left.load((i * a[1] + row * a[2] + index[0] * a[3],))
+            y = right.load((i * b[1] + index[0] * b[2] + column * b[3],))
+            product = emit.binary("multiply", x, y)
+            before, emit.reassociate = emit.reassociate, True
+            total = (emit.binary("add", total[0], product),)
+            emit.reassociate = before
+            return total
+
+        zero = emit.constant(0, result.shape.dtype)
+        (total,) = emit.fold([k], (zero,), step)  # type: ignore[arg-type]
+        result.store((i * c[1] + row * c[2] + column * c[3],), total)
+
+
+def _multiply_add(emit: BufferEmitter, x: ScalarValue, y: ScalarValue, z: ScalarValue) -> ScalarValue:
+    if x.element_type.is_float and not x.element_type.bits < 32:
+        fused = Lane(emit.builder, x.llvm).fma(Lane(emit.builder, y.llvm), Lane(emit.builder, z.llvm))
+        return ScalarValue(x.element_type, fused.value)
+    return emit.binary("add", emit.binary("multiply", x, y), z)
+
+
+

@@ -1,0 +1,74 @@
+"""A graph of element ops as arrays that compute their elements: what fusing means to the generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from distxla.codegen.arrays import ComputedArray, Index
+from distxla.codegen.value import ScalarValue
+from distxla.errors import InternalError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ops.emit import ArrayRef
+from distxla.ops.op import Lowering
+
+if TYPE_CHECKING:
+    from distxla.codegen.emitter import ScalarEmitter
+
+
+def element_array(emit: ScalarEmitter, instruction: Instruction, operands: Sequence[ArrayRef]) -> ArrayRef:
+    """An ELEMENT instruction as an array over its operands."""
+
+    def compute(index: Index) -> ScalarValue:
+        value: Any = instruction.op.emit_element(emit, instruction.shape, index, *operands)  # type: ignore[arg-type]
+        return value  # type: ignore[no-any-return]
+
+    return ComputedArray(emit, instruction.shape, compute)  # type: ignore[return-value]
+
+
+def element_arrays(
+    emit: ScalarEmitter, computation: Computation, parameters: Sequence[ArrayRef]
+) -> dict[str, ArrayRef]:
+    """Every parameter and ELEMENT instruction of a fused computation by name; other instructions are left out."""
+    arrays: dict[str, ArrayRef] = {}
+    for instruction in computation:
+        op = instruction.op
+        if op.is_parameter:
+            source = parameters[op.number]  # type: ignore[attr-defined]
+            arrays[instruction.name] = ComputedArray(emit, instruction.shape, source.load)  # type: ignore[assignment,arg-type]
+        elif op.lowering is Lowering.ELEMENT:
+            operands = [arrays[name] for name in instruction.operands]
+            arrays[instruction.name] = element_array(emit, instruction, operands)
+    return arrays
+
+
+def apply_scalar(
+    emit: ScalarEmitter, computation: Computation, arguments: Sequence[ScalarValue]
+) -> tuple[ScalarValue, ...]:
+    """Inline a computation of scalars; one value a leaf of its result."""
+    values: dict[str, tuple[ScalarValue, ...]] = {}
+    for instruction in computation:
+        op = instruction.op
+        if op.is_parameter:
+            values[instruction.name] = (arguments[op.number],)  # type: ignore[attr-defined]
+            continue
+        operands = [values[name] for name in instruction.operands]
+        if op.lowering is Lowering.ELEMENT:
+            arrays = [emit.scalar_array(leaves[0]) for leaves in operands]
+            values[instruction.name] = (op.emit_element(emit, instruction.shape, (), *arrays),)  # type: ignore[assignment,arg-type]
+        elif op.lowering is Lowering.ALIAS:
+            shapes = [computation[name].shape for name in instruction.operands]
+            values[instruction.name] = tuple(op.result_leaves(shapes, operands))
+        elif op.lowering is Lowering.CALL:
+            (called,) = op.called_computations
+            values[instruction.name] = emit.apply(called, *(leaf for leaves in operands for leaf in leaves))
+        else:
+            raise InternalError(f"{instruction.name}: {instruction.opcode} inside the scalar computation {computation.name}")
+    return values[computation.root]
+
+
+def is_single_operation(computation: Computation) -> bool:
+    """Whether it is one element op of two parameters: then the order of a float reduction may be chosen freely."""
+    others = [i for i in computation if not i.op.is_parameter]
+    return len(others) == 1 and others[0].op.lowering is Lowering.ELEMENT and len(computation.parameters) == 2

@@ -1,0 +1,221 @@
+"""One LLVM function for one instruction of a schedule: a fusion, a bare element op or reduction, or a kernel op.
+
+The contract: `void name(ptr context, ptr operand leaves …, ptr result leaves …, ptr scratch)`. All arrays are row-major and
+64-byte aligned; results overlap nothing else, but where the op declares an in-place operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from distxla.codegen import contraction
+from distxla.codegen.abi import ALIGNMENT
+from distxla.codegen.arrays import MemoryArray
+from distxla.codegen.elements import element_array, element_arrays
+from distxla.codegen.emitter import ScalarEmitter
+from distxla.codegen.fusion import emit_elements
+from distxla.codegen.index import I64, IndexExpression
+from distxla.codegen.lane import I1, I8, intrinsic
+from distxla.codegen.reduction import Reduction, emit_reductions
+from distxla.codegen.value import ScalarValue
+from distxla.errors import CompileError, DistxlaError, InternalError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.emit import ArrayRef
+from distxla.ops.op import Lowering
+
+POINTER = ir.PointerType()
+MatrixOperand = tuple[MemoryArray, int, int, int]
+
+
+@dataclass(frozen=True)
+class KernelFunction:
+    """scratch_bytes: what the caller must provide behind the last argument; 64-byte aligned, uninitialised."""
+
+    function: ir.Function
+    scratch_bytes: int
+
+
+class BufferEmitter(ScalarEmitter):
+    """The LLVM side of ops/emit.py's `KernelEmitter`."""
+
+    def __init__(
+        self, builder: ir.IRBuilder, module: Module | None, context_pointer: ir.Value | None, scratch: ir.Value | None
+    ) -> None:
+        super().__init__(builder, module, context_pointer)
+        self._scratch = scratch
+        self.scratch_bytes = 0
+        self.entry: ir.Block = builder.block
+
+    def stack_slot(self, kind: ir.Type) -> ir.Value:
+        """Room for one scalar in the function's frame."""
+        slot = ir.AllocaInstr(self.entry, kind, None, name="slot")
+        self.entry.instructions.insert(0, slot)
+        return slot
+
+    def scratch(self, shape: Shape) -> MemoryArray:
+        """Uninitialised memory for the rest of this kernel."""
+        if self._scratch is None:
+            raise InternalError("this function has no scratch memory")
+        offset = self.scratch_bytes
+        self.scratch_bytes += (shape.byte_size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        # in the entry block, so that it dominates every use
+        place = ir.instructions.GEPInstr(
+            self.entry, self._scratch, [ir.Constant(I64, offset)], True, "scratch", source_etype=I8
+        )
+        self.entry.instructions.insert(0, place)
+        return MemoryArray(self, place, shape)
+
+    def fill(self, buffer: MemoryArray, value: ScalarValue) -> None:
+        """Every element gets `value`."""
+        with self.loops(buffer.shape.dims) as index:
+            buffer.store(index, value)
+
+    def copy(self, target: MemoryArray, source: MemoryArray) -> None:
+        """A memcpy of `target`'s bytes; nothing where both are the same memory."""
+        size = target.shape.byte_size
+        if not size:
+            return
+        to, origin = target.address(), source.address()
+        function = intrinsic(
+            self.builder.module, "llvm.memcpy.p0.p0.i64", ir.VoidType(), [POINTER, POINTER, I64, I1]
+        )
+        different = self.builder.icmp_unsigned("!=", to, origin)
+        with self.builder.if_then(different):
+            self.builder.call(function, [to, origin, ir.Constant(I64, size), ir.Constant(I1, 0)])
+
+    def reshaped(self, buffer: MemoryArray, shape: Shape, offset: IndexExpression | int = 0) -> MemoryArray:
+        """The same memory from element `offset` on, seen with another shape."""
+        start: Any = buffer.offset + offset
+        if shape.dtype.byte_size != buffer.shape.dtype.byte_size and not (isinstance(start, int) and start == 0):
+            return MemoryArray(self, MemoryArray(self, buffer.pointer, buffer.shape, start).address(), shape)
+        return MemoryArray(self, buffer.pointer, shape, start)
+
+    def gemm(
+        self, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+    ) -> None:
+        """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/emit.py."""
+        contraction.emit_gemm(self, shape, a, b, c)
+
+
+def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.FunctionType:
+    """The LLVM type of a kernel with these operand and result leaves."""
+    return ir.FunctionType(ir.VoidType(), [POINTER] * (len(operands) + len(results) + 2))
+
+
+def emit_kernel_function(
+    llvm_module: ir.Module, module: Module, computation: Computation, instruction: Instruction, name: str
+) -> KernelFunction:
+    """Add the function that computes `instruction` of `computation` to `llvm_module`.
+
+    Tokens have no pointer: only leaves with data count as leaves here.  Raises CompileError naming the instruction where
+    its op can't be emitted; errors of the user's module pass through.
+    """
+    operands = [computation[o].shape for o in instruction.operands]
+    operand_leaves = [leaf for shape in operands for leaf in shape.leaves() if leaf.is_array]
+    result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
+    function = ir.Function(llvm_module, kernel_type(operand_leaves, result_leaves), name)
+    function.attributes.add("nounwind")
+    in_place = instruction.op.in_place_operand is not None
+    count = len(operand_leaves)
+    for argument, leaf in zip(function.args[1:-1], [*operand_leaves, *result_leaves]):
+        argument.attributes.align = ALIGNMENT
+        argument.attributes.dereferenceable = max(1, leaf.byte_size)
+        if not in_place:
+            argument.add_attribute("noalias")
+    for argument in function.args[1 : 1 + count]:
+        if not in_place:
+            argument.add_attribute("readonly")
+    function.args[-1].attributes.align = ALIGNMENT
+    function.args[-1].add_attribute("noalias")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    emit = BufferEmitter(builder, module, function.args[0], function.args[-1])
+    arrays = [MemoryArray(emit, p, s) for p, s in zip(function.args[1 : 1 + count], operand_leaves)]
+    results = [MemoryArray(emit, p, s) for p, s in zip(function.args[1 + count : -1], result_leaves)]
+    # code behind the entry block's end, so that scratch addresses and slots may be put into it at any time
+    start = builder.append_basic_block("start")
+    emit.entry = builder.block
+    builder.branch(start)
+    builder.position_at_end(start)
+    try:
+        _emit_instruction(emit, module, instruction, operands, arrays, results)
+    except DistxlaError as error:
+        if error.location is None and not isinstance(error, InternalError):
+            error.location = module.locate(instruction)
+            error.args = (error.message, error.location)
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise CompileError(
+            f"{instruction.name}: lowering {instruction.opcode} failed: {type(error).__name__}: {error}",
+            module.locate(instruction),
+        ) from error
+    builder.ret_void()
+    return KernelFunction(function, emit.scratch_bytes)
+
+
+def _emit_instruction(
+    emit: BufferEmitter,
+    module: Module,
+    instruction: Instruction,
+    operands: Sequence[Shape],
+    arrays: Sequence[MemoryArray],
+    results: Sequence[MemoryArray],
+) -> None:
+    op = instruction.op
+    if op.lowering is Lowering.KERNEL:
+        op.emit_kernel(emit, tuple(results), *arrays)  # type: ignore[arg-type]
+    elif op.lowering is Lowering.ELEMENT:
+        sources: list[ArrayRef] = list(arrays)  # type: ignore[arg-type]
+        emit_elements(emit, [element_array(emit, instruction, sources)], results)
+    elif op.lowering is Lowering.REDUCTION:
+        _emit_reduction_roots(emit, [(instruction, list(arrays))], results)
+    elif op.lowering is Lowering.CALL:
+        (called,) = op.called_computations
+        _emit_fusion(emit, module[called], arrays, results)
+    else:
+        raise InternalError(f"{instruction.name}: {instruction.opcode} is no kernel ({op.lowering.value})")
+
+
+def _emit_fusion(
+    emit: BufferEmitter, fused: Computation, arrays: Sequence[MemoryArray], results: Sequence[MemoryArray]
+) -> None:
+    elements = element_arrays(emit, fused, arrays)  # type: ignore[arg-type]
+    root = fused.root_instruction
+    roots = [fused[o] for o in root.operands] if root.shape.is_tuple and root.op.lowering is Lowering.ALIAS else [root]
+    if all(r.op.lowering is Lowering.REDUCTION for r in roots):
+        _emit_reduction_roots(emit, [(r, [elements[o] for o in r.operands]) for r in roots], results)
+        return
+    sources = [elements[r.name] for r in roots]
+    extents = {r.shape.dims for r in results}
+    if len(extents) == 1:
+        emit_elements(emit, sources, results)
+        return
+    for source, result in zip(sources, results):
+        emit_elements(emit, [source], [result])
+
+
+def _emit_reduction_roots(
+    emit: BufferEmitter,
+    roots: Sequence[tuple[Instruction, Sequence[Any]]],
+    results: Sequence[MemoryArray],
+) -> None:
+    reductions: list[Reduction] = []
+    dimensions: Any = ()
+    position = 0
+    for instruction, operands in roots:
+        half = len(operands) // 2
+        own = tuple(results[position : position + half])
+        position += half
+        op: Any = instruction.op
+        dimensions = op.dimensions
+        reductions.append(Reduction(op.to_apply, tuple(operands[:half]), tuple(operands[half:]), own))
+    emit_reductions(emit, dimensions, reductions)
+
+
+

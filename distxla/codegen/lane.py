@@ -1,0 +1,251 @@
+"""`Lane`: a scalar LLVM value with operators, so that formulas read as formulas.
+
+Floats get plain IEEE instructions (no fast-math flag), integers wrap. Everything written with lanes is free of branches and
+calls and therefore vectorises.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+I1 = ir.IntType(1)
+I8 = ir.IntType(8)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+F16T = ir.HalfType()
+F32T = ir.FloatType()
+F64T = ir.DoubleType()
+FLOAT_BITS: dict[Any, int] = {F16T: 16, F32T: 32, F64T: 64}
+
+
+def intrinsic(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> ir.Function:
+    """The declaration of an LLVM intrinsic or library function of that very name, made at its first use."""
+    found = module.globals.get(name)
+    if found is None:
+        found = ir.Function(module, ir.FunctionType(result, list(arguments)), name)
+    return found
+
+
+def suffix(kind: ir.Type) -> str:
+    """How intrinsics spell a type: f32, i64."""
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return f"f{FLOAT_BITS[kind]}"
+
+
+class Lane:
+    """value: an LLVM scalar (float, double, or iN).  Comparisons give i1 lanes; Python numbers mix in."""
+
+    __slots__ = ("builder", "value")
+
+    def __init__(self, builder: ir.IRBuilder, value: ir.Value) -> None:
+        self.builder = builder
+        self.value = value
+
+    @property
+    def type(self) -> ir.Type:
+        return self.value.type
+
+    @property
+    def is_float(self) -> bool:
+        return self.value.type in FLOAT_BITS
+
+    @property
+    def width(self) -> int:
+        kind = self.value.type
+        return kind.width if isinstance(kind, ir.IntType) else FLOAT_BITS[kind]
+
+    def of(self, value: ir.Value) -> Lane:
+        return Lane(self.builder, value)
+
+    def constant(self, number: Any) -> Lane:
+        """`number` as a lane of this lane's type."""
+        return Lane(self.builder, float_constant(self.type, number) if self.is_float else ir.Constant(self.type, int(number)))
+
+    def _other(self, other: Lane | float | int) -> ir.Value:
+        return other.value if isinstance(other, Lane) else self.constant(other).value
+
+    # --- arithmetic
+
+    def __add__(self, other: Lane | float) -> Lane:
+        make = self.builder.fadd if self.is_float else self.builder.add
+        return self.of(make(self.value, self._other(other)))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Lane | float) -> Lane:
+        make = self.builder.fsub if self.is_float else self.builder.sub
+        return self.of(make(self.value, self._other(other)))
+
+    def __rsub__(self, other: float) -> Lane:
+        return self.constant(other) - self
+
+    def __mul__(self, other: Lane | float) -> Lane:
+        make = self.builder.fmul if self.is_float else self.builder.mul
+        return self.of(make(self.value, self._other(other)))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Lane | float) -> Lane:
+        return self.of(self.builder.fdiv(self.value, self._other(other)))
+
+    def __rtruediv__(self, other: float) -> Lane:
+        return self.constant(other) / self
+
+    def __neg__(self) -> Lane:
+        return self.of(self.builder.fneg(self.value) if self.is_float else self.builder.neg(self.value))
+
+    def __and__(self, other: Lane | int) -> Lane:
+        return self.of(self.builder.and_(self.value, self._other(other)))
+
+    def __or__(self, other: Lane | int) -> Lane:
+        return self.of(self.builder.or_(self.value, self._other(other)))
+
+    def __xor__(self, other: Lane | int) -> Lane:
+        return self.of(self.builder.xor(self.value, self._other(other)))
+
+    def shl(self, by: Lane | int) -> Lane:
+        return self.of(self.builder.shl(self.value, self._other(by)))
+
+    def lshr(self, by: Lane | int) -> Lane:
+        return self.of(self.builder.lshr(self.value, self._other(by)))
+
+    def ashr(self, by: Lane | int) -> Lane:
+        return self.of(self.builder.ashr(self.value, self._other(by)))
+
+    def fma(self, factor: Lane | float, addend: Lane | float) -> Lane:
+        """self * factor + addend, rounded once."""
+        return self.call("fma", factor, addend)
+
+    def polynomial(self, coefficients: Sequence[float]) -> Lane:
+        """Horner's scheme with fused multiply-adds; highest power first."""
+        total = self.constant(coefficients[0])
+        for c in coefficients[1:]:
+            total = total.fma(self, c)
+        return total
+
+    # --- comparisons; ordered unless the name says otherwise
+
+    def _compare(self, operator: str, other: Lane | float, signed: bool = True) -> Lane:
+        b = self.builder
+        if self.is_float:
+            return self.of(b.fcmp_ordered(operator, self.value, self._other(other)))
+        make = b.icmp_signed if signed else b.icmp_unsigned
+        return self.of(make(operator, self.value, self._other(other)))
+
+    def lt(self, other: Lane | float) -> Lane:
+        return self._compare("<", other)
+
+    def le(self, other: Lane | float) -> Lane:
+        return self._compare("<=", other)
+
+    def gt(self, other: Lane | float) -> Lane:
+        return self._compare(">", other)
+
+    def ge(self, other: Lane | float) -> Lane:
+        return self._compare(">=", other)
+
+    def eq(self, other: Lane | float) -> Lane:
+        return self._compare("==", other)
+
+    def ult(self, other: Lane | int) -> Lane:
+        return self._compare("<", other, signed=False)
+
+    def ugt(self, other: Lane | int) -> Lane:
+        return self._compare(">", other, signed=False)
+
+    def ne(self, other: Lane | float) -> Lane:
+        """Unordered for floats: NaN differs from everything."""
+        if self.is_float:
+            return self.of(self.builder.fcmp_unordered("!=", self.value, self._other(other)))
+        return self._compare("!=", other)
+
+    def is_nan(self) -> Lane:
+        return self.of(self.builder.fcmp_unordered("uno", self.value, self.value))
+
+    def select(self, on_true: Lane | float, on_false: Lane | float) -> Lane:
+        """This i1 chooses; at least one side is a lane."""
+        kind = on_true if isinstance(on_true, Lane) else on_false
+        assert isinstance(kind, Lane)
+        return self.of(self.builder.select(self.value, kind._other(on_true), kind._other(on_false)))
+
+    # --- conversions
+
+    def bits(self) -> Lane:
+        """A float's bits as an integer."""
+        return self.of(self.builder.bitcast(self.value, ir.IntType(self.width)))
+
+    def float_of_bits(self) -> Lane:
+        kind = {16: F16T, 32: F32T, 64: F64T}[self.width]
+        return self.of(self.builder.bitcast(self.value, kind))
+
+    def to_f64(self) -> Lane:
+        return self if self.type == F64T else self.of(self.builder.fpext(self.value, F64T))
+
+    def to_f32(self) -> Lane:
+        """Rounded to nearest even."""
+        return self if self.type == F32T else self.of(self.builder.fptrunc(self.value, F32T))
+
+    def zext(self, width: int) -> Lane:
+        return self.of(self.builder.zext(self.value, ir.IntType(width))) if width != self.width else self
+
+    def sext(self, width: int) -> Lane:
+        return self.of(self.builder.sext(self.value, ir.IntType(width))) if width != self.width else self
+
+    def trunc(self, width: int) -> Lane:
+        return self.of(self.builder.trunc(self.value, ir.IntType(width))) if width != self.width else self
+
+    # --- intrinsics
+
+    def call(self, name: str, *others: Lane | float) -> Lane:
+        """llvm.<name> on this type; all operands and the result have it."""
+        kind = self.type
+        arguments = [self.value, *(self._other(o) for o in others)]
+        function = intrinsic(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind] * len(arguments))
+        return self.of(self.builder.call(function, arguments))
+
+    def call_flag(self, name: str, flag: bool) -> Lane:
+        """llvm.<name> with an i1 constant behind the operand (ctlz, cttz, abs)."""
+        kind = self.type
+        function = intrinsic(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind, I1])
+        return self.of(self.builder.call(function, [self.value, ir.Constant(I1, int(flag))]))
+
+    def library(self, name: str, *others: Lane | float) -> Lane:
+        """A C function T(T, …); the name gets an `f` for f32."""
+        kind = self.type
+        arguments = [self.value, *(self._other(o) for o in others)]
+        function = intrinsic(self.builder.module, name + ("f" if kind == F32T else ""), kind, [kind] * len(arguments))
+        return self.of(self.builder.call(function, arguments))
+
+    def abs(self) -> Lane:
+        return self.call("fabs") if self.is_float else self.call_flag("abs", False)
+
+    def copysign(self, sign: Lane) -> Lane:
+        return self.call("copysign", sign)
+
+    def sqrt(self) -> Lane:
+        return self.call("sqrt")
+
+
+def float_constant(kind: ir.Type, number: float) -> ir.Constant:
+    """A constant of half, float or double type; NaN becomes the quiet NaN."""
+    number = float(number)
+    if math.isfinite(number) or math.isinf(number):
+        if kind == F32T and math.isfinite(number):
+            number = _as_f32(number)
+        return ir.Constant(kind, number)
+    width = FLOAT_BITS[kind]
+    bits = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}[width]
+    return ir.Constant(ir.IntType(width), bits).bitcast(kind)
+
+
+def _as_f32(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)

@@ -1,0 +1,224 @@
+"""Loops that reduce: along the fastest dimension, across it, and variadic ones by any computation.
+
+Always the same order, so always the same bits. Where the computation is one operation (a sum, a product, a maximum), its
+order is the vectoriser's to choose, at compile time; narrow floats are then accumulated in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from distxla.codegen.arrays import MemoryArray
+from distxla.codegen.conversion import convert
+from distxla.codegen.elements import is_single_operation
+from distxla.codegen.fusion import emit_map
+from distxla.codegen.index import IndexExpression
+from distxla.codegen.value import ScalarValue, is_narrow_float, register_type
+from distxla.ir.element_type import F32, ElementType
+from distxla.ir.shape import Shape
+from distxla.ops.emit import ArrayRef
+
+if TYPE_CHECKING:
+    from distxla.codegen.kernels import BufferEmitter
+
+WRITTEN_OUT = 8  # steps of a reduction that are written out, so that the loop over the kept dimension vectorises
+BLOCK = 2048  # elements of the kept dimension whose accumulators stay in the first-level cache
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One reduce: arrays and initial values it combines by `to_apply` into results."""
+
+    to_apply: str
+    arrays: tuple[ArrayRef, ...]
+    initial: tuple[ArrayRef, ...]
+    results: tuple[MemoryArray, ...]
+
+
+def emit_reductions(emit: BufferEmitter, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
+    """Reductions over the same `dimensions` of operands with equal extents, in one pass."""
+    dims = reductions[0].arrays[0].shape.dims
+    reduced = sorted(dimensions)
+    kept = [d for d in range(len(dims)) if d not in reduced]
+    walked = [d for d in range(len(dims)) if dims[d] != 1]
+    count = prod(dims[d] for d in reduced)
+    if 0 in dims:
+        _initial_only(emit, reductions)
+    elif not walked or walked[-1] in reduced:
+        _along(emit, dims, reduced, kept, reductions)
+    elif count <= WRITTEN_OUT:
+        _written_out(emit, dims, reduced, kept, reductions)
+    else:
+        _across(emit, dims, reduced, kept, reductions)
+
+
+class _Accumulation:
+    """How one reduction accumulates: types, and the combining step."""
+
+    def __init__(self, emit: BufferEmitter, reduction: Reduction) -> None:
+        self.emit = emit
+        self.reduction = reduction
+        assert emit.module is not None
+        self.free = is_single_operation(emit.module[reduction.to_apply])
+        self.types: list[ElementType] = []
+        for array in reduction.arrays:
+            kind = array.shape.dtype
+            self.types.append(F32 if self.free and is_narrow_float(kind) else kind)
+
+    def initial(self) -> list[ScalarValue]:
+        return [self._wide(a.load(()), t) for a, t in zip(self.reduction.initial, self.types)]
+
+    def elements(self, index: Sequence[IndexExpression | int]) -> list[ScalarValue]:
+        return [self._wide(a.load(index), t) for a, t in zip(self.reduction.arrays, self.types)]
+
+    def _wide(self, value: ScalarValue, kind: ElementType) -> ScalarValue:
+        return convert(self.emit.builder, value, kind)
+
+    def combine(self, total: Sequence[ScalarValue], elements: Sequence[ScalarValue]) -> tuple[ScalarValue, ...]:
+        emit = self.emit
+        before, emit.reassociate = emit.reassociate, self.free
+        try:
+            return emit.apply(self.reduction.to_apply, *total, *elements)
+        finally:
+            emit.reassociate = before
+
+    def finish(self, total: Sequence[ScalarValue], index: Sequence[IndexExpression | int]) -> None:
+        for value, result in zip(total, self.reduction.results):
+            result.store(index, convert(self.emit.builder, value, result.shape.dtype))
+
+
+def _initial_only(emit: BufferEmitter, reductions: Sequence[Reduction]) -> None:
+    for reduction in reductions:
+        for array, result in zip(reduction.initial, reduction.results):
+            emit_map(emit, result.shape.dims, lambda index, a=array, r=result: r.store(index, a.load(())))  # type: ignore[misc]
+
+
+class _Slots:
+    """Accumulators in stack slots, which become registers."""
+
+    def __init__(self, emit: BufferEmitter, types: Sequence[ElementType]) -> None:
+        self.emit = emit
+        self.types = types
+        self.slots = [
+            [emit.stack_slot(register_type(t)) for _ in range(2 if t.is_complex else 1)] for t in types
+        ]
+
+    def load(self) -> list[ScalarValue]:
+        builder = self.emit.builder
+        return [
+            ScalarValue(t, *(builder.load(slot, typ=register_type(t)) for slot in slots))
+            for t, slots in zip(self.types, self.slots)
+        ]
+
+    def store(self, values: Sequence[ScalarValue]) -> None:
+        for value, slots in zip(values, self.slots):
+            for register, slot in zip(value.registers(), slots):
+                self.emit.builder.store(register, slot)
+
+
+def _along(
+    emit: BufferEmitter, dims: tuple[int, ...], reduced: list[int], kept: list[int], reductions: Sequence[Reduction]
+) -> None:
+    """The fastest dimension is reduced: accumulators in registers, vectorised along it."""
+    accumulations = [_Accumulation(emit, r) for r in reductions]
+    slots = [_Slots(emit, a.types) for a in accumulations]
+    with emit.loops([dims[d] for d in kept]) as outer:
+        for accumulation, slot in zip(accumulations, slots):
+            slot.store(accumulation.initial())
+        with emit.loops([dims[d] for d in reduced]) as inner:
+            index = _merged(len(dims), kept, outer, reduced, inner)
+            for accumulation, slot in zip(accumulations, slots):
+                slot.store(accumulation.combine(slot.load(), accumulation.elements(index)))
+        for accumulation, slot in zip(accumulations, slots):
+            accumulation.finish(slot.load(), outer)
+
+
+def _written_out(
+    emit: BufferEmitter, dims: tuple[int, ...], reduced: list[int], kept: list[int], reductions: Sequence[Reduction]
+) -> None:
+    """Few steps across the fastest dimension: all of them in the body of the loop over the kept ones."""
+    accumulations = [_Accumulation(emit, r) for r in reductions]
+
+    def body(outer: tuple[IndexExpression, ...]) -> None:
+        for accumulation in accumulations:
+
+            def step(
+                inner: Sequence[IndexExpression | int],
+                total: tuple[ScalarValue, ...],
+                accumulation: _Accumulation = accumulation,
+            ) -> tuple[ScalarValue, ...]:
+                index = _merged(len(dims), kept, outer, reduced, inner)
+                return accumulation.combine(total, accumulation.elements(index))
+
+            total = emit.fold([dims[d] for d in reduced], tuple(accumulation.initial()), step)
+            accumulation.finish(total, outer)
+
+    emit_map(emit, [dims[d] for d in kept], body)
+
+
+def _across(
+    emit: BufferEmitter, dims: tuple[int, ...], reduced: list[int], kept: list[int], reductions: Sequence[Reduction]
+) -> None:
+    """The fastest dimension is kept: accumulators in memory, vectorised along it, in blocks that stay in the cache."""
+    accumulations = [_Accumulation(emit, r) for r in reductions]
+    before = [d for d in kept if d < reduced[0]]
+    behind = [d for d in kept if d > reduced[0]]
+    last = dims[behind[-1]]
+    rest = prod(dims[d] for d in behind[:-1])
+    block = last if last * rest <= 2 * BLOCK else max(64, min(last, BLOCK // rest))
+    block = min(block, last)
+    extents = [*(dims[d] for d in behind[:-1]), block]
+    buffers = [[emit.scratch(Shape(t, tuple(extents))) for t in a.types] for a in accumulations]
+
+    def piece(outer: Sequence[IndexExpression], start: IndexExpression | int, width: int) -> None:
+        inside = [*extents[:-1], width]
+
+        def whole(index: Sequence[IndexExpression]) -> list[IndexExpression]:
+            return [*index[:-1], index[-1] + start]
+
+        with emit.loops(inside) as index:
+            for accumulation, own in zip(accumulations, buffers):
+                for buffer, value in zip(own, accumulation.initial()):
+                    buffer.store(index, value)
+        with emit.loops([dims[d] for d in reduced]) as step, emit.loops(inside) as index:
+            place = _merged(len(dims), [*before, *behind], [*outer, *whole(index)], reduced, step)
+            for accumulation, own in zip(accumulations, buffers):
+                total = [buffer.load(index) for buffer in own]
+                combined = accumulation.combine(total, accumulation.elements(place))
+                for buffer, value in zip(own, combined):
+                    buffer.store(index, value)
+        with emit.loops(inside) as index:
+            for accumulation, own in zip(accumulations, buffers):
+                accumulation.finish([buffer.load(index) for buffer in own], [*outer, *whole(index)])
+
+    with emit.loops([dims[d] for d in before]) if before else nullcontext(()) as outer:
+        full, left = divmod(last, block)
+        if full > 1:
+            with emit.loops([full]) as (number,):
+                piece(outer, number * block, block)
+        else:
+            piece(outer, 0, block)
+        if left:
+            piece(outer, full * block, left)
+
+
+def _merged(
+    rank: int,
+    kept: Sequence[int],
+    outer: Sequence[IndexExpression | int],
+    reduced: Sequence[int],
+    inner: Sequence[IndexExpression | int],
+) -> list[IndexExpression | int]:
+    index: list[IndexExpression | int] = [0] * rank
+    for d, i in zip(kept, outer):
+        index[d] = i
+    for d, i in zip(reduced, inner):
+        index[d] = i
+    return index
+
+
+

@@ -1,0 +1,78 @@
+"""Constant tables that generated code reads."""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from functools import cache
+
+from llvmlite import ir
+
+from distxla.codegen.lane import F64T, I8
+from distxla.ir.literal import Literal
+
+
+def _arctangent_of_inverse(n: int, bits: int) -> int:
+    """atan(1/n) * 2^bits, by its series."""
+    total, power, k = 0, (1 << bits) // n, 0
+    while power:
+        total += (-power if k % 2 else power) // (2 * k + 1)
+        power //= n * n
+        k += 1
+    return total
+
+
+@cache
+def _two_over_pi_bits(bits: int) -> int:
+    """2/pi * 2^bits, by Machin's formula for pi."""
+    work = bits + 64
+    pi = 4 * (4 * _arctangent_of_inverse(5, work) - _arctangent_of_inverse(239, work))
+    return (1 << (bits + 1 + work)) // pi
+
+
+@cache
+def _two_over_pi_parts() -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """By biased exponent of an f32: 2^(exponent of its last bit) * 2/pi modulo 4, split after 29 significant bits."""
+    bits = 320
+    value = Fraction(_two_over_pi_bits(bits), 1 << bits)
+    first, second = [], []
+    for biased in range(256):
+        scale = Fraction(2) ** (max(biased, 1) - 150)
+        number = value * scale
+        number -= 4 * (number // 4)
+        # at most 29 bits, so that times 24 bits is exact in f64
+        step = Fraction(2) ** (number.numerator.bit_length() - number.denominator.bit_length() - 28)
+        high = step * (number // step)
+        first.append(float(high))
+        second.append(float(number - high))
+    return tuple(first), tuple(second)
+
+
+def two_over_pi(module: ir.Module) -> ir.GlobalVariable:
+    """double[2][256]: see `_two_over_pi_parts`."""
+    name = "two_over_pi"
+    found = module.globals.get(name)
+    if found is None:
+        row = ir.ArrayType(F64T, 256)
+        found = ir.GlobalVariable(module, ir.ArrayType(row, 2), name)
+        found.linkage, found.global_constant = "internal", True
+        found.align = 64
+        found.initializer = ir.Constant(
+            ir.ArrayType(row, 2), [ir.Constant(row, list(part)) for part in _two_over_pi_parts()]
+        )
+    return found
+
+
+def constant_bytes(module: ir.Module, literal: Literal) -> ir.GlobalVariable:
+    """The elements of an array literal as they lie in memory, 64-byte aligned."""
+    assert literal.array is not None
+    data = literal.array.tobytes()
+    name = f"literal.{hashlib.sha256(data).hexdigest()[:24]}.{len(data)}"
+    found = module.globals.get(name)
+    if found is None:
+        kind = ir.ArrayType(I8, len(data))
+        found = ir.GlobalVariable(module, kind, name)
+        found.linkage, found.global_constant = "internal", True
+        found.align = 64
+        found.initializer = ir.Constant(kind, bytearray(data))
+    return found

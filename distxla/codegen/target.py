@@ -1,0 +1,73 @@
+"""LLVM for the host CPU: parse, verify, optimise, make object code.
+
+Bad IR ends the process (LLVM is built with assertions), so this runs where an abort costs only a compilation.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+SPEED_LEVEL = 2  # level 3 takes longer and makes no faster loops of what this generator writes
+
+
+@cache
+def target_machine() -> llvm.TargetMachine:
+    """The host CPU, position-independent code, 512-bit vectors where the CPU has them."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = dict(llvm.get_host_cpu_features())
+    # several CPUs with AVX-512 are tuned to 256 bits; loops over long arrays gain from the full width
+    features["prefer-256-bit"] = False
+    flags = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=flags, opt=2, reloc="pic", codemodel="small"
+    )
+
+
+def target_key() -> str:
+    """Names what compiled code depends on: LLVM's version, CPU and its features."""
+    flags = ",".join(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
+    return f"llvm {'.'.join(map(str, llvm.llvm_version_info))} {llvm.get_host_cpu_name()} {flags}"
+
+
+def parse(module: ir.Module | str) -> llvm.ModuleRef:
+    """Text or llvmlite module as a verified LLVM module; RuntimeError with LLVM's message if it is not valid."""
+    machine = target_machine()
+    if isinstance(module, ir.Module):
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    return parsed
+
+
+def optimise(module: llvm.ModuleRef) -> None:
+    """Scalar optimisation, loop and superword vectorisation, in place."""
+    options = llvm.create_pipeline_tuning_options(speed_level=SPEED_LEVEL)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    options.loop_interleaving = True
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(target_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+
+
+def emit_object(module: llvm.ModuleRef) -> bytes:
+    """An ELF object."""
+    return bytes(target_machine().emit_object(module))
+
+
+def emit_assembly(module: llvm.ModuleRef) -> str:
+    """Assembler text."""
+    return str(target_machine().emit_assembly(module))
+
+
+def compile_object(module: ir.Module | str) -> bytes:
+    """Parse, verify, optimise and emit."""
+    parsed = parse(module)
+    optimise(parsed)
+    return emit_object(parsed)
