@@ -93,7 +93,10 @@ class Lexer:
     # --- errors -------------------------------------------------------------------------------------------------
 
     def location(self, start: int, end: int) -> Location:
-        span = self.lines.span(start, end)
+        return self.locate(self.lines.span(start, end))
+
+    def locate(self, span: Span) -> Location:
+        """The location of a span of this text, with the user's own frame where its line has metadata."""
         line = self.source.lines[span.line - 1]
         return self.source.location(span, self.frame_of(line) if self.frame_of else None)
 

@@ -1,33 +1,22 @@
-"""Reads HLO text: modules, computations, instructions. Attribute values are read by the files beside this one."""
+"""Reads HLO text: the module's header and computations. What is inside them is read by the files beside this one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from distxla.errors import DistxlaError, VerificationError
+from distxla.errors import DistxlaError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import FrameTables, Module
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Op, RuleViolation
-from distxla.ops.registry import op_class, op_classes
-from distxla.text.annotations import ANNOTATIONS, read_annotation, read_metadata
-from distxla.text.asynchronous import Sugar, sugar_of
-from distxla.text.attributes import BETWEEN_PARENTHESES, KIND_TEXTS, Reading
+from distxla.ops.registry import op_class
+from distxla.text.annotations import read_metadata
 from distxla.text.header import Header, read_header, read_tables
-from distxla.text.lexer import BLANK, MAX_DEPTH, NAME, WORD, Lexer, Spans
-from distxla.text.literals import read_literal
-from distxla.text.shapes import print_shape, read_program_shape, read_shape, starts_shape
+from distxla.text.instructions import InstructionReader
+from distxla.text.lexer import BLANK, NAME, WORD, Lexer
+from distxla.text.shapes import read_program_shape
 
-_HEAD = re.compile(rf"{BLANK}(?:(ROOT)(?=[\s%/]){BLANK})?(?:%({NAME})|({WORD})){BLANK}=")
-_OPCODE = re.compile(rf"{BLANK}([A-Za-z][A-Za-z0-9_\-]*){BLANK}\(")
-_NAMES_ONLY = re.compile(rf"(?:{BLANK}%?{NAME}{BLANK}(?:,{BLANK}%?{NAME}{BLANK})*+)?+\)")
-_EACH_NAME = re.compile(NAME)
-_NAME_ONLY = re.compile(rf"{BLANK}(?:%({NAME})|({WORD})){BLANK}(?=[,)])")
-_ATTRIBUTE = re.compile(rf"{BLANK},{BLANK}({WORD}){BLANK}=")
 _BODY = re.compile(
     rf"{BLANK}(?:ENTRY(?=[\s%{{])|(?:%{NAME}|{WORD}){BLANK}"
     rf"(?:\{{|\({BLANK}(?:\){BLANK}->|%?{NAME}{BLANK}:)))"
@@ -42,97 +31,35 @@ def parse_module(text: str, file: str = "<string>") -> Module:
     Raises HloSyntaxError where the text is not HLO and VerificationError where an instruction breaks a rule of its
     opcode that reading depends on (its operands' number, an omitted result shape). Nothing else.
     """
-    return Parser(text, file).module()
+    return _Parser(text, file).module()
 
 
-class _Plan(NamedTuple):
-    """How the text of an opcode is read.
+class _Parser:
+    """One module being read."""
 
-    between: the (kind, field) of what stands between the parentheses, None for operands.  readers: text name ->
-    (field, reader).  required: (field, text name) of the attributes that must not be missing.
-    """
-
-    between: tuple[str, str] | None
-    readers: dict[str, tuple[str, Callable[[Reading], Any]]]
-    required: tuple[tuple[str, str], ...]
-
-
-_plans: dict[type[Op], _Plan] = {}
-
-
-def _plan(op: type[Op]) -> _Plan:
-    plan = _plans.get(op)
-    if plan is None:
-        specs = op.attributes()
-        between = [(s.kind, s.field) for s in specs if s.kind in BETWEEN_PARENTHESES]
-        written = [s for s in specs if s.kind not in BETWEEN_PARENTHESES]
-        plan = _plans[op] = _Plan(
-            between[0] if between else None,
-            {s.text: (s.field, KIND_TEXTS[s.kind].read) for s in written},
-            tuple((s.field, s.text) for s in written if s.required),
-        )
-    return plan
-
-
-@dataclass(slots=True)
-class _Scope:
-    """The computation that is being read. invents: unknown operands with a shape become parameters."""
-
-    name: str
-    instructions: dict[str, Instruction] = field(default_factory=dict)
-    root: str | None = None
-    invents: bool = False
-
-    def add(self, instruction: Instruction) -> None:
-        self.instructions[instruction.name] = instruction
-
-
-@dataclass(slots=True)
-class _Draft:
-    """An instruction under construction; offsets: of its parts in the text."""
-
-    name: str
-    start: int
-    offsets: dict[str, tuple[int, int]]
-    opcode: str = ""
-    shape: Shape | None = None
-    operands: tuple[str, ...] = ()
-    values: dict[str, Any] = field(default_factory=dict)
-    annotations: dict[str, Any] = field(default_factory=dict)
-
-
-class Parser:
-    """One module being read; also the context (`Reading`) in which attribute values are read."""
-
-    def __init__(self, text: str, file: str = "<string>") -> None:
-        self.lexer = Lexer(text, file)
-        self.lexer.frame_of = self._frame_of
+    def __init__(self, text: str, file: str) -> None:
+        self._lexer = Lexer(text, file)
+        self._lexer.frame_of = self._frame_of
         self._frames = FrameTables()
-        self._computations: dict[str, Computation] = {}
+        self._reader = InstructionReader(self._lexer)
         self._entry: str | None = None
-        self._scope = _Scope("")
-        self._depth = 0
-        self._taken: set[str] | None = None
-        self._ops = op_classes()
-
-    # --- modules ------------------------------------------------------------------------------------------------
 
     def module(self) -> Module:
-        lexer = self.lexer
+        lexer = self._lexer
         if lexer.accept_word("HloModule"):
             header = read_header(lexer)
             self._frames = read_tables(lexer)
             self._read_computations()
         elif _BODY.match(lexer.text, lexer.pos):
             self._read_computations()
-            header = Header(f"module_{self._entry or next(reversed(self._computations))}")
+            header = Header(f"module_{self._entry or next(reversed(self._reader.computations))}")
         else:
             self._read_single_instruction()
             header = Header(f"module_{_ENTRY_NAME}")
-        entry = self._entry or next(reversed(self._computations))
+        entry = self._entry or next(reversed(self._reader.computations))
         return Module(
             name=header.name,
-            computations=tuple(self._computations.values()),
+            computations=tuple(self._reader.computations.values()),
             entry=entry,
             is_scheduled=header.is_scheduled,
             replica_count=header.replica_count,
@@ -144,12 +71,12 @@ class Parser:
         )
 
     def _read_computations(self) -> None:
-        lexer = self.lexer
+        lexer = self._lexer
         while not lexer.at_end():
             is_entry = lexer.accept_word("ENTRY")
             start = lexer.skip()
             name = lexer.name("a computation's name" + ("" if is_entry else ", ENTRY or the end of the text"))
-            if name in self._computations:
+            if name in self._reader.computations:
                 raise lexer.error(f"computation {name!r} is defined twice", start)
             if is_entry and self._entry is not None:
                 raise lexer.error(f"a second ENTRY; the first one is {self._entry!r}", start)
@@ -159,7 +86,7 @@ class Parser:
                 result_at = lexer.pos, lexer.pos
                 signature = read_program_shape(lexer)
                 result_at = result_at[0], lexer.pos
-            computation = self._read_body(name, start)
+            computation = self._reader.read_body(name, start)
             if signature is not None and not signature.result.compatible(computation.root_instruction.shape):
                 raise lexer.violation(
                     f"computation.signature: the result of {name} is {computation.root_instruction.shape}, "
@@ -172,75 +99,20 @@ class Parser:
                 lexer.expect("=")
                 thread = lexer.string()
                 computation = Computation(name, computation.instructions, computation.root, thread, computation.span)
-            self._computations[name] = computation
+            self._reader.computations[name] = computation
             if is_entry:
                 self._entry = name
-        if not self._computations:
+        if not self._reader.computations:
             raise lexer.expected("a computation")
 
-    def _read_body(self, name: str, start: int) -> Computation:
-        """`{ instructions }`."""
-        lexer = self.lexer
-        outer, self._scope = self._scope, _Scope(name)
-        opened = lexer.skip()
-        lexer.expect("{", "'{' and the computation's instructions")
-        while not lexer.accept("}"):
-            if lexer.at_end():
-                raise lexer.error(
-                    "expected the matching '}' of this computation, found the end of the text", opened, opened + 1
-                )
-            self._read_instruction()
-        computation = self._finish(self._scope, start, lexer.pos)
-        self._scope = outer
-        return computation
-
-    def _finish(self, scope: _Scope, start: int, end: int) -> Computation:
-        if not scope.instructions:
-            raise self.lexer.error(f"expected at least one instruction in computation {scope.name!r}", start, end)
-        self._check_parameters(scope.instructions.values())
-        return Computation(
-            scope.name,
-            tuple(scope.instructions.values()),
-            scope.root or next(reversed(scope.instructions)),
-            span=self.lexer.lines.span(start, end),
-        )
-
-    def _check_parameters(self, instructions: Iterable[Instruction]) -> None:
-        parameters = {}
-        for instruction in instructions:
-            if not instruction.op.is_parameter:
-                continue
-            number: int = instruction.op.number  # type: ignore[attr-defined]
-            if number in parameters:
-                raise self._violation(instruction, f"parameter.number: parameter({number}) stands here twice")
-            parameters[number] = instruction
-        for number, instruction in parameters.items():
-            if number >= len(parameters):
-                raise self._violation(
-                    instruction,
-                    f"parameter.number: {len(parameters)} parameters have the numbers 0 to {len(parameters) - 1}, "
-                    f"found {number}",
-                )
-
-    def _violation(self, instruction: Instruction, message: str) -> VerificationError:
-        span = instruction.attribute_spans.get("operands") or instruction.span
-        assert span is not None
-        line = self.lexer.source.lines[span.line - 1]
-        return VerificationError(message, self.lexer.source.location(span, self._frame_of(line)))
-
     def _read_single_instruction(self) -> None:
-        """One instruction, with or without a name; operands that carry a shape become the parameters."""
-        lexer = self.lexer
+        lexer = self._lexer
         if lexer.at_end():
             raise lexer.expected("HloModule, a computation or an instruction")
-        self._scope = scope = _Scope(_ENTRY_NAME, invents=True)
-        if _HEAD.match(lexer.text, lexer.pos):
-            self._read_instruction()
-        else:
-            scope.add(self._read_right_hand_side(None, lexer.pos, nested=False))
+        computation = self._reader.read_single_instruction(_ENTRY_NAME)
         if not lexer.at_end():
             raise lexer.expected("',' or the end of the text")
-        self._computations[scope.name] = self._finish(scope, 0, lexer.pos)
+        self._reader.computations[_ENTRY_NAME] = computation
 
     def _frame_of(self, line: str) -> str | None:
         """The user's source line that the metadata in a line of text names."""
@@ -255,316 +127,3 @@ class Parser:
             return None
         probe = Instruction("", Shape.token(), op_class("after-all")(), metadata=metadata)
         return Module("", (), "", frames=self._frames).frame(probe)
-
-    # --- instructions -------------------------------------------------------------------------------------------
-
-    def _read_instruction(self) -> None:
-        """`[ROOT] name = ...`, added to the scope."""
-        lexer, scope = self.lexer, self._scope
-        match = _HEAD.match(lexer.text, lexer.pos)
-        if match is None:
-            lexer.accept_word("ROOT")
-            lexer.name("an instruction, as in `name = shape opcode(operands)`, or '}'")
-            raise lexer.expected("'=' after the instruction's name")
-        is_root, quoted_name, plain_name = match.groups()
-        name = quoted_name or plain_name
-        start = match.start(2) - 1 if quoted_name else match.start(3)
-        if name in scope.instructions:
-            raise lexer.error(
-                f"instruction {name!r} is defined twice in computation {scope.name!r}", start, match.end() - 1
-            )
-        if is_root and scope.root is not None:
-            raise lexer.error(f"a second ROOT in computation {scope.name!r}", match.start(1), match.end(1))
-        lexer.pos = match.end()
-        instruction = self._read_right_hand_side(name, start, nested=False)
-        scope.add(instruction)
-        if is_root:
-            scope.root = name
-
-    def _read_right_hand_side(self, name: str | None, start: int, nested: bool) -> Instruction:
-        """`[shape] opcode(operands)[, attributes]`; nested ones (operands) have no attributes."""
-        lexer = self.lexer
-        text = lexer.text
-        offsets: dict[str, tuple[int, int]] = {}
-        shape: Shape | None = None
-        at = lexer.skip()
-        if starts_shape(lexer):
-            shape = read_shape(lexer)
-            offsets["shape"] = at, lexer.pos
-        match = _OPCODE.match(text, lexer.pos)
-        if match is None:
-            raise self._no_opcode(shape)
-        opcode = match.group(1)
-        offsets["opcode"] = match.span(1)
-        if name is None:
-            name = self._fresh(opcode)
-        else:
-            offsets["name"] = start, start + len(name) + (text[start] == "%")
-        lexer.pos = match.end()
-        draft = _Draft(name, start, offsets, opcode, shape)
-        op = self._ops.get(opcode)
-        sugar = sugar_of(opcode) if op is None else None
-        if op is None and sugar is None:
-            raise lexer.error(f"HLO has no opcode {opcode!r}", *match.span(1))
-        read_as = op or sugar.read_as  # type: ignore[union-attr]
-        self._read_between(draft, read_as, match.end() - 1)
-        if not nested:
-            self._read_attributes(draft, read_as)
-        if sugar is not None:
-            return self._desugar(draft, sugar)
-        return self._build(draft, read_as)
-
-    def _no_opcode(self, shape: Shape | None) -> DistxlaError:
-        lexer = self.lexer
-        lexer.skip()
-        if shape is None and (lexer.at("(") or not lexer.at_end()):
-            match = re.compile(WORD).match(lexer.text, lexer.pos)
-            if match is None:
-                return lexer.expected("a shape or an opcode")
-            if lexer.text.startswith("[", match.end()):
-                return lexer.error(f"expected a shape, found element type {match.group()!r}", *match.span())
-            lexer.pos = match.end()
-            return lexer.expected(f"'(' after opcode {match.group()!r}")
-        match = re.compile(WORD).match(lexer.text, lexer.pos)
-        if match is None:
-            return lexer.expected("an opcode")
-        lexer.pos = match.end()
-        return lexer.expected(f"'(' after opcode {match.group()!r}")
-
-    def _read_between(self, draft: _Draft, op: type[Op], start: int) -> None:
-        """What stands between the parentheses, the closing one included; `start` is the opening one."""
-        lexer = self.lexer
-        between = _plan(op).between
-        if between is None:
-            draft.operands = self._read_operands()
-        else:
-            kind, field_name = between
-            if draft.shape is None:
-                raise self._shape_needed(draft)
-            if kind == "number":
-                draft.values[field_name] = lexer.integer("the number of a parameter", 0, 2**31)
-            else:
-                draft.values[field_name] = read_literal(lexer, draft.shape)
-            lexer.expect(")")
-        draft.offsets["operands"] = start, lexer.pos
-
-    def _read_operands(self) -> tuple[str, ...]:
-        lexer = self.lexer
-        match = _NAMES_ONLY.match(lexer.text, lexer.pos)
-        if match is not None and "/" not in match.group():
-            names = _EACH_NAME.findall(match.group())
-            known = self._scope.instructions
-            if all(name in known for name in names):
-                lexer.pos = match.end()
-                return tuple(names)
-        operands: list[str] = []
-        if lexer.accept(")"):
-            return ()
-        while True:
-            operands.append(self._read_operand())
-            if lexer.accept(")"):
-                return tuple(operands)
-            if not lexer.accept(","):
-                raise lexer.expected("',' or ')' after an operand")
-
-    def _read_operand(self) -> str:
-        """`name`, `shape name` or a nested instruction."""
-        lexer, scope = self.lexer, self._scope
-        start = lexer.skip()
-        shape: Shape | None = None
-        if starts_shape(lexer):
-            shape = read_shape(lexer)
-        match = _NAME_ONLY.match(lexer.text, lexer.pos)
-        if match is None:
-            lexer.pos = start
-            return self._read_nested(start)
-        name: str = match.group(1) or match.group(2)
-        at = match.start(1) - 1 if match.group(1) else match.start(2)
-        lexer.pos = match.end()
-        end = at + len(name) + (1 if match.group(1) else 0)
-        if name not in scope.instructions:
-            if not scope.invents or shape is None:
-                hint = "; an operand of a single instruction needs a shape" if scope.invents else ""
-                raise lexer.error(
-                    f"expected the name of an instruction defined above in computation {scope.name!r}, "
-                    f"found {name!r}{hint}",
-                    at,
-                    end,
-                )
-            number = sum(i.op.is_parameter for i in scope.instructions.values())
-            parameter = op_class("parameter")(number=number)  # type: ignore[call-arg]
-            scope.add(Instruction(name, shape, parameter, span=lexer.lines.span(start, end)))
-        elif shape is not None and not shape.compatible(scope.instructions[name].shape):
-            raise lexer.violation(
-                f"operands.shape: {name} is {scope.instructions[name].shape}, here it is said to be {shape}", start, end
-            )
-        return name
-
-    def _read_nested(self, start: int) -> str:
-        lexer = self.lexer
-        if not starts_shape(lexer) and not _OPCODE.match(lexer.text, lexer.pos):
-            raise lexer.expected("an operand or ')'")
-        if self._depth >= MAX_DEPTH:
-            raise lexer.error(f"instructions are nested deeper than {MAX_DEPTH}", start, start + 1)
-        self._depth += 1
-        instruction = self._read_right_hand_side(None, start, nested=True)
-        self._depth -= 1
-        self._scope.add(instruction)
-        return instruction.name
-
-    # --- attributes ---------------------------------------------------------------------------------------------
-
-    def _read_attributes(self, draft: _Draft, op: type[Op]) -> None:
-        lexer = self.lexer
-        readers = _plan(op).readers
-        while True:
-            match = _ATTRIBUTE.match(lexer.text, lexer.pos)
-            if match is None:
-                if lexer.accept(","):
-                    lexer.word("an attribute, as in `name=value`")
-                    raise lexer.expected("'=' after the attribute's name")
-                return
-            name = match.group(1)
-            start = match.start(1)
-            if name in draft.offsets:
-                raise lexer.error(f"attribute {name!r} stands here twice", *match.span(1))
-            lexer.pos = match.end()
-            if name in readers:
-                field_name, read = readers[name]
-                draft.values[field_name] = read(self)
-            elif name in ANNOTATIONS:
-                read_annotation(lexer, name, draft.annotations)
-            else:
-                raise lexer.error(
-                    f"{draft.opcode} has no attribute {name!r}, only {', '.join(sorted([*readers, *ANNOTATIONS]))}",
-                    *match.span(1),
-                )
-            draft.offsets[name] = start, lexer.pos
-
-    def called_computation(self) -> str:
-        """A computation's name, or an inline computation `{...}`, which gets a fresh name."""
-        lexer = self.lexer
-        start = lexer.skip()
-        if not lexer.at("{"):
-            name = lexer.name("a computation's name or '{'")
-            if name not in self._computations:
-                raise lexer.error(f"expected the name of a computation defined above, found {name!r}", start)
-            return name
-        if self._depth >= MAX_DEPTH // 2:
-            raise lexer.error(f"computations are nested deeper than {MAX_DEPTH // 2}", start, start + 1)
-        self._depth += 1
-        name = self._fresh("region")
-        self._computations[name] = self._read_body(name, start)
-        self._depth -= 1
-        return name
-
-    # --- instructions from drafts -------------------------------------------------------------------------------
-
-    def _shape_needed(self, draft: _Draft) -> DistxlaError:
-        start, end = draft.offsets["opcode"]
-        return self.lexer.error(
-            f"expected the result's shape before {draft.opcode}, which can't be inferred", start, end
-        )
-
-    def _build(self, draft: _Draft, op_type: type[Op], span_end: int | None = None) -> Instruction:
-        lexer = self.lexer
-        for field_name, text_name in _plan(op_type).required:
-            if field_name not in draft.values:
-                raise (
-                    lexer.expected(f"attribute {text_name}= of {draft.opcode}")
-                    if lexer.at_end()
-                    else lexer.error(f"{draft.opcode} needs attribute {text_name}=", *draft.offsets["opcode"])
-                )
-        op = op_type(**draft.values)
-        count = len(draft.operands)
-        if count < op.min_operands or (op.max_operands is not None and count > op.max_operands):
-            raise lexer.violation(
-                f"{draft.opcode}.operands: expected {_count(op.min_operands, op.max_operands)}, found {count}",
-                *draft.offsets["operands"],
-            )
-        known = self._scope.instructions
-        for name in draft.annotations.get("control_predecessors", ()):
-            if name not in known:
-                raise lexer.error(
-                    f"expected the name of an instruction defined above, found {name!r}",
-                    *draft.offsets["control-predecessors"],
-                )
-        return Instruction(
-            draft.name,
-            draft.shape if draft.shape is not None else self._infer_shape(draft, op),
-            op,
-            draft.operands,
-            span=lexer.lines.span(draft.start, lexer.pos if span_end is None else span_end),
-            attribute_spans=Spans(lexer.lines, draft.offsets),
-            **draft.annotations,
-        )
-
-    def _infer_shape(self, draft: _Draft, op: Op) -> Shape:
-        if op.needs_shape:
-            raise self._shape_needed(draft)
-        known = self._scope.instructions
-        try:
-            shape = op.infer_shape([known[name].shape for name in draft.operands], self._program_shape)
-        except RuleViolation as violation:
-            start, end = draft.offsets.get(violation.at or "", (draft.start, self.lexer.pos))
-            raise self.lexer.violation(violation.message, start, end) from violation
-        if shape is None:
-            raise self._shape_needed(draft)
-        return shape
-
-    def _program_shape(self, computation: str) -> ProgramShape:
-        return self._computations[computation].program_shape
-
-    def _desugar(self, draft: _Draft, sugar: Sugar) -> Instruction:
-        """`<opcode>-start` and so on: async-start around a computation that holds the opcode."""
-        lexer = self.lexer
-        if draft.shape is None:
-            raise self._shape_needed(draft)
-        async_class = op_class(sugar.async_opcode)
-        own = _plan(async_class).readers
-        values = {own[n][0]: draft.values.pop(own[n][0]) for n in sugar.own_attributes if own[n][0] in draft.values}
-        if sugar.wraps:
-            elements = draft.shape.elements or ()
-            if len(elements) < 2 or not elements[0].is_tuple or len(elements[0].elements or ()) != len(draft.operands):
-                raise lexer.violation(
-                    f"{draft.opcode}.shape: expected ((operands), result, ...) as the shape, "
-                    f"found {print_shape(draft.shape, False)}",
-                    *draft.offsets["shape"],
-                )
-            values["calls"] = self._wrap(draft, sugar, elements[1], values.get("async_execution_thread"))
-        draft.values = values
-        return self._build(draft, async_class)
-
-    def _wrap(self, draft: _Draft, sugar: Sugar, result: Shape, thread: str | None) -> str:
-        """The computation that holds the wrapped opcode alone; returns its name."""
-        name = self._fresh(f"async_{sugar.wrapped}")
-        outer, self._scope = self._scope, _Scope(name)
-        end = self.lexer.pos
-        parameter = op_class("parameter")
-        for number, operand in enumerate(draft.operands):
-            shape = outer.instructions[operand].shape
-            self._scope.add(Instruction(f"param_{number}", shape, parameter(number=number)))  # type: ignore[call-arg]
-        inner = _Draft(sugar.wrapped, draft.start, draft.offsets, sugar.wrapped, result, values=draft.values)
-        inner.operands = tuple(self._scope.instructions)
-        self._scope.add(self._build(inner, op_class(sugar.wrapped), end))
-        wrapped = self._finish(self._scope, draft.start, end)
-        self._computations[name] = Computation(name, wrapped.instructions, wrapped.root, thread, wrapped.span)
-        self._scope = outer
-        return name
-
-    def _fresh(self, base: str) -> str:
-        """`base`, with a number where needed, that stands nowhere in the text."""
-        if self._taken is None:
-            self._taken = set(_EACH_NAME.findall(self.lexer.text))
-        name, number = base, 0
-        while name in self._taken:
-            number += 1
-            name = f"{base}.{number}"
-        self._taken.add(name)
-        return name
-
-
-def _count(low: int, high: int | None) -> str:
-    if high is None:
-        return f"at least {low} operand" + "s" * (low != 1)
-    return f"{low} operand" + "s" * (low != 1) if low == high else f"{low} to {high} operands"
