@@ -1,0 +1,221 @@
+"""Where every array of a program lives, and the steps that the program executes over those places.
+
+`plan` turns a scheduled module into a list of steps (kernels, copies, communication, loops, branches) whose operands and
+results are `Buffer`s. Tuples exist at compile time only: a tuple is the list of its leaves' buffers.
+
+A buffer lies in the caller's memory (parameters, results), among the image's constants, or in the arena, where buffers
+that are never alive together share bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from distxla.codegen.abi import ALIGNMENT
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+
+
+class Region(Enum):
+    """Which memory a buffer lies in."""
+
+    PARAMETER = "parameter"  # number: leaf of the entry's parameters; never written
+    RESULT = "result"  # number: leaf of the entry's result
+    CONSTANT = "constant"  # number: index in Plan.constants; never written, not in device memory
+    ARENA = "arena"  # number: offset in bytes
+    NONE = "none"  # a token: no memory
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """One array's memory.
+
+    size: bytes.  owner: name of the instruction that first writes it.  start, end: first and last step, inclusive, at
+    which the bytes matter; loops count as a stretch of steps.
+    """
+
+    size: int
+    region: Region = Region.ARENA
+    number: int = 0
+    owner: str = ""
+    start: int = -1
+    end: int = -1
+
+    @property
+    def is_writable(self) -> bool:
+        return self.region in (Region.ARENA, Region.RESULT)
+
+    def __str__(self) -> str:
+        if self.region is Region.NONE:
+            return "-"
+        if self.region is Region.ARENA:
+            return f"arena[{self.number}:{self.number + self.size}]"
+        return f"{self.region.value}[{self.number}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Call the kernel function of an instruction; one buffer a leaf of the operands and of the result."""
+
+    computation: Computation
+    instruction: Instruction
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy `source` to `target`, of equal sizes, which don't overlap; for the sake of `instruction`."""
+
+    instruction: Instruction
+    source: Buffer
+    target: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Communicate:
+    """Call the context's routine for a site; all buffers lie in device memory."""
+
+    computation: Computation
+    instruction: Instruction
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Execute `condition`; while the byte in `predicate` is not 0, execute `body` and begin again."""
+
+    instruction: Instruction
+    condition: tuple[Step, ...]
+    predicate: Buffer
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Execute one of `branches`: by a predicate the first if it holds, else the second; by an s32 index the one of
+    that number, the last one if there is none."""
+
+    instruction: Instruction
+    selector: Buffer
+    by_predicate: bool
+    branches: tuple[tuple[Step, ...], ...]
+
+
+Step = Kernel | Copy | Communicate | Loop | Branch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the entry does. arena_bytes: without the kernels' scratch memory, a multiple of the alignment."""
+
+    steps: tuple[Step, ...]
+    constants: tuple[Literal, ...]
+    arena_bytes: int
+    buffers: tuple[Buffer, ...] = field(repr=False)
+
+    def walk(self) -> Iterator[Step]:
+        """All steps, those inside of loops and branches after the step that holds them."""
+        pending = list(reversed(self.steps))
+        while pending:
+            step = pending.pop()
+            yield step
+            if isinstance(step, Loop):
+                pending.extend(reversed((*step.condition, *step.body)))
+            elif isinstance(step, Branch):
+                pending.extend(inner for branch in reversed(step.branches) for inner in reversed(branch))
+
+    def dump(self) -> str:
+        """The plan as text: places, lifetimes, steps."""
+        lines = [f"arena: {self.arena_bytes} bytes", ""]
+        for number, literal in enumerate(self.constants):
+            lines.append(f"constant[{number}]: {literal.shape}")
+        arena = [b for b in self.buffers if b.region is Region.ARENA]
+        for buffer in sorted(arena, key=lambda b: (b.start, b.number)):
+            lines.append(f"{buffer!s:<28} steps {buffer.start:>4} to {buffer.end:>4}  {buffer.owner}")
+        lines.append("")
+        lines.extend(_dump_steps(self.steps, ""))
+        return "\n".join(lines) + "\n"
+
+
+def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
+    for step in steps:
+        name = step.instruction.name
+        if isinstance(step, Loop):
+            yield f"{indent}loop {name}"
+            yield from _dump_steps(step.condition, indent + "  ")
+            yield f"{indent}  while {step.predicate}"
+            yield from _dump_steps(step.body, indent + "  ")
+        elif isinstance(step, Branch):
+            yield f"{indent}branch {name} on {step.selector}"
+            for number, branch in enumerate(step.branches):
+                yield f"{indent}  case {number}"
+                yield from _dump_steps(branch, indent + "    ")
+        elif isinstance(step, Copy):
+            yield f"{indent}copy {step.target} <- {step.source}  for {name}"
+        else:
+            kind = "communicate" if isinstance(step, Communicate) else "kernel"
+            results, operands = ", ".join(map(str, step.results)), ", ".join(map(str, step.operands))
+            yield f"{indent}{kind} {name} ({step.instruction.opcode}): {results} <- {operands}"
+
+
+def plan(module: Module) -> Plan:
+    """Plan the memory of a scheduled module and the steps of its entry computation.
+
+    Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
+    value the text leaves out; both say where it stands.
+    """
+    from distxla.codegen.planner import Planner
+
+    planner = Planner(module)
+    steps = planner.entry()
+    arena = [b for b in planner.buffers if b.region is Region.ARENA]
+    return Plan(steps, tuple(planner.constants), place(arena), tuple(planner.buffers))
+
+
+def place(buffers: list[Buffer]) -> int:
+    """Give arena buffers their offsets; returns the arena's size. Buffers that are alive together don't overlap.
+
+    A sweep over time with a list of holes: each buffer takes the smallest hole that fits, or extends the arena.
+    """
+    holes: list[tuple[int, int]] = []  # (offset, size), by offset, never adjacent
+    active: list[tuple[int, int, int]] = []  # (end, offset, size)
+    total = 0
+    for buffer in sorted(buffers, key=lambda b: (b.start, -b.size)):
+        if not buffer.size:
+            buffer.number = 0
+            continue
+        size = (buffer.size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        ended = [a for a in active if a[0] < buffer.start]
+        if ended:
+            active = [a for a in active if a[0] >= buffer.start]
+            holes = _joined(holes + [(offset, length) for _, offset, length in ended])
+        fitting = min(((length, offset) for offset, length in holes if length >= size), default=None)
+        if fitting is not None:
+            length, offset = fitting
+            holes.remove((offset, length))
+            if length > size:
+                holes = _joined([*holes, (offset + size, length - size)])
+        elif holes and holes[-1][0] + holes[-1][1] == total:
+            offset, _ = holes.pop()  # grow the last hole
+            total = offset + size
+        else:
+            offset, total = total, total + size
+        buffer.number = offset
+        active.append((buffer.end, offset, size))
+    return total
+
+
+def _joined(holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for offset, size in sorted(holes):
+        if joined and joined[-1][0] + joined[-1][1] == offset:
+            joined[-1] = (joined[-1][0], joined[-1][1] + size)
+        else:
+            joined.append((offset, size))
+    return joined

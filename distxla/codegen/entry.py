@@ -1,0 +1,315 @@
+"""Emits `distxla_entry`: the steps of a plan as one LLVM function.
+
+    i32 distxla_entry(Context* context)
+
+It reads the places of its memory from the context once, calls kernel functions, copies, loops and branches, and calls
+`context->communicate[site]` for every communicating instruction. A status other than OK returns at once, and so does
+the poison word, which every loop looks at before an iteration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
+from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step
+from distxla.codegen.communication import CommunicationEmitter
+from distxla.codegen.kernels import KernelFunction, emit_kernel_function
+from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.collectives.control_block import H_POISON
+from distxla.errors import CompileError, DistxlaError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.structure import Structure
+
+I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+POINTER = ir.PointerType()
+ROUTINE = ir.FunctionType(I32, (POINTER, I32, POINTER, POINTER))
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What emitting the entry tells the rest of the compiler. arena_bytes: the plan's and the kernels' scratch."""
+
+    sites: tuple[Site, ...]
+    communicators: tuple[CommunicatorSpec, ...]
+    arena_bytes: int
+
+
+def emit_entry(
+    llvm_module: ir.Module,
+    module: Module,
+    plan: Plan,
+    communication: CommunicationEmitter,
+    *,
+    replicas: int,
+    partitions: int,
+    progress: Progress = lambda text: None,
+) -> Entry:
+    """Add the entry, its kernels, constants and communication routines to `llvm_module`.
+
+    progress: told the name of each instruction before it is lowered.
+    Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
+    """
+    return _EntryEmitter(llvm_module, module, plan, communication, replicas, partitions, progress).run()
+
+
+class _EntryEmitter:
+    def __init__(
+        self,
+        llvm_module: ir.Module,
+        module: Module,
+        plan: Plan,
+        communication: CommunicationEmitter,
+        replicas: int,
+        partitions: int,
+        progress: Progress,
+    ) -> None:
+        self.llvm_module, self.module, self.plan = llvm_module, module, plan
+        self.communication, self.replicas, self.partitions = communication, replicas, partitions
+        self.progress = progress
+        self.structure = Structure(module)
+        self.kernels: dict[Hashable, KernelFunction] = {}
+        self.scratch_bytes = 0
+        self.sites: list[Site] = []
+        self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
+        self.constants: dict[int, ir.GlobalVariable] = {}
+        self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), ENTRY_SYMBOL)
+        self.context = self.function.args[0]
+        # `begin` holds what is computed once a call: places and the offset tables of the communicating sites.
+        self.begin = ir.IRBuilder(self.function.append_basic_block("begin"))
+        self.builder = ir.IRBuilder(self.function.append_basic_block("steps"))
+        self.first = self.builder.block
+        self.failed = self.function.append_basic_block("failed")
+        self.failures: list[tuple[ir.Value, ir.Block]] = []
+        self.offsets: dict[tuple[Region, int], ir.Value] = {}
+        self.pointers: dict[tuple[Region, int], ir.Value] = {}
+        self.fields: dict[str, ir.Value] = {}
+
+    def run(self) -> Entry:
+        self.own_memory = self.begin.load(
+            self.begin.gep(
+                self.field("memory", POINTER),
+                [self.begin.zext(self.field("device", I32), I64)],
+                source_etype=POINTER,
+            ),
+            typ=POINTER,
+            name="own_memory",
+        )
+        self.poison = self.begin.gep(
+            self.field("control", POINTER), [I64(H_POISON)], source_etype=I8
+        )
+        self.steps(self.plan.steps)
+        self.builder.ret(I32(Status.OK))
+        self.begin.branch(self.first)
+        self.emit_failure()
+        scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
+        return Entry(tuple(self.sites), specs, self.plan.arena_bytes + scratch)
+
+    # --- places -----------------------------------------------------------------------------------------------------
+
+    def field(self, name: str, llvm_type: ir.Type) -> ir.Value:
+        """A field of the context, loaded once."""
+        if name not in self.fields:
+            offset = getattr(Context, name).offset
+            address = self.begin.gep(self.context, [I64(offset)], source_etype=I8)
+            self.fields[name] = self.begin.load(address, typ=llvm_type, name=name)
+        return self.fields[name]
+
+    def offset(self, buffer: Buffer) -> ir.Value:
+        """The buffer's offset in the device's own memory, i64."""
+        key = (buffer.region, buffer.number)
+        found = self.offsets.get(key)
+        if found is None:
+            if buffer.region is Region.ARENA:
+                found = self.begin.add(self.field("arena", I64), I64(buffer.number))
+            elif buffer.region in (Region.PARAMETER, Region.RESULT):
+                table = self.field("parameters" if buffer.region is Region.PARAMETER else "results", POINTER)
+                address = self.begin.gep(table, [I64(buffer.number)], source_etype=I64)
+                found = self.begin.load(address, typ=I64, name=f"{buffer.region.value}_{buffer.number}")
+            elif buffer.region is Region.NONE:
+                found = I64(0)
+            else:
+                raise CompileError(f"a {buffer.region.value} has no place in device memory")
+            self.offsets[key] = found
+        return found
+
+    def pointer(self, buffer: Buffer) -> ir.Value:
+        """The buffer's address in this process."""
+        key = (buffer.region, buffer.number)
+        found = self.pointers.get(key)
+        if found is None:
+            if buffer.region is Region.CONSTANT:
+                found = self.constant(buffer.number)
+            elif buffer.region is Region.NONE:
+                found = self.own_memory  # a token: never dereferenced
+            else:
+                found = self.begin.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
+            self.pointers[key] = found
+        return found
+
+    def constant(self, number: int) -> ir.GlobalVariable:
+        array = self.plan.constants[number].array
+        data = b"" if array is None else array.tobytes()
+        array_type = ir.ArrayType(I8, len(data))
+        variable = ir.GlobalVariable(self.llvm_module, array_type, f"constant_{number}")
+        variable.linkage = "internal"
+        variable.global_constant = True
+        variable.align = ALIGNMENT
+        variable.initializer = ir.Constant(array_type, bytearray(data))
+        return variable
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def steps(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            instruction = step.instruction
+            self.progress(instruction.name)
+            try:
+                self.step(step)
+            except DistxlaError as error:
+                if error.location is None:
+                    error.location = self.module.locate(instruction)
+                    error.args = (error.message, error.location)
+                raise
+            except Exception as error:
+                raise CompileError(
+                    f"lowering {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}",
+                    self.module.locate(instruction),
+                ) from error
+
+    def step(self, step: Step) -> None:
+        if isinstance(step, Kernel):
+            self.kernel(step)
+        elif isinstance(step, Copy):
+            self.copy(step)
+        elif isinstance(step, Communicate):
+            self.communicate(step)
+        elif isinstance(step, Loop):
+            self.loop(step)
+        else:
+            self.branch(step)
+
+    def kernel(self, step: Kernel) -> None:
+        kernel = self.kernel_function(step.computation, step.instruction)
+        self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
+        arguments = [self.pointer(buffer) for buffer in (*step.operands, *step.results)]
+        scratch = self.pointer(Buffer(0, Region.ARENA, self.plan.arena_bytes))
+        self.builder.call(kernel.function, [self.context, *arguments, scratch])
+
+    def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
+        """The function of the instruction; instructions that differ in names only share it."""
+        shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
+        op = instruction.op.rename_computations(lambda name: f"#{self.structure.number(name)}")
+        key = (op, shapes, instruction.shape.without_layout())
+        if key not in self.kernels:
+            name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
+            self.kernels[key] = emit_kernel_function(
+                self.llvm_module, self.module, computation, instruction, f"kernel_{len(self.kernels)}_{name}"
+            )
+        return self.kernels[key]
+
+    def copy(self, step: Copy) -> None:
+        memcpy = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")
+        if memcpy is None:
+            signature = ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
+            memcpy = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
+        self.builder.call(
+            memcpy, [self.pointer(step.target), self.pointer(step.source), I64(step.source.size), I1(0)]
+        )
+
+    def communicate(self, step: Communicate) -> None:
+        site = self.site(step)
+        operands, results = self.offset_table(step.operands), self.offset_table(step.results)
+        table = self.field("communicate", POINTER)
+        slot = self.builder.gep(table, [I64(site)], source_etype=POINTER)
+        routine = self.builder.load(slot, typ=POINTER)
+        routine.function_type = ROUTINE  # llvmlite asks the callee for it, which is a plain pointer here
+        status = self.builder.call(routine, [self.context, I32(site), operands, results])
+        self.fail_unless_zero(status)
+
+    def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
+        """A u64 array of offsets on the stack, filled once a call."""
+        table = self.begin.alloca(I64, size=max(1, len(buffers)))
+        for k, buffer in enumerate(buffers):
+            self.begin.store(self.offset(buffer), self.begin.gep(table, [I64(k)], source_etype=I64))
+        return table
+
+    def site(self, step: Communicate) -> int:
+        """Number the site and add its routine."""
+        instruction, index = step.instruction, len(self.sites)
+        operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
+        spec = self.communication.communicator(instruction, operands, self.replicas, self.partitions)
+        number, spec = self.communicators.setdefault(spec.key, (len(self.communicators), spec))
+        site = Site(
+            index,
+            instruction.name,
+            instruction.opcode,
+            step.computation.name,
+            number,
+            self.module.locate(instruction),
+        )
+        self.sites.append(site)
+        routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
+        if routine.name != COMMUNICATE_SYMBOL.format(site=index):
+            raise CompileError(f"the routine of site {index} is called {routine.name}")
+        return index
+
+    def fail_unless_zero(self, status: ir.Value) -> None:
+        go_on = self.function.append_basic_block("go_on")
+        bad = self.builder.icmp_unsigned("!=", status, I32(Status.OK))
+        self.failures.append((status, self.builder.block))
+        self.builder.cbranch(bad, self.failed, go_on)
+        self.builder.position_at_end(go_on)
+
+    def emit_failure(self) -> None:
+        builder = ir.IRBuilder(self.failed)
+        if not self.failures:
+            builder.unreachable()
+            return
+        status = builder.phi(I32)
+        for value, block in self.failures:
+            status.add_incoming(value, block)
+        builder.ret(status)
+
+    def loop(self, step: Loop) -> None:
+        test, body, done = (
+            self.function.append_basic_block(f"{step.instruction.name}.{part}") for part in ("test", "body", "done")
+        )
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
+        self.fail_unless_zero(poison)
+        self.steps(step.condition)
+        again = self.builder.load(self.pointer(step.predicate), typ=I8)
+        self.builder.cbranch(self.builder.icmp_unsigned("!=", again, I8(0)), body, done)
+        self.builder.position_at_end(body)
+        self.steps(step.body)
+        self.builder.branch(test)
+        self.builder.position_at_end(done)
+
+    def branch(self, step: Branch) -> None:
+        name = step.instruction.name
+        done = self.function.append_basic_block(f"{name}.done")
+        blocks = [self.function.append_basic_block(f"{name}.case{k}") for k in range(len(step.branches))]
+        selector = self.pointer(step.selector)
+        if step.by_predicate:
+            holds = self.builder.load(selector, typ=I8)
+            self.builder.cbranch(self.builder.icmp_unsigned("!=", holds, I8(0)), blocks[0], blocks[1])
+        else:
+            switch = self.builder.switch(self.builder.load(selector, typ=I32), blocks[-1])
+            for k, block in enumerate(blocks[:-1]):
+                switch.add_case(I32(k), block)
+        for block, steps in zip(blocks, step.branches, strict=True):
+            self.builder.position_at_end(block)
+            self.steps(steps)
+            self.builder.branch(done)
+        self.builder.position_at_end(done)

@@ -1,0 +1,133 @@
+"""Loading a linked program into this process: anonymous memory, filled import slots, code made read-only.
+
+Needs ctypes only, no LLVM and no NumPy, so that a replica stays small.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from distxla.codegen.program import CompiledProgram
+from distxla.errors import CompileError
+
+PAGE = 4096
+PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
+MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS = 0x02, 0x10, 0x20
+BLAS_PREFIX = "scipy_"
+MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+class LoadedImage:
+    """A program in memory. `close` unmaps it: nobody may be inside of it or call it afterwards."""
+
+    def __init__(self, program: CompiledProgram, address: int, size: int) -> None:
+        self.program = program
+        self.base = address
+        self._size = size
+
+    def address_of(self, symbol: str) -> int:
+        """The address of a function or of other data; KeyError if the program has no such symbol."""
+        return self.base + self.program.symbols[symbol]
+
+    def close(self) -> None:
+        """Unmap; twice is fine."""
+        if self._size:
+            _libc().munmap(self.base, self._size)
+            self._size = 0
+
+
+def load_image(program: CompiledProgram, resolve: Callable[[str], int] | None = None) -> LoadedImage:
+    """Map the program's image and make it ready to run.
+
+    resolve: the address of an imported function (default: `resolve_import`).  No byte is writable and executable at
+    the same time.  Raises CompileError where an import is unknown, OSError where memory or permission is missing.
+    """
+    resolve = resolve or resolve_import
+    image = program.image
+    size = max(PAGE, (len(image) + PAGE - 1) // PAGE * PAGE)
+    libc = _libc()
+    address = libc.mmap(None, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if address is None or address == MAP_FAILED:
+        raise OSError(ctypes.get_errno(), f"no memory for the program {program.name}")
+    loaded = LoadedImage(program, address, size)
+    try:
+        ctypes.memmove(address, image, len(image))
+        slots = struct.pack(f"<{len(program.imports)}Q", *(resolve(name) for name in program.imports))
+        ctypes.memmove(address + program.imports_offset, slots, len(slots))
+        if libc.mprotect(address, program.code_bytes, PROT_READ | PROT_EXEC):
+            raise OSError(ctypes.get_errno(), f"cannot make the code of {program.name} executable")
+    except BaseException:
+        loaded.close()
+        raise
+    return loaded
+
+
+def resolve_import(name: str) -> int:
+    """The address of a function of libc, libm or the linear algebra library.
+
+    The first `scipy_…` name loads OpenBLAS with one thread. Raises CompileError for names that none of them has.
+    """
+    library = _openblas() if name.startswith(BLAS_PREFIX) else None
+    for candidate in (library,) if library else (_libc(), _libm()):
+        try:
+            address = ctypes.cast(getattr(candidate, name), ctypes.c_void_p).value
+        except AttributeError:
+            continue
+        if address:
+            return address
+    raise CompileError(f"the compiled program needs the function {name}, which no library has")
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong,
+    )
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return libc
+
+
+@cache
+def _libm() -> ctypes.CDLL:
+    return ctypes.CDLL("libm.so.6")
+
+
+@cache
+def _openblas() -> ctypes.CDLL:
+    """OpenBLAS, one thread, with the kernels that were measured to be the fastest for this CPU.
+
+    A wrong guess by the library costs half its speed, so the choice is ours unless the user has made it.
+    """
+    import scipy_openblas32
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "OPENBLAS_CORETYPE" not in os.environ and (core := openblas_core()):
+        os.environ["OPENBLAS_CORETYPE"] = core
+    folder = Path(scipy_openblas32.get_lib_dir())
+    found = sorted(folder.glob("libscipy_openblas*.so*"))
+    if not found:
+        raise CompileError(f"scipy-openblas32 has no shared library in {folder}")
+    return ctypes.CDLL(str(found[0]))
+
+
+def openblas_core() -> str | None:
+    """The value for OPENBLAS_CORETYPE, or None to let the library choose.
+
+    CPUs with AVX-512 that OpenBLAS does not know by model number (AMD's, many virtual ones) get its AVX2 kernels;
+    the SkylakeX ones need only the AVX-512 subsets below and are about twice as fast.
+    """
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return None
+    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    flags = set(line.partition(":")[2].split())
+    return "SKYLAKEX" if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma"} <= flags else None

@@ -1,0 +1,223 @@
+"""A linker for one object file: x86-64 ELF relocatable in, position-independent image out.
+
+The image is a block of bytes that works at any page-aligned address without being changed: code and read-only data
+first, then writable data with the import slots. External functions are reached through the slots, which the loader
+fills with addresses; a call goes through a stub `jmp *slot(%rip)`.
+
+What a compiler for this project emits needs no more: one object, no dynamic loader, no thread-local storage, no
+absolute addresses. Anything else is a CompileError that names it.
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+from dataclasses import dataclass
+
+from distxla.errors import CompileError
+
+PAGE = 4096
+EM_X86_64 = 62
+SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS = 1, 2, 4, 8
+SHF_WRITE, SHF_ALLOC, SHF_TLS = 1, 2, 0x400
+SHN_UNDEF, SHN_ABS, SHN_COMMON = 0, 0xFFF1, 0xFFF2
+STT_SECTION = 3
+R_64, R_PC32, R_PLT32, R_GOTPCREL, R_PC64, R_GOTPCRELX, R_REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
+STUB = b"\xff\x25"  # jmp *disp32(%rip)
+STUB_BYTES = 8
+UNWIND = ".eh_frame"  # nothing unwinds through a program: dropped
+
+
+@dataclass(frozen=True)
+class Image:
+    """The linked program; the fields mean what they mean in CompiledProgram."""
+
+    data: bytes
+    symbols: dict[str, int]
+    imports: tuple[str, ...]
+    imports_offset: int
+    code_bytes: int
+
+
+@dataclass
+class _Section:
+    name: str
+    kind: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+    address: int = -1  # in the image; -1: not part of it
+
+
+@dataclass(frozen=True)
+class _Symbol:
+    name: str
+    section: int
+    value: int
+    is_global: bool
+    kind: int
+
+
+def link(obj: bytes) -> Image:
+    """Link the object file. Global symbols that it defines become the image's symbols; undefined ones its imports."""
+    return _Linker(obj).run()
+
+
+class _Linker:
+    def __init__(self, obj: bytes) -> None:
+        if obj[:4] != b"\x7fELF":
+            raise CompileError(f"the compiler's output is no ELF object (on {platform.system()})")
+        kind, machine = struct.unpack_from("<HH", obj, 16)
+        if obj[4] != 2 or obj[5] != 1 or machine != EM_X86_64 or kind != 1:
+            raise CompileError(
+                f"only x86-64 objects can be linked; this one is for ELF machine {machine} ({platform.machine()})"
+            )
+        self.obj = obj
+        self.sections = self._read_sections()
+        self.symbols = self._read_symbols()
+
+    def _read_sections(self) -> list[_Section]:
+        (table,) = struct.unpack_from("<Q", self.obj, 0x28)
+        entry_size, count, names = struct.unpack_from("<HHH", self.obj, 0x3A)
+        if count == 0:  # more than 65279 sections: the count is in the first one
+            (count,) = struct.unpack_from("<Q", self.obj, table + 32)
+        rows = [struct.unpack_from("<IIQQQQIIQQ", self.obj, table + i * entry_size) for i in range(count)]
+        if names == 0xFFFF:
+            names = rows[0][6]
+        strings = rows[names][4]
+        return [
+            _Section(self._string(strings + name), kind, flags, offset, size, link_, info, alignment, entry)
+            for name, kind, flags, _, offset, size, link_, info, alignment, entry in rows
+        ]
+
+    def _string(self, at: int) -> str:
+        return self.obj[at : self.obj.index(b"\0", at)].decode()
+
+    def _read_symbols(self) -> list[_Symbol]:
+        for section in self.sections:
+            if section.kind == SHT_SYMTAB:
+                strings = self.sections[section.link].offset
+                return [
+                    _Symbol(self._string(strings + name), index, value, info >> 4 != 0, info & 15)
+                    for name, info, _, index, value, _ in struct.iter_unpack(
+                        "<IBBHQQ", self.obj[section.offset : section.offset + section.size]
+                    )
+                ]
+        return []
+
+    def run(self) -> Image:
+        relocations = [
+            (section, self.sections[section.info])
+            for section in self.sections
+            if section.kind == SHT_RELA and self._is_loaded(self.sections[section.info])
+        ]
+        imports = self._imports(relocations)
+        self.stubs, code_bytes = self._lay_out(writable=False, start=0, extra=len(imports) * STUB_BYTES)
+        self.slots, total = self._lay_out(writable=True, start=code_bytes, extra=len(imports) * 8)
+        self.slot_of = {name: self.slots + 8 * k for k, name in enumerate(imports)}
+        self.stub_of = {name: self.stubs + STUB_BYTES * k for k, name in enumerate(imports)}
+        image = bytearray(total)
+        for section in self.sections:
+            if section.address >= 0 and section.kind != SHT_NOBITS:
+                image[section.address : section.address + section.size] = self.obj[
+                    section.offset : section.offset + section.size
+                ]
+        for name in imports:
+            stub, slot = self.stub_of[name], self.slot_of[name]
+            image[stub : stub + STUB_BYTES] = STUB + struct.pack("<i", slot - (stub + 6)) + b"\xcc\xcc"
+        for table, target in relocations:
+            for at, kind, symbol, addend in self._relocations(table):
+                self._apply(image, target, at, kind, self.symbols[symbol], addend)
+        symbols = {
+            symbol.name: self.sections[symbol.section].address + symbol.value
+            for symbol in self.symbols
+            if symbol.is_global and 0 < symbol.section < len(self.sections) and symbol.name
+        }
+        return Image(bytes(image), symbols, imports, self.slots, code_bytes)
+
+    def _is_loaded(self, section: _Section) -> bool:
+        if section.flags & SHF_TLS:
+            raise CompileError(f"section {section.name}: thread-local storage is not supported")
+        return bool(section.flags & SHF_ALLOC) and not section.name.startswith(UNWIND)
+
+    def _relocations(self, table: _Section) -> list[tuple[int, int, int, int]]:
+        """(offset in the target section, type, symbol number, addend)."""
+        data = self.obj[table.offset : table.offset + table.size]
+        return [(at, info & 0xFFFFFFFF, info >> 32, addend) for at, info, addend in struct.iter_unpack("<QQq", data)]
+
+    def _imports(self, relocations: list[tuple[_Section, _Section]]) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        for table, _ in relocations:
+            for _, _, number, _ in self._relocations(table):
+                symbol = self.symbols[number]
+                if symbol.section == SHN_UNDEF:
+                    names[symbol.name] = None
+        return tuple(names)
+
+    def _lay_out(self, *, writable: bool, start: int, extra: int) -> tuple[int, int]:
+        """Give sections their addresses; returns where `extra` bytes begin after them and the page-aligned end."""
+        at = start
+        for section in self.sections:
+            if section.kind in (SHT_RELA, SHT_SYMTAB) or not section.size or not self._is_loaded(section):
+                continue
+            if bool(section.flags & SHF_WRITE) is writable:
+                at = _aligned(at, section.alignment)
+                if section.alignment > PAGE:
+                    raise CompileError(f"section {section.name} asks for an alignment of {section.alignment} bytes")
+                section.address = at
+                at += section.size
+        at = _aligned(at, 16)
+        return at, _aligned(at + extra, PAGE)
+
+    def _address(self, symbol: _Symbol) -> int:
+        """Where a symbol that the object defines lies in the image."""
+        if symbol.section in (SHN_ABS, SHN_COMMON) or symbol.section >= len(self.sections):
+            raise CompileError(f"symbol {symbol.name!r}: absolute and common symbols are not supported")
+        section = self.sections[symbol.section]
+        if section.address < 0:
+            raise CompileError(f"symbol {symbol.name!r} lies in section {section.name}, which is not loaded")
+        return section.address + symbol.value
+
+    def _apply(
+        self, image: bytearray, section: _Section, at: int, kind: int, symbol: _Symbol, addend: int
+    ) -> None:
+        place = section.address + at
+        if kind in (R_PC32, R_PLT32):
+            is_import = symbol.section == SHN_UNDEF
+            target = self.stub_of[symbol.name] if is_import else self._address(symbol)
+            _put32(image, place, target + addend - place, symbol)
+        elif kind == R_PC64 and symbol.section != SHN_UNDEF:
+            struct.pack_into("<q", image, place, self._address(symbol) + addend - place)
+        elif kind in (R_GOTPCREL, R_GOTPCRELX, R_REX_GOTPCRELX):
+            if symbol.section == SHN_UNDEF:
+                _put32(image, place, self.slot_of[symbol.name] + addend - place, symbol)
+            else:
+                self._relax(image, place, symbol, addend)
+        else:
+            names = {R_64: "R_X86_64_64 (an absolute address)"}
+            raise CompileError(
+                f"relocation {names.get(kind, f'type {kind}')} against {symbol.name or '?'!r} in section "
+                f"{section.name} is not supported: images are position-independent"
+            )
+
+    def _relax(self, image: bytearray, place: int, symbol: _Symbol, addend: int) -> None:
+        """Turn a load of a local symbol's address from a table into an lea of it."""
+        if image[place - 2] != 0x8B:  # mov r, disp(%rip)
+            raise CompileError(f"an access to {symbol.name!r} through an address table is not supported")
+        image[place - 2] = 0x8D  # lea
+        _put32(image, place, self._address(symbol) + addend - place, symbol)
+
+
+def _aligned(value: int, alignment: int) -> int:
+    alignment = max(1, alignment)
+    return (value + alignment - 1) // alignment * alignment
+
+
+def _put32(image: bytearray, place: int, value: int, symbol: _Symbol) -> None:
+    if not -(1 << 31) <= value < 1 << 31:
+        raise CompileError(f"{symbol.name!r} is further than 2 GiB away: the program's constants are too large")
+    struct.pack_into("<i", image, place, value)

@@ -1,0 +1,317 @@
+"""Builds a program's steps and decides which values share a buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Region, Step
+from distxla.codegen.values import FOREVER, Value, Values, analyse, is_alias
+from distxla.errors import CompileError, UnsupportedOpError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+from distxla.ops.constant import Constant
+from distxla.ops.control_flow import Conditional, While
+from distxla.ops.op import Lowering
+
+TOKEN = Buffer(0, Region.NONE)
+
+
+@dataclass
+class _Frame:
+    """One place where a computation runs: its values' buffers and its steps so far.
+
+    pinned: values that are to be computed straight into a buffer that somebody else needs them in.  owned: values whose
+    buffer may be overwritten once they are dead.
+    """
+
+    computation: Computation
+    values: Values
+    buffers: dict[int, Buffer] = field(default_factory=dict)
+    pinned: dict[int, Buffer] = field(default_factory=dict)
+    owned: set[int] = field(default_factory=set)
+    reserved: set[int] = field(default_factory=set)  # id() of the buffers that something is pinned to
+    steps: list[Step] = field(default_factory=list)
+
+    def buffer(self, value: Value) -> Buffer:
+        return TOKEN if value is None else self.buffers[value]
+
+
+class Planner:
+    """Walks the computations in execution order; `clock` numbers the steps."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.buffers: list[Buffer] = []
+        self.constants: list[Literal] = []
+        self.clock = 0
+        self._constants: dict[Literal, Buffer] = {}
+        self._values: dict[str, Values] = {}
+
+    def entry(self) -> tuple[Step, ...]:
+        """The steps of the entry computation."""
+        computation = self.module.entry_computation
+        frame = self.frame(computation)
+        number = 0
+        for parameter, leaves in zip(computation.parameters, frame.values.parameters, strict=True):
+            for shape, value in zip(parameter.shape.leaves(), leaves, strict=True):
+                if value is not None:
+                    frame.buffers[value] = Buffer(shape.byte_size, Region.PARAMETER, number, parameter.name)
+                number += 1
+        root = computation.root_instruction
+        targets = [
+            Buffer(shape.byte_size, Region.RESULT, k, root.name) if shape.is_array else TOKEN
+            for k, shape in enumerate(root.shape.leaves())
+        ]
+        self.run(frame, targets, [None] * len(targets))
+        self.deliver(frame, targets, root)
+        return tuple(frame.steps)
+
+    # --- computations ---------------------------------------------------------------------------------------------
+
+    def frame(self, computation: Computation) -> _Frame:
+        return _Frame(computation, self.values(computation.name))
+
+    def values(self, name: str) -> Values:
+        values = self._values.get(name)
+        if values is None:
+            values = self._values[name] = analyse(self.module, self.module[name], self.values)
+        return values
+
+    def run(self, frame: _Frame, targets: list[Buffer], freed_by: list[Value]) -> None:
+        """Add the steps of the computation; the root's leaves are computed into `targets` where that is safe.
+
+        freed_by: for each target the value that lives in it at the start, or None.
+        """
+        for value, target, occupant in zip(frame.values.root, targets, freed_by, strict=True):
+            if value is not None:
+                self.pin(frame, value, target, occupant)
+        frame.reserved = {id(buffer) for buffer in frame.pinned.values()}
+        for position, instruction in enumerate(frame.computation):
+            if instruction.op.is_parameter or is_alias(frame.computation, instruction):
+                continue
+            self.instruction(frame, position, instruction)
+
+    def pin(self, frame: _Frame, value: int, target: Buffer, occupant: Value) -> None:
+        """Ask for `value` in `target` if it is computed here after the last use of what is in there."""
+        values = frame.values
+        instruction, leaf = values.producer[value]
+        position = values.defined[value]
+        if position < 0 or value in frame.pinned or isinstance(instruction.op, Constant):
+            return
+        source = self.in_place_source(frame, position, instruction, leaf)
+        if occupant is not None and values.last_use[occupant] >= position and source != occupant:
+            return
+        frame.pinned[value] = target
+        if source is not None and source != occupant:
+            self.pin(frame, source, target, occupant)
+
+    def in_place_source(self, frame: _Frame, position: int, instruction: Instruction, leaf: int) -> Value:
+        """The operand value whose memory result leaf `leaf` could take over, since nobody needs it afterwards."""
+        values = frame.values
+        operands = values.operands(instruction)
+        if isinstance(instruction.op, While):
+            number = leaf
+        elif (in_place := instruction.op.in_place_operand) is not None:
+            number = sum(len(values.leaves[o]) for o in instruction.operands[:in_place]) + leaf
+        else:
+            return None
+        if number >= len(operands):
+            return None
+        value = operands[number]
+        if value is None or values.last_use[value] != position or operands.count(value) > 1:
+            return None
+        shape = list(instruction.shape.leaves())[leaf]
+        producer, producer_leaf = values.producer[value]
+        if list(producer.shape.leaves())[producer_leaf].byte_size != shape.byte_size:
+            return None
+        return value
+
+    def deliver(self, frame: _Frame, targets: list[Buffer], instruction: Instruction) -> None:
+        """Copy the root's leaves that are not in their targets yet, as if all at once."""
+        moves = []
+        for value, target in zip(frame.values.root, targets, strict=True):
+            source = frame.buffer(value)
+            if source is not target and source is not TOKEN:
+                moves.append((source, target))
+        overwritten = {id(target) for _, target in moves}
+        staged: list[tuple[Buffer, Buffer]] = []
+        for source, target in moves:
+            if id(source) in overwritten:
+                temporary = self.new(source.size, instruction.name)
+                self.copy(frame, instruction, source, temporary)
+                source = temporary
+            staged.append((source, target))
+        for source, target in staged:
+            self.copy(frame, instruction, source, target)
+        for target in targets:
+            self.touch(target)
+
+    # --- buffers --------------------------------------------------------------------------------------------------
+
+    def new(self, size: int, owner: str) -> Buffer:
+        buffer = Buffer(size, owner=owner)
+        self.buffers.append(buffer)
+        return buffer
+
+    def touch(self, *buffers: Buffer) -> None:
+        """The buffers' bytes matter now."""
+        for buffer in buffers:
+            if buffer.start < 0:
+                buffer.start = self.clock
+            buffer.end = self.clock
+
+    def constant(self, instruction: Instruction, literal: Literal) -> Buffer:
+        buffer = self._constants.get(literal)
+        if buffer is None:
+            if literal.is_elided:
+                raise CompileError(
+                    f"the value of {instruction.name} is left out of the text ({{...}}), so it cannot be executed",
+                    self.module.locate(instruction),
+                )
+            buffer = Buffer(literal.shape.byte_size, Region.CONSTANT, len(self.constants), instruction.name)
+            self.constants.append(literal)
+            self._constants[literal] = buffer
+        return buffer
+
+    def copy(self, frame: _Frame, instruction: Instruction, source: Buffer, target: Buffer) -> None:
+        self.clock += 1
+        self.touch(source, target)
+        if source.size:
+            frame.steps.append(Copy(instruction, source, target))
+
+    def results(self, frame: _Frame, position: int, instruction: Instruction) -> tuple[Buffer, ...]:
+        """Buffers for the instruction's result leaves: pinned, taken over from a dead operand, or new."""
+        found: list[Buffer] = []
+        for leaf, (value, shape) in enumerate(
+            zip(frame.values.leaves[instruction.name], instruction.shape.leaves(), strict=True)
+        ):
+            if value is None:
+                found.append(TOKEN)
+                continue
+            if frame.values.defined[value] < position:
+                found.append(frame.buffers[value])  # a loop passes it on unchanged
+                continue
+            buffer = frame.pinned.get(value)
+            if buffer is None:
+                source = self.in_place_source(frame, position, instruction, leaf)
+                if source is not None and self.may_take_over(frame, source):
+                    buffer = frame.buffers[source]
+                else:
+                    buffer = self.new(shape.byte_size, instruction.name)
+            frame.buffers[value] = buffer
+            frame.owned.add(value)
+            found.append(buffer)
+        return tuple(found)
+
+    def may_take_over(self, frame: _Frame, value: int) -> bool:
+        """Whether the value's memory is this computation's to overwrite once the value is dead."""
+        buffer = frame.buffers[value]
+        return value in frame.owned and buffer.is_writable and id(buffer) not in frame.reserved
+
+    # --- instructions ---------------------------------------------------------------------------------------------
+
+    def instruction(self, frame: _Frame, position: int, instruction: Instruction) -> None:
+        op = instruction.op
+        if isinstance(op, Constant):
+            for value, literal in zip(frame.values.leaves[instruction.name], _arrays(op.literal), strict=True):
+                if value is not None:
+                    frame.buffers[value] = self.constant(instruction, literal)
+            return
+        operands = tuple(frame.buffer(v) for v in frame.values.operands(instruction))
+        if isinstance(op, While):
+            self.loop(frame, position, instruction, op)
+        elif isinstance(op, Conditional):
+            self.branch(frame, position, instruction, op)
+        elif op.lowering is Lowering.COMMUNICATION:
+            operands = self.in_device_memory(frame, instruction, operands)
+            results = self.results(frame, position, instruction)
+            self.clock += 1
+            self.touch(*operands, *results)
+            frame.steps.append(Communicate(frame.computation, instruction, operands, results))
+        elif op.lowering in (Lowering.CALL, Lowering.KERNEL, Lowering.ELEMENT, Lowering.REDUCTION):
+            results = self.results(frame, position, instruction)
+            self.clock += 1
+            self.touch(*operands, *results)
+            frame.steps.append(Kernel(frame.computation, instruction, operands, results))
+        else:
+            raise UnsupportedOpError(
+                f"this version cannot execute {op.opcode} ({instruction.name})", self.module.locate(instruction)
+            )
+
+    def in_device_memory(
+        self, frame: _Frame, instruction: Instruction, operands: tuple[Buffer, ...]
+    ) -> tuple[Buffer, ...]:
+        """The operands, constants replaced by copies that other devices can read."""
+        found = []
+        for operand in operands:
+            if operand.region is Region.CONSTANT:
+                copied = self.new(operand.size, instruction.name)
+                self.copy(frame, instruction, operand, copied)
+                operand = copied
+            found.append(operand)
+        return tuple(found)
+
+    def loop(self, frame: _Frame, position: int, instruction: Instruction, op: While) -> None:
+        """State leaves have fixed buffers; the body computes the new state into them where it can, else copies."""
+        initial = [frame.buffer(v) for v in frame.values.operands(instruction)]
+        state = list(self.results(frame, position, instruction))
+        for source, target in zip(initial, state, strict=True):
+            if source is not target:
+                self.copy(frame, instruction, source, target)
+        self.clock += 1
+        self.touch(*state)
+        condition = self.called(op.condition, state, owned=False)
+        self.run(condition, [TOKEN], [None])
+        predicate = condition.buffer(condition.values.root[0])
+        self.clock += 1
+        self.touch(predicate)
+        body = self.called(op.body, state, owned=True)
+        body.owned -= {v for k in body.values.invariant if (v := body.values.parameters[0][k]) is not None}
+        occupants = list(body.values.parameters[0])
+        self.run(body, state, occupants)
+        self.deliver(body, state, instruction)
+        self.clock += 1
+        self.touch(*state)
+        frame.steps.append(Loop(instruction, tuple(condition.steps), predicate, tuple(body.steps)))
+
+    def branch(self, frame: _Frame, position: int, instruction: Instruction, op: Conditional) -> None:
+        selector, *arguments = (
+            [frame.buffer(v) for v in frame.values.leaves[operand]] for operand in instruction.operands
+        )
+        results = list(self.results(frame, position, instruction))
+        self.clock += 1
+        self.touch(*selector, *results)
+        for argument in arguments:
+            self.touch(*argument)
+        branches = []
+        for name, argument in zip(op.branches, arguments, strict=True):
+            called = self.called(name, argument, owned=False)
+            self.run(called, results, [None] * len(results))
+            self.deliver(called, results, instruction)
+            branches.append(tuple(called.steps))
+        # Whichever branch ran, all that was passed in and all results were needed until here.
+        self.clock += 1
+        self.touch(*results, *(buffer for argument in arguments for buffer in argument))
+        by_predicate = frame.computation[instruction.operands[0]].shape.dtype.kind == "pred"
+        frame.steps.append(Branch(instruction, selector[0], by_predicate, tuple(branches)))
+
+    def called(self, name: str, argument: list[Buffer], *, owned: bool) -> _Frame:
+        """A frame of a computation with one parameter, whose leaves are in `argument`."""
+        frame = self.frame(self.module[name])
+        for value, buffer in zip(frame.values.parameters[0], argument, strict=True):
+            if value is not None:
+                frame.buffers[value] = buffer
+                if owned:
+                    frame.owned.add(value)
+        return frame
+
+
+def _arrays(literal: Literal) -> list[Literal]:
+    if literal.elements is None:
+        return [literal]
+    return [leaf for element in literal.elements for leaf in _arrays(element)]
+
+
+__all__ = ["FOREVER", "TOKEN", "Planner"]

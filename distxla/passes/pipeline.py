@@ -1,0 +1,71 @@
+"""Passes and the order in which the compiler runs them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from distxla.ir.module import Module
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """A rewriting of modules. Ensures: equal results, bit for bit; the order of effects is kept."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def run(self, module: Module) -> Module:
+        """The rewritten module; the same object when nothing changed."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Runs passes in order.
+
+    verify: check every module that a pass changed. The compiler leaves it off, since its input is verified and every
+    pass is tested with it on.
+    """
+
+    passes: Sequence[Pass]
+    verify: bool = False
+
+    def run(self, module: Module) -> Module:
+        for step in self.passes:
+            try:
+                changed = step.run(module)
+                if self.verify and changed is not module:
+                    from distxla.passes.verify import verify
+
+                    verify(changed)
+            except Exception as error:
+                error.add_note(f"in pass {step.name}")
+                raise
+            module = changed
+        return module
+
+
+def standard_passes() -> tuple[Pass, ...]:
+    """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
+    from distxla.passes.combine_collectives import CombineCollectives
+    from distxla.passes.common_subexpressions import CommonSubexpressions
+    from distxla.passes.dead_code import DeadCode
+    from distxla.passes.fuse import Fuse
+    from distxla.passes.inline_calls import InlineCalls
+    from distxla.passes.resolve_layouts import ResolveLayouts
+    from distxla.passes.simplify import Simplify
+
+    return (
+        ResolveLayouts(),
+        InlineCalls(),
+        Simplify(),
+        CommonSubexpressions(),
+        DeadCode(),
+        CombineCollectives(),
+        Simplify(),
+        DeadCode(),
+        Fuse(),
+        DeadCode(),
+    )

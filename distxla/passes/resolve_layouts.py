@@ -1,0 +1,85 @@
+"""Turn bitcasts into logical operations and forget layouts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from distxla.errors import UnsupportedOpError
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.bitcast import Bitcast
+from distxla.ops.convert import BitcastConvert
+from distxla.ops.op import Op
+from distxla.ops.reshape import Reshape
+from distxla.ops.transpose import Transpose
+from distxla.passes.pipeline import Pass
+from distxla.passes.rewriter import Rewriter, replaced
+
+
+class ResolveLayouts(Pass):
+    """Make memory order explicit, since every array of a compiled program is row-major.
+
+    A bitcast reads its operand's bytes in the operand's layout and calls them its result in the result's layout:
+    transpose into physical order, reshape, transpose back. After this pass no shape inside a computation has a layout.
+    """
+
+    name: ClassVar[str] = "resolve-layouts"
+
+    def run(self, module: Module) -> Module:
+        new = []
+        for computation in module.computations:
+            rewriter = Rewriter(computation)
+            for old in computation:
+                instruction = rewriter.current(old)
+                if isinstance(instruction.op, Bitcast):
+                    source = computation[old.operands[0]].shape
+                    rewriter.forward(old.name, _bitcast(rewriter, instruction, source, module))
+                    continue
+                shape = instruction.shape.without_layout()
+                if shape != instruction.shape:
+                    instruction = instruction.replace(shape=shape)
+                rewriter.keep(instruction)
+            new.append(rewriter.finish())
+        computations = replaced(module.computations, new)
+        return module if computations is None else module.replace(computations=computations)
+
+
+def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape, module: Module) -> str:
+    """Add what the bitcast does to an operand of shape `source` (with its layout); returns the result's name."""
+    target = bitcast.shape
+    name = bitcast.operands[0]
+    if target.is_tuple or source.is_tuple:
+        return name
+    if target.dtype.byte_size != source.dtype.byte_size:
+        raise UnsupportedOpError(
+            f"bitcast from {source} to {target}: element sizes differ; bitcast-convert says what is meant",
+            module.locate(bitcast),
+        )
+    predecessors = bitcast.control_predecessors
+
+    def step(op: Op, shape: Shape) -> None:
+        nonlocal name, predecessors
+        made = rewriter.add(bitcast, op, shape, (name,))
+        if predecessors:
+            rewriter.instructions[made.name] = made.replace(control_predecessors=predecessors)
+            predecessors = ()
+        name = made.name
+
+    physical_source = tuple(reversed(source.minor_to_major()))
+    physical_target = tuple(reversed(target.minor_to_major()))
+    shape = source.without_layout()
+    if physical_source != tuple(range(source.rank)):
+        shape = shape.with_dims(tuple(shape.dims[d] for d in physical_source))
+        step(Transpose(dimensions=physical_source), shape)
+    if target.dtype is not source.dtype:
+        shape = shape.with_dtype(target.dtype)
+        step(BitcastConvert(), shape)
+    dims = tuple(target.dims[d] for d in physical_target)
+    if dims != shape.dims:
+        shape = shape.with_dims(dims)
+        step(Reshape(), shape)
+    if physical_target != tuple(range(target.rank)):
+        back = tuple(physical_target.index(d) for d in range(target.rank))
+        step(Transpose(dimensions=back), target.without_layout())
+    return name
