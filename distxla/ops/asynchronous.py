@@ -25,6 +25,7 @@ class AsyncStart(Op):
     lowering: ClassVar[Lowering] = Lowering.NONE
     needs_shape: ClassVar[bool] = True
     starts_pair: ClassVar[bool] = True
+    owns_computations: ClassVar[bool] = True
     async_execution_thread: str = attribute("string", default="main")
     output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     calls: str = attribute("computation")

@@ -45,6 +45,8 @@ class SendDone(Op):
     """
 
     opcode: ClassVar[str] = "send-done"
+    completes: ClassVar[tuple[str, ...]] = ("send",)
+    completes_indirectly: ClassVar[bool] = True
     effects: ClassVar[Effects] = Effects.CHANNEL
     lowering: ClassVar[Lowering] = Lowering.NONE
     min_operands: ClassVar[int] = 1
@@ -90,6 +92,8 @@ class RecvDone(Op):
     """
 
     opcode: ClassVar[str] = "recv-done"
+    completes: ClassVar[tuple[str, ...]] = ("recv",)
+    completes_indirectly: ClassVar[bool] = True
     effects: ClassVar[Effects] = Effects.CHANNEL
     lowering: ClassVar[Lowering] = Lowering.NONE
     min_operands: ClassVar[int] = 1

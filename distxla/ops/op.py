@@ -79,6 +79,10 @@ class Op:
     starts_pair: ClassVar[bool] = False
     # opcodes of which one must be the operand (all-reduce-done: all-reduce-start)
     completes: ClassVar[tuple[str, ...]] = ()
+    # that operand may also come out of a tuple (a transfer that is carried round a loop)
+    completes_indirectly: ClassVar[bool] = False
+    # no other instruction calls the computations that this one calls
+    owns_computations: ClassVar[bool] = False
     # KERNEL: the operand whose memory the result may take over if nobody reads it afterwards
     in_place_operand: ClassVar[int | None] = None
     # ELEMENT: result element i is made of the operands' elements i and of nothing else

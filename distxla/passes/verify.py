@@ -1,0 +1,359 @@
+"""The verifier: rules that an HLO module must keep before anything else looks at it.
+
+Each op checks its own shapes and attributes (`Op.verify`); what concerns several instructions or the module stands
+here. Rule ids: those of an op begin with its opcode, the others with `module`, `computation`, `parameter`, `control`,
+`schedule`, `shape` or `channel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distxla.errors import UnsupportedOpError, VerificationError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.collective import GroupedCollective
+from distxla.ops.effects import Effects
+from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
+
+
+def verify_module(module: Module, replicas: int | None = None, partitions: int | None = None) -> None:
+    """Raise VerificationError for the first rule that the module breaks; its location points into the text.
+
+    replicas, partitions: the run's counts where they are known; otherwise the header's count where it has them. Groups
+    and pairs are compared with the counts only where both are known.
+    """
+    _Verifier(module, replicas or module.replica_count, partitions or module.num_partitions).run()
+
+
+def unsupported(module: Module) -> list[Instruction]:
+    """The instructions reachable from the entry that this version cannot execute, in the order of the text."""
+    found: list[Instruction] = []
+    for computation in _reachable(module):
+        found.extend(i for i in computation if i.op.lowering is Lowering.NONE)
+    return found
+
+
+def require_executable(module: Module) -> None:
+    """Raise UnsupportedOpError, located at the first instruction that cannot be executed, naming all such opcodes."""
+    found = unsupported(module)
+    if not found:
+        return
+    first, others = found[0], sorted({i.opcode for i in found} - {found[0].opcode})
+    message = f"this version cannot execute {first.opcode}"
+    if others:
+        message += f" (nor {', '.join(others)}, further on)"
+    raise UnsupportedOpError(message, module.locate(first))
+
+
+def _reachable(module: Module) -> Iterator[Computation]:
+    """The computations that the entry calls, directly or not, and itself; in module order."""
+    names, waiting = set(), [module.entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in names:
+            names.add(name)
+            waiting.extend(c for i in module[name] for c in i.op.called_computations)
+    return (c for c in module.computations if c.name in names)
+
+
+class _Verifier:
+    """One run over one module."""
+
+    def __init__(self, module: Module, replicas: int | None, partitions: int | None) -> None:
+        self.module = module
+        self.replicas, self.partitions = replicas, partitions
+        self._shapes: dict[str, ProgramShape] = {}
+
+    def run(self) -> None:
+        """Structure first, since later checks look operands and computations up by name."""
+        module = self.module
+        names = [c.name for c in module.computations]
+        self.require(len(set(names)) == len(names), "module.names", f"two computations are named {_repeated(names)}")
+        self.require(module.entry in names, "module.entry", f"there is no computation {module.entry}")
+        for computation in module.computations:
+            self._structure(computation)
+        self._call_graph()
+        self._entry_layout()
+        for computation in module.computations:
+            self._control(computation)
+            self._instructions(computation)
+            self._pairs(computation)
+        self._callers()
+        self._channels()
+
+    # --- reporting ----------------------------------------------------------------------------------------------
+
+    def require(
+        self, condition: object, rule: str, message: str, at: Instruction | None = None, part: str | None = None
+    ) -> None:
+        if not condition:
+            raise VerificationError(f"{rule}: {message}", self.module.locate(at, part) if at is not None else None)
+
+    # --- structure ----------------------------------------------------------------------------------------------
+
+    def _structure(self, computation: Computation) -> None:
+        """Names, operands, root and parameters."""
+        seen: set[str] = set()
+        for i in computation:
+            self.require(
+                i.name not in seen, "computation.names", f"two instructions of {computation.name} are named {i.name}", i
+            )
+            for operand in i.operands:
+                self.require(
+                    operand in seen,
+                    f"{i.opcode}.operands",
+                    f"{operand} is not defined before {i.name} in {computation.name}",
+                    i,
+                    "operands",
+                )
+            seen.add(i.name)
+            self._operand_count(i)
+            for name in i.op.called_computations:
+                self.require(
+                    name in self.module.by_name, f"{i.opcode}.computation", f"there is no computation {name}", i
+                )
+            for predecessor in i.control_predecessors:
+                self.require(
+                    predecessor in computation.by_name,
+                    "control.exists",
+                    f"{computation.name} has no instruction {predecessor}",
+                    i,
+                    "control-predecessors",
+                )
+            self._layouts(i)
+        self.require(computation.root in seen, "computation.root", f"{computation.name} has no {computation.root}")
+        for number, parameter in enumerate(computation.parameters):
+            have = parameter.op.number  # type: ignore[attr-defined]
+            self.require(
+                have == number,
+                "parameter.number",
+                f"the parameters of {computation.name} must be numbered from 0 without gap or repetition; "
+                f"{parameter.name} is {have} where {number} is due",
+                parameter,
+            )
+
+    def _operand_count(self, i: Instruction) -> None:
+        low, high, have = i.op.min_operands, i.op.max_operands, len(i.operands)
+        want = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
+        self.require(
+            have >= low and (high is None or have <= high),
+            f"{i.opcode}.operands",
+            f"takes {want} operands, has {have}",
+            i,
+            "operands",
+        )
+
+    def _layouts(self, i: Instruction) -> None:
+        for leaf in i.shape.leaves():
+            layout = leaf.layout
+            if layout is not None and leaf.is_array:
+                self.require(
+                    sorted(layout.minor_to_major) == list(range(leaf.rank)),
+                    "shape.layout",
+                    f"minor-to-major order {list(layout.minor_to_major)} of {leaf} is no order of its dimensions",
+                    i,
+                    "shape",
+                )
+
+    def _call_graph(self) -> None:
+        """No computation calls itself, directly or not."""
+        done: set[str] = set()
+        for start in self.module.computations:
+            path: dict[str, Iterator[tuple[Instruction, str]]] = {start.name: self._calls(start)}
+            while path:
+                name, calls = next(reversed(path.items()))
+                found = next((call for call in calls if call[1] not in done), None)
+                if found is None:
+                    done.add(name)
+                    del path[name]
+                    continue
+                instruction, callee = found
+                if callee in path:
+                    cycle = [*list(path)[list(path).index(callee) :], callee]
+                    self.require(False, "module.recursion", f"{' calls '.join(cycle)}", instruction)
+                path[callee] = self._calls(self.module[callee])
+
+    def _calls(self, computation: Computation) -> Iterator[tuple[Instruction, str]]:
+        return ((i, name) for i in computation for name in i.op.called_computations)
+
+    def _entry_layout(self) -> None:
+        layout, entry = self.module.entry_layout, self.module.entry_computation
+        if layout is None:
+            return
+        have = entry.program_shape
+        self.require(
+            len(layout.parameters) == len(have.parameters),
+            "module.layout",
+            f"it has {len(layout.parameters)} parameters, {entry.name} has {len(have.parameters)}",
+        )
+        for parameter, stated in zip(entry.parameters, layout.parameters):
+            self.require(
+                stated.compatible(parameter.shape),
+                "module.layout",
+                f"entry_computation_layout says {stated} for parameter {parameter.name}: {parameter.shape}",
+                parameter,
+                "shape",
+            )
+        self.require(
+            layout.result.compatible(have.result),
+            "module.layout",
+            f"entry_computation_layout says {layout.result} for the result: {have.result}",
+            entry.root_instruction,
+            "shape",
+        )
+
+    # --- order --------------------------------------------------------------------------------------------------
+
+    def _control(self, computation: Computation) -> None:
+        """Control edges make no cycle; in a scheduled module they point backwards in the text."""
+        if not any(i.control_predecessors for i in computation):
+            return
+        places = {i.name: n for n, i in enumerate(computation)}
+        if self.module.is_scheduled:
+            for i in computation:
+                for predecessor in i.control_predecessors:
+                    self.require(
+                        places[predecessor] < places[i.name],
+                        "schedule.order",
+                        f"{i.name} is scheduled before its control predecessor {predecessor}",
+                        i,
+                        "control-predecessors",
+                    )
+        waiting = {i.name: len({*i.operands, *i.control_predecessors}) for i in computation}
+        successors: dict[str, list[str]] = {name: [] for name in waiting}
+        for i in computation:
+            for before in {*i.operands, *i.control_predecessors}:
+                successors[before].append(i.name)
+        ready = [name for name, count in waiting.items() if not count]
+        while ready:
+            for name in successors[ready.pop()]:
+                waiting[name] -= 1
+                if not waiting[name]:
+                    ready.append(name)
+        stuck = next((computation[name] for name, count in waiting.items() if count), None)
+        if stuck is not None:
+            cycle = _cycle(computation, {name for name, count in waiting.items() if count}, stuck)
+            first = computation[cycle[0]]
+            self.require(False, "control.cycle", f"{' waits for '.join(cycle)}", first, "control-predecessors")
+
+    # --- instructions -------------------------------------------------------------------------------------------
+
+    def _instructions(self, computation: Computation) -> None:
+        """Every op's own rules, and its groups where the counts are known."""
+        for i in computation:
+            operands = tuple(o.shape for o in computation.operands(i))
+            try:
+                i.op.verify(i.shape, operands, self._called)
+                if self.replicas is not None and self.partitions is not None:
+                    self._groups(i, operands, self.replicas, self.partitions)
+            except RuleViolation as violation:
+                raise VerificationError(violation.message, self.module.locate(i, violation.at)) from None
+
+    def _called(self, name: str) -> ProgramShape:
+        return self.module[name].program_shape
+
+    def _groups(self, i: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int) -> None:
+        if isinstance(i.op, GroupedCollective):
+            i.op.verify_groups(i.shape, operands, self._called, replicas, partitions)
+        elif isinstance(i.op, CollectiveOp):
+            i.op.device_groups(replicas, partitions)
+
+    # --- pairs --------------------------------------------------------------------------------------------------
+
+    def _pairs(self, computation: Computation) -> None:
+        """A start has one user, which completes it; what completes has a start as its operand."""
+        for i in computation:
+            if i.op.starts_pair:
+                users = [computation[name] for name in computation.users[i.name]]
+                self.require(
+                    len(users) == 1 and i.opcode in users[0].op.completes and i.name != computation.root,
+                    f"{i.opcode}.pair",
+                    f"{i.name} needs exactly one user, which completes it; it has "
+                    + (", ".join(f"{u.name} ({u.opcode})" for u in users) or "none"),
+                    i,
+                )
+            if i.op.completes:
+                self._completes(computation, i)
+
+    def _completes(self, computation: Computation, i: Instruction) -> None:
+        start = computation[i.operands[0]]
+        if i.op.completes_indirectly and start.op.effects is not Effects.CHANNEL:
+            return
+        self.require(
+            start.opcode in i.op.completes,
+            f"{i.opcode}.pair",
+            f"the operand of {i.name} must be of {' or '.join(i.op.completes)}, {start.name} is of {start.opcode}",
+            i,
+            "operands",
+        )
+        # What the completing instruction repeats of its start must agree with it.
+        for attribute in ("channel_id", "is_host_transfer", "calls", "async_execution_thread"):
+            mine, theirs = (getattr(op, attribute, None) for op in (i.op, start.op))
+            stated = attribute in ("channel_id", "is_host_transfer") or None not in (mine, theirs)
+            self.require(
+                not stated or mine == theirs,
+                f"{i.opcode}.pair",
+                f"{attribute} is {mine} here and {theirs} in {start.name}",
+                i,
+                attribute,
+            )
+
+    def _callers(self) -> None:
+        """A computation that an instruction owns has no other caller."""
+        callers: dict[str, Instruction] = {}
+        for computation in self.module.computations:
+            for i in computation:
+                # What completes a pair only repeats the start's computation.
+                if i.op.completes:
+                    continue
+                for name in i.op.called_computations:
+                    other = callers.get(name)
+                    self.require(
+                        other is None or not (i.op.owns_computations or other.op.owns_computations),
+                        f"{i.opcode}.caller",
+                        f"{name} is called by {other.name if other else ''}, too; it may have one caller only",
+                        i,
+                    )
+                    callers[name] = i
+
+    # --- channels -----------------------------------------------------------------------------------------------
+
+    def _channels(self) -> None:
+        """A channel of transfers carries no collectives, and host transfers don't share one with devices' own."""
+        kinds: dict[int, tuple[Instruction, str]] = {}
+        for computation in self.module.computations:
+            for i in computation:
+                channel: int | None = getattr(i.op, "channel_id", None)
+                if channel is None or i.op.effects not in (Effects.CHANNEL, Effects.COLLECTIVE):
+                    continue
+                self.require(channel >= 0, "channel.id", f"channel_id={channel} is negative", i, "channel_id")
+                kind = "collectives"
+                if i.op.effects is Effects.CHANNEL:
+                    host = getattr(i.op, "is_host_transfer", False)
+                    kind = "transfers with the host" if host else "transfers between devices"
+                other, have = kinds.setdefault(channel, (i, kind))
+                self.require(
+                    have == kind,
+                    "channel.kind",
+                    f"channel {channel} carries {kind} here and {have} in {other.name}",
+                    i,
+                    "channel_id",
+                )
+
+
+def _repeated(names: list[str]) -> str:
+    return next((n for n in names if names.count(n) > 1), "")
+
+
+def _cycle(computation: Computation, stuck: set[str], start: Instruction) -> list[str]:
+    """Names along a cycle among the instructions that wait for one another, the first one repeated at the end."""
+    path: list[str] = [start.name]
+    while True:
+        i = computation[path[-1]]
+        before = next(name for name in (*i.control_predecessors, *i.operands) if name in stuck)
+        if before in path:
+            return [*path[path.index(before) :], before]
+        path.append(before)
