@@ -25,6 +25,7 @@ H_CORES = 16  # u32: CPU cores that the replicas of this host may use together
 H_POISON = 64  # u32: 0, or a Status that ends every wait
 H_COMMAND = 128  # u32 futex: number of the newest command; idle replicas sleep on it
 H_DONE = 192  # u32 futex: calls finished by replicas, counted up; the driver sleeps on it
+H_DONE_TARGET = 196  # u32: the value of H_DONE that ends the call under way; who reaches it wakes the driver
 
 # device record
 RECORD_BYTES = 256
