@@ -1,0 +1,187 @@
+"""A module becomes a program: passes, schedule, buffers, LLVM, object code, linked image. All in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distxla.codegen.program import CompiledProgram
+from distxla.errors import ArgumentError, CompileError, DistxlaError, UnsupportedOpError
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from llvmlite import ir
+
+    from distxla.codegen.entry import Entry
+
+STAGES = ("hlo", "schedule", "buffers", "llvm", "asm", "object")
+Progress = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    return None
+
+
+@dataclass
+class _Clock:
+    """Seconds by stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+
+def optimised(module: Module) -> Module:
+    """The module after all passes, in execution order: stage `schedule`."""
+    from distxla.passes.pipeline import Pipeline, standard_passes
+    from distxla.scheduler.linear import schedule
+
+    return schedule(Pipeline(standard_passes()).run(module))
+
+
+def compile_module(
+    module: Module, *, replicas: int, partitions: int, progress: Progress = _silent
+) -> CompiledProgram:
+    """Compile a verified module for replicas x partitions devices; one program for all of them.
+
+    progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
+    process (see compile_server).  Raises UnsupportedOpError for what this version cannot execute, CompileError for
+    failures of the compiler.
+    """
+    from distxla.codegen.link import link
+
+    clock = _Clock()
+    _check_counts(module, replicas, partitions)
+    lowering = _lower(module, replicas, partitions, progress, clock)
+    from distxla.codegen import target
+
+    with _explained(), clock.stage("parse_llvm"):
+        progress("parsing LLVM IR")
+        parsed = target.parse(lowering.llvm_module)
+    with clock.stage("optimise"):
+        progress("optimising LLVM IR")
+        target.optimise(parsed)
+    with clock.stage("object"):
+        progress("emitting object code")
+        obj = target.emit_object(parsed)
+    with clock.stage("link"):
+        image = link(obj)
+    entry = lowering.entry
+    return CompiledProgram(
+        name=module.name,
+        image=image.data,
+        symbols=image.symbols,
+        imports=image.imports,
+        imports_offset=image.imports_offset,
+        code_bytes=image.code_bytes,
+        replicas=replicas,
+        partitions=partitions,
+        parameters=tuple(p.shape for p in module.entry_computation.parameters),
+        result=module.entry_computation.root_instruction.shape,
+        arena_bytes=entry.arena_bytes,
+        sites=entry.sites,
+        communicators=entry.communicators,
+        timings={name: round(seconds, 6) for name, seconds in clock.seconds.items()},
+    )
+
+
+def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str | bytes:
+    """What the compiler has after a stage: one of STAGES, as text (object: the ELF file).
+
+    hlo: after the passes; schedule: in execution order; llvm: optimised.  Raises what compile_module raises,
+    ArgumentError for a stage that is none, UnsupportedOpError for ptx.
+    """
+    from distxla.text.printer import print_module
+
+    if stage == "ptx":
+        raise UnsupportedOpError("this version generates no PTX: it has no GPU backend")
+    if stage not in STAGES:
+        raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
+    _check_counts(module, replicas, partitions)
+    if stage == "hlo":
+        from distxla.passes.pipeline import Pipeline, standard_passes
+
+        return print_module(Pipeline(standard_passes()).run(module))
+    if stage == "schedule":
+        return print_module(optimised(module))
+    if stage == "buffers":
+        from distxla.codegen.buffers import plan
+
+        return plan(optimised(module)).dump()
+    lowering = _lower(module, replicas, partitions, _silent, _Clock())
+    from distxla.codegen import target
+
+    with _explained():
+        parsed = target.parse(lowering.llvm_module)
+    target.optimise(parsed)
+    if stage == "llvm":
+        return str(parsed)
+    return target.emit_assembly(parsed) if stage == "asm" else target.emit_object(parsed)
+
+
+@dataclass(frozen=True)
+class _Lowering:
+    llvm_module: ir.Module
+    entry: Entry
+
+
+def _lower(module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock) -> _Lowering:
+    """Everything before LLVM."""
+    with clock.stage("passes"):
+        progress("passes")
+        scheduled = optimised(module)
+    with clock.stage("buffers"):
+        progress("buffers")
+        from distxla.codegen.buffers import plan
+
+        planned = plan(scheduled)
+    with clock.stage("import_llvm"):
+        from llvmlite import ir
+
+        from distxla.codegen.entry import emit_entry
+        from distxla.collectives.transports.shared_memory import SharedMemory
+    with clock.stage("emit"):
+        llvm_module = ir.Module(module.name)
+        entry = emit_entry(
+            llvm_module,
+            scheduled,
+            planned,
+            SharedMemory(),
+            replicas=replicas,
+            partitions=partitions,
+            progress=progress,
+        )
+    return _Lowering(llvm_module, entry)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """LLVM's complaints about our text as CompileError."""
+    try:
+        yield
+    except DistxlaError:
+        raise
+    except Exception as error:
+        raise CompileError(f"LLVM rejects the generated code: {error}") from error
+
+
+def _check_counts(module: Module, replicas: int, partitions: int) -> None:
+    if replicas < 1 or partitions < 1:
+        raise ArgumentError(f"a program needs at least one device, not {replicas} replicas x {partitions} partitions")
+    entry = module.entry_computation
+    for shape in (*(p.shape for p in entry.parameters), entry.root_instruction.shape):
+        _check_shape(shape, module)
+
+
+def _check_shape(shape: Shape, module: Module) -> None:
+    for leaf in shape.leaves():
+        if leaf.is_dynamic:
+            raise UnsupportedOpError(f"this version cannot execute programs with dynamic shapes such as {leaf}")
