@@ -15,10 +15,10 @@ import pytest
 RUN_MARK = f"DISTXLA_TEST_RUN={uuid.uuid4().hex}"
 os.environ.update([RUN_MARK.split("=", 1)])
 
-PROGRAMS = Path(__file__).parent / "programs"
 LEAK_GRACE_S = 15.0
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two clusters at once would only slow each other down: xdist keeps their tests on one worker."""
     for item in items:

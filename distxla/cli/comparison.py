@@ -88,8 +88,8 @@ def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
     if not differences:
         yield f"{against}: no leaf in common"
         return
-    worst = max(differences, key=lambda d: (d.differing > 0, d.relative))
     if not bad:
+        worst = max(differences, key=lambda d: d.relative)
         where = f"out{worst.leaf} on device {worst.device}"
         yield (
             f"agrees with {against}: {len(differences)} leaves within their tolerance; "
@@ -100,7 +100,7 @@ def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
     yield f"  {'leaf':6} {'device':>6} {'type':8} {'largest':>10} {'relative':>9} {'limit':>8} {'beyond it':>15}  worst"
     for d in bad[:MOST_ROWS]:
         count = f"{d.differing}/{d.size}"
-        place = f"{list(d.at)}: {d.got} instead of {d.wanted}"
+        place = f"{list(d.at)}: {d.got!s} instead of {d.wanted!s}"
         yield (
             f"  out{d.leaf:<3} {d.device:>6} {d.element.name:8} {d.largest:>10.3g} {d.relative:>9.2g} "
             f"{d.tolerance:>8.1g} {count:>15}  {place}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
+from distxla.text.parser import parse_module
 
 DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 MOST_DEVICES = 4096
@@ -78,8 +79,6 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
 
 def read_module(path: str) -> Module:
     """Parse a file; ArgumentError if it can't be read, HloSyntaxError if it isn't HLO."""
-    from distxla.text.parser import parse_module
-
     try:
         text = Path(path).read_bytes().decode("utf-8")
     except OSError as error:

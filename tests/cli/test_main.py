@@ -1,0 +1,183 @@
+"""The command as users call it: statuses, error texts, what is printed. Nothing here starts a cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from distxla.cli import main as main_module
+from distxla.cli.main import main
+from tests.programs import PROGRAMS
+
+DISTXLA = str(Path(sys.executable).with_name("distxla"))
+MODULE = """HloModule double, num_partitions=2
+ENTRY main {
+  x = f32[2] parameter(0)
+  ROOT y = f32[2] add(x, x)
+}
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    path = tmp_path / "double.hlo"
+    path.write_text(MODULE)
+    return str(path)
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    """Exit status, stdout, stderr."""
+    with pytest.raises(SystemExit) as exit_:
+        main(list(args))
+    captured = capsys.readouterr()
+    return int(exit_.value.code or 0), captured.out, captured.err
+
+
+def test_a_reference_run_says_where_what_and_how_long(module: str, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    out = str(tmp_path / "out.npz")
+    np.savez(tmp_path / "args.npz", **{"arg0@0": np.array([1, 2], np.float32), "arg0@1": np.array([3, 4], np.float32)})
+    status, printed, errors = call(
+        capsys, "run", module, "--backend", "reference", "--args", str(tmp_path / "args.npz"), "--out", out,
+        "--repeat", "2",
+    )  # fmt: skip
+    assert (status, errors) == (0, "")
+    with np.load(out) as file:
+        assert {key: file[key].tolist() for key in file.files} == {"out0@0": [2, 4], "out0@1": [6, 8]}
+    assert "double (" in printed
+    assert "1 replica(s) x 2 partition(s), reference backend" in printed
+    assert "out0   f32[2]  2 4 (device 0)" in printed
+    assert "2 steps:" in printed
+    assert "generated" not in printed
+
+
+def test_generated_arguments_are_named(module: str, capsys) -> None:  # type: ignore[no-untyped-def]
+    status, printed, _ = call(capsys, "run", module, "--backend", "reference", "--seed", "3")
+    assert status == 0
+    assert "arg0 generated from seed 3" in printed
+
+
+def test_json_is_one_object_with_the_timings(module: str, capsys) -> None:  # type: ignore[no-untyped-def]
+    status, printed, _ = call(
+        capsys, "run", module, "--backend", "reference", "--json", "--repeat", "3", "--compare", "reference"
+    )
+    found = json.loads(printed)
+    assert status == 0
+    assert found.keys() >= {"parse_s", "compile_s", "start_s", "steps_s", "cached", "devices"}
+    assert found["devices"] == 2
+    assert len(found["steps_s"]) == 3
+    assert found["cached"] is False
+    assert found["comparisons"][0]["fits"] is True
+
+
+def test_results_that_differ_exit_with_1_and_a_table(module: str, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    np.savez(tmp_path / "args.npz", arg0=np.array([1, 2], np.float32))
+    np.savez(tmp_path / "expected.npz", out0=np.array([2, 5], np.float32))
+    status, printed, _ = call(
+        capsys, "run", module, "--backend", "reference", "--args", str(tmp_path / "args.npz"), "--expected",
+        str(tmp_path / "expected.npz"),
+    )  # fmt: skip
+    assert status == 1
+    assert "in 2 of 2 leaves" in printed
+    assert "[1]: 4.0 instead of 5.0" in printed
+
+
+BAD = [
+    (["run", "{module}", "--partitions", "4"], "num_partitions=2, --partitions says 4"),
+    (["run", "none.hlo"], "cannot read none.hlo: No such file or directory"),
+    (["run", "{module}", "--args", "none.npz"], "cannot read none.npz"),
+    (["run", "{module}", "--args", "{module}"], "is not an .npz file"),
+    (["run", "{module}", "--expected", "{module}"], "is not an .npz file"),
+    (["run", "{module}", "--out", "/none/out.npz", "--backend", "reference"], "cannot write /none/out.npz"),
+    (["run", "{module}", "--backend", "gpu"], "gpu backend is not available in this version"),
+    (["run", "{module}", "--infeed", "x.npz"], "--infeed is not available in this version"),
+    (["run", "{module}", "--trace", "x.json"], "--trace is not available in this version"),
+    (["run", "{module}", "--backend", "reference", "--address", "x"], "--address goes with the cpu backend"),
+    (["run", "{module}", "--repeat", "0"], "Invalid value for '--repeat'"),
+    (["run", "{module}", "--time-limit", "0"], "Invalid value for '--time-limit'"),
+    (["run", "{module}", "--nonsense"], "No such option"),
+    (["run"], "Missing argument"),
+    (["walk"], "No such command"),
+    (["check", "{cut}"], "syntax"),
+    (["check", "{wrong}"], "verify"),
+    (["compile", "{module}", "--emit", "ptx"], "gpu backend"),
+    (["ops", "frobnicate"], "frobnicate"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_mistakes_exit_with_2_and_one_message(
+    args: list[str], message: str, module: str, tmp_path: Path, capsys
+) -> None:  # type: ignore[no-untyped-def]
+    cut, wrong = tmp_path / "cut.hlo", tmp_path / "wrong.hlo"
+    cut.write_text(MODULE[:60])
+    wrong.write_text(MODULE.replace("f32[2] add", "f32[3] add"))
+    status, printed, errors = call(capsys, *(a.format(module=module, cut=cut, wrong=wrong) for a in args))
+    assert status == 2
+    assert printed == ""
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+def test_our_own_bugs_say_so(module: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("distxla.cli.programs.read_world", lambda *a: 1 / 0)
+    status, _, errors = call(capsys, "check", module)
+    assert status == 1
+    assert errors.startswith("internal: ZeroDivisionError: division by zero\nThis is a bug in distxla.")
+
+
+def test_interruption_has_its_own_status(module: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distxla.cli.programs.read_world", interrupt)
+    status, _, errors = call(capsys, "check", module)
+    assert (status, errors.strip()) == (main_module.INTERRUPTED, "interrupted")
+
+
+def test_check_describes_a_module(capsys) -> None:  # type: ignore[no-untyped-def]
+    program = next(p for p in PROGRAMS if p.name == "halo_stencil")
+    status, printed, _ = call(capsys, "check", str(program.folder / "partitioned.hlo"))
+    assert status == 0
+    assert "jit_f: 6 computation(s)" in printed
+    assert "devices 0-7 of 1 x 8" in printed
+    assert "1 all-reduce, 4 collective-permute" in printed
+    assert printed.rstrip().endswith("ok")
+
+
+def test_help_of_every_command_names_its_options() -> None:
+    runner = CliRunner()
+    for name in main_module.COMMANDS:
+        result = runner.invoke(main_module.commands, [name, "--help"])
+        assert result.exit_code == 0
+        assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize("args", [["--help"], ["check", str(PROGRAMS[0].folder / "partitioned.hlo")]], ids=str)
+def test_quick_commands_load_neither_ray_nor_llvm(args: list[str]) -> None:
+    program = (
+        "import sys\nfrom distxla.cli.main import main\n"
+        "try: main(sys.argv[1:])\nfinally: print(sorted({'ray', 'llvmlite', 'rich', 'scipy'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("args", [["--help"], ["check", str(PROGRAMS[0].folder / "partitioned.hlo")]], ids=str)
+def test_quick_commands_are_quick(args: list[str]) -> None:
+    """0.4 s on a machine that is not busy; the best of a few tries counts."""
+    times = []
+    for _ in range(8):
+        begin = time.perf_counter()
+        subprocess.run([DISTXLA, *args], capture_output=True, check=True)
+        times.append(time.perf_counter() - begin)
+        if times[-1] < 0.4:
+            break
+    assert min(times) < 0.4
