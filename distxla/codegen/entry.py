@@ -61,6 +61,14 @@ def emit_entry(
     return _EntryEmitter(llvm_module, module, plan, communication, replicas, partitions, progress).run()
 
 
+class _LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
+    """A routine's address read from memory. llvmlite asks a callee for its type, which a plain pointer doesn't tell."""
+
+    @property
+    def function_type(self) -> ir.FunctionType:
+        return ROUTINE
+
+
 class _EntryEmitter:
     def __init__(
         self,
@@ -201,7 +209,11 @@ class _EntryEmitter:
     def kernel(self, step: Kernel) -> None:
         kernel = self.kernel_function(step.computation, step.instruction)
         self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
-        arguments = [self.pointer(buffer) for buffer in (*step.operands, *step.results)]
+        arguments = [
+            self.pointer(buffer)
+            for buffer in (*step.operands, *step.results)
+            if buffer.region is not Region.NONE
+        ]
         scratch = self.pointer(Buffer(0, Region.ARENA, self.plan.arena_bytes))
         self.builder.call(kernel.function, [self.context, *arguments, scratch])
 
@@ -231,8 +243,8 @@ class _EntryEmitter:
         operands, results = self.offset_table(step.operands), self.offset_table(step.results)
         table = self.field("communicate", POINTER)
         slot = self.builder.gep(table, [I64(site)], source_etype=POINTER)
-        routine = self.builder.load(slot, typ=POINTER)
-        routine.function_type = ROUTINE  # llvmlite asks the callee for it, which is a plain pointer here
+        routine = _LoadedRoutine(self.builder.block, slot, "routine", typ=POINTER)
+        self.builder._insert(routine)
         status = self.builder.call(routine, [self.context, I32(site), operands, results])
         self.fail_unless_zero(status)
 

@@ -80,12 +80,13 @@ class Planner:
         return values
 
     def run(self, frame: _Frame, targets: list[Buffer], freed_by: list[Value]) -> None:
-        """Add the steps of the computation; the root's leaves are computed into `targets` where that is safe.
+        """Add the steps of the computation; the root's leaves are computed into `targets` where that is safe. A target
+        that is TOKEN leaves the choice open.
 
         freed_by: for each target the value that lives in it at the start, or None.
         """
         for value, target, occupant in zip(frame.values.root, targets, freed_by, strict=True):
-            if value is not None:
+            if value is not None and target is not TOKEN:
                 self.pin(frame, value, target, occupant)
         frame.reserved = {id(buffer) for buffer in frame.pinned.values()}
         for position, instruction in enumerate(frame.computation):

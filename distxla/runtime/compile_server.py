@@ -1,0 +1,228 @@
+"""A long-lived process that compiles.
+
+LLVM ends its process when it meets an inconsistency; here that costs one compilation. And LLVM's libraries, which take
+a while to load, load while the cluster starts.
+
+Parent and child exchange length-prefixed pickles over the child's stdin and stdout. The child writes what it works on
+into a memory file that both have open, so that its last words survive it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from distxla.codegen.program import CompiledProgram
+from distxla.errors import ClusterError, CompileError, DistxlaError
+from distxla.ir.module import Module
+
+LENGTH = struct.Struct("<Q")
+PROGRESS_BYTES = 512
+PR_SET_PDEATHSIG = 1
+STOP_SECONDS = 2.0
+
+
+class CompileServer:
+    """The parent's side. Thread-safe: one compilation at a time, others wait.
+
+    The constructor starts the process and returns at once. A process that died is replaced with the next compilation.
+    Close it, or use it in a `with`; when the parent ends in any way, the child ends, too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._start()
+
+    def __enter__(self) -> CompileServer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present child."""
+        return self._process.pid
+
+    def compile(self, module: Module, replicas: int, partitions: int) -> CompiledProgram:
+        """`compile_module` in the child; blocks until it is done.
+
+        Raises what compile_module raises, CompileError naming the instruction where the child died, ClusterError
+        after `close`.
+        """
+        program: CompiledProgram = self._call("compile", module, replicas, partitions)
+        return program
+
+    def emit(self, module: Module, stage: str, replicas: int, partitions: int) -> str | bytes:
+        """`runtime.compiler.emit` in the child; blocks, raises like `compile`."""
+        text: str | bytes = self._call("emit", module, stage, replicas, partitions)
+        return text
+
+    def close(self) -> None:
+        """End the child; blocks until it is gone. Twice is fine."""
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    def _call(self, *request: Any) -> Any:
+        with self._lock:
+            if self._closed:
+                raise ClusterError("the compile server is closed")
+            if self._process.poll() is not None:
+                self._stop()
+                self._start()
+            try:
+                assert self._process.stdin is not None
+                assert self._process.stdout is not None
+                _send(self._process.stdin, request)
+                answer = _receive(self._process.stdout)
+            except (BrokenPipeError, EOFError):
+                raise self._death() from None
+            except BaseException:
+                # Interrupted between question and answer: that answer must not be taken for the next one's.
+                self._stop()
+                self._start()
+                raise
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _start(self) -> None:
+        self._progress = os.memfd_create("distxla-compile-progress", os.MFD_CLOEXEC)
+        self._messages = os.memfd_create("distxla-compile-messages", os.MFD_CLOEXEC)
+        os.ftruncate(self._progress, PROGRESS_BYTES)
+        package_parent = str(Path(__file__).resolve().parents[2])
+        paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "distxla.runtime.compile_server", str(self._progress), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            pass_fds=(self._progress,),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,  # Ctrl-C is for the parent, which then closes the child
+        )
+
+    def _stop(self) -> None:
+        process = self._process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass
+        try:
+            process.wait(0 if process.returncode is not None else STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for descriptor in (self._progress, self._messages):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._progress = self._messages = -1
+
+    def _death(self) -> CompileError:
+        """What is known about a child that ended instead of answering."""
+        status = self._process.wait()
+        progress = os.pread(self._progress, PROGRESS_BYTES, 0).split(b"\0")[0].decode(errors="replace")
+        size = os.fstat(self._messages).st_size
+        tail = os.pread(self._messages, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        last = next((line for line in reversed(tail.splitlines()) if "Assertion" in line or "ERROR" in line), "")
+        last = last or (tail.splitlines()[-1] if tail else "")
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        doing = f" while working on {progress}" if progress else ""
+        return CompileError(f"the compile server ended with {how}{doing}" + (f": {last[:500]}" if last else ""))
+
+
+def _send(pipe: IO[bytes], value: object) -> None:
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(LENGTH.pack(len(data)))
+    pipe.write(data)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> Any:
+    header = pipe.read(LENGTH.size)
+    if len(header) < LENGTH.size:
+        raise EOFError
+    (length,) = LENGTH.unpack(header)
+    data = pipe.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def main() -> None:
+    """The child: answer requests until stdin ends."""
+    progress_file, parent = int(sys.argv[1]), int(sys.argv[2])
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return  # it ended before the line above
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What a library prints must not get into the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    requests = sys.stdin.buffer
+
+    def progress(text: str) -> None:
+        data = text.encode()[: PROGRESS_BYTES - 1]
+        os.pwrite(progress_file, data.ljust(PROGRESS_BYTES, b"\0"), 0)
+
+    _warm_up()
+    while True:
+        try:
+            kind, *arguments = _receive(requests)
+        except EOFError:
+            return
+        try:
+            answer = _answer(kind, arguments, progress)
+        except DistxlaError as error:
+            answer = error
+        except Exception as error:
+            answer = CompileError(f"{type(error).__name__}: {error}")
+            answer.__notes__ = getattr(error, "__notes__", [])
+        progress("")
+        _send(answers, answer)
+
+
+def _warm_up() -> None:
+    """Load what every compilation needs, so that the first one doesn't wait for it."""
+    from distxla.codegen import entry, target  # noqa: F401
+    from distxla.collectives.transports import shared_memory  # noqa: F401
+    from distxla.ops.registry import op_classes
+    from distxla.passes import fuse, simplify  # noqa: F401
+
+    op_classes()
+    machine = target.target_machine()
+    # The first pass pipeline and the first object file initialise tables of LLVM.
+    parsed = target.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
+    target.optimise(parsed)
+    machine.emit_object(parsed)
+
+
+def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
+    from distxla.runtime.compiler import compile_module, emit
+
+    if kind == "compile":
+        module, replicas, partitions = arguments
+        return compile_module(module, replicas=replicas, partitions=partitions, progress=progress)
+    if kind == "emit":
+        module, stage, replicas, partitions = arguments
+        return emit(module, stage, replicas=replicas, partitions=partitions)
+    if kind == "abort":  # what LLVM does to its process, for tests
+        progress(arguments[0])
+        os.abort()
+    raise CompileError(f"no request {kind!r}")
+
+
+if __name__ == "__main__":
+    main()
