@@ -64,7 +64,7 @@ class AllGather(GlobalIdsCollective):
             shapes.append(operand.with_dims(tuple(dims)))
         return one_or_tuple(shapes)
 
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return self.gathered(operands, size)
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
@@ -110,7 +110,7 @@ class AllGatherStart(AllGather):
     lowering = Lowering.NONE
     combines: ClassVar[bool] = False
 
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return Shape.tuple((one_or_tuple([o.without_layout() for o in operands]), self.gathered(operands, size)))
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:

@@ -43,8 +43,10 @@ class AllReduce(GlobalIdsCollective):
     def global_ids(self) -> bool:
         return self.use_global_device_ids
 
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         check_reduction(self, self.to_apply, operands, called)
+
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return one_or_tuple([operand.without_layout() for operand in operands])
 
     @property

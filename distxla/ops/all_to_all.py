@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.movement import Movement
 from distxla.ops.registry import register
 
 
@@ -44,7 +46,7 @@ class AllToAll(GroupedCollective):
         """Array form only."""
         return self.dimensions[0]
 
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         first = operands[0]
         if self.is_tuple_form:
             self.require(len(operands) == size, "C6", f"{len(operands)} operands in groups of {size}", at="operands")
@@ -72,6 +74,29 @@ class AllToAll(GroupedCollective):
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         return len(operands) if self.is_tuple_form else 1
+
+    def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
+        first = operands[0]
+        if self.is_tuple_form:
+            part = Movement(
+                operand=0, operand_step=1, result=0, result_step=1, row=first.size, by_source=True, by_target=True
+            )
+            return (part,)
+        row = prod(first.dims[self.dimension :]) // size
+        return (
+            Movement(
+                operand=0,
+                result=0,
+                rows=prod(first.dims[: self.dimension]),
+                row=row,
+                by_source=True,
+                by_target=True,
+                source_stride=row * size,
+                source_offset=row,
+                target_stride=row * size,
+                target_offset=row,
+            ),
+        )
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation

@@ -13,6 +13,7 @@ from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.movement import Movement
 from distxla.ops.op import CollectiveOp, Op
 
 EVERYBODY = ReplicaGroups()
@@ -37,6 +38,11 @@ class GroupedCollective(CollectiveOp):
     channel_id: int | None = attribute("int", default=None)
     replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)
     constrain_layout: bool = attribute("bool", default=False)
+
+    @property
+    def reduction(self) -> str | None:
+        """The computation that folds the members' elements; None where elements are only moved."""
+        return None
 
     @property
     def global_ids(self) -> bool:
@@ -105,8 +111,9 @@ class GroupedCollective(CollectiveOp):
         self.require(operands, "C6", "no operand", at="operands")
         for i, operand in enumerate(operands):
             self.require(operand.is_array, "C7", f"operand {i} is {operand}, not an array", at="operands")
+        self.check_called(operands, called)
         size = self.group_size()
-        return None if size is None else self.result_shape(operands, size, called)
+        return None if size is None else self.result_shape(operands, size)
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         """Where the text does not tell the group size, the stated result must be right for some size."""
@@ -114,33 +121,30 @@ class GroupedCollective(CollectiveOp):
         if inferred is None:
             size = self.size_from_result(shape, operands)
             self.require(size is not None, "shape", f"no group size gives {shape} from {_list(operands)}", at="shape")
-            inferred = self.result_shape(operands, size or 1, called)
+            inferred = self.result_shape(operands, size or 1)
         self.require(
             inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
         )
 
-    def verify_groups(
-        self,
-        shape: Shape,
-        operands: Sequence[Shape],
-        called: Callable[[str], ProgramShape],
-        replicas: int,
-        partitions: int,
-    ) -> tuple[tuple[int, ...], ...]:
-        """`device_groups` after checking that the stated shapes fit every group's size."""
-        groups = self.device_groups(replicas, partitions)
-        for size in {len(group) for group in groups}:
-            result = self.result_shape(operands, size, called)
-            self.require(
-                result.compatible(shape),
-                "shape",
-                f"with groups of {size} the result is {result}, the text says {shape}",
-                at="shape",
-            )
-        return groups
+    def check_size(self, shape: Shape, operands: Sequence[Shape], size: int) -> None:
+        """RuleViolation where the stated result does not fit groups of `size`."""
+        result = self.result_shape(operands, size)
+        self.require(
+            result.compatible(shape),
+            "shape",
+            f"with groups of {size} the result is {result}, the text says {shape}",
+            at="shape",
+        )
+
+    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        """The constraints on called computations."""
 
     @abstractmethod
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
+        """Which elements go where within a group of `size` members: what a transport carries out."""
+
+    @abstractmethod
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         """The result from array operands for groups of `size`, after checking the opcode's own constraints."""
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:

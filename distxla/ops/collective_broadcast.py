@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective, one_or_tuple
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.movement import Movement
 from distxla.ops.registry import register
 
 
@@ -24,8 +25,11 @@ class CollectiveBroadcast(GroupedCollective):
     opcode = "collective-broadcast"
     min_operands = 1
 
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return one_or_tuple([operand.without_layout() for operand in operands])
+
+    def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
+        return tuple(Movement(operand=i, result=i, row=operand.size) for i, operand in enumerate(operands))
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation

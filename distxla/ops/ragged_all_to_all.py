@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering
 from distxla.ops.registry import register
 
@@ -34,7 +35,7 @@ class RaggedAllToAll(GroupedCollective):
     min_operands = 6
     max_operands = 6
 
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         self.require(len(operands) == 6, "C6", f"{len(operands)} operands instead of 6", at="operands")
         sent, output, *tables = operands
         self.require(
@@ -58,6 +59,9 @@ class RaggedAllToAll(GroupedCollective):
 
     def size_from_result(self, shape: Shape, operands: Sequence[Shape]) -> int | None:
         return operands[2].dims[0] if len(operands) == 6 and operands[2].rank else None
+
+    def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
+        raise self.unsupported()
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.movement import Movement
 from distxla.ops.registry import register
 
 
@@ -30,6 +32,7 @@ class ReduceScatter(GlobalIdsCollective):
 
     opcode = "reduce-scatter"
     min_operands = 1
+    combines: ClassVar[bool] = True
 
     use_global_device_ids: bool = attribute("bool", default=False)
     dimensions: tuple[int, ...] = attribute("int_list")
@@ -53,8 +56,10 @@ class ReduceScatter(GlobalIdsCollective):
             at="dimensions",
         )
 
-    def result_shape(self, operands: Sequence[Shape], size: int, called: Callable[[str], ProgramShape]) -> Shape:
+    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         check_reduction(self, self.to_apply, operands, called)
+
+    def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         self.check_dimension(operands)
         shapes = []
         for operand in operands:
@@ -78,6 +83,29 @@ class ReduceScatter(GlobalIdsCollective):
         if part == 0:
             return 1 if whole == 0 else None
         return whole // part if whole and whole % part == 0 else None
+
+    @property
+    def reduction(self) -> str:
+        return self.to_apply
+
+    def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
+        found = []
+        for i, operand in enumerate(operands):
+            row = prod(operand.dims[self.dimension :]) // size
+            found.append(
+                Movement(
+                    operand=i,
+                    result=i,
+                    rows=prod(operand.dims[: self.dimension]),
+                    row=row,
+                    folds=True,
+                    by_target=True,
+                    source_stride=row * size,
+                    source_offset=row,
+                    target_stride=row,
+                )
+            )
+        return tuple(found)
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation

@@ -1,0 +1,1 @@
+"""How the members of a group reach each other's memory."""

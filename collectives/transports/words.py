@@ -1,0 +1,146 @@
+"""Words of shared memory at byte offsets, and the control flow around them, as LLVM IR.
+
+Memory order: everything written before a `store` with order "release" (or a `fetch_add`) is seen by whoever reads that
+word with order "acquire" (or adds to it afterwards).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from distxla.codegen.abi import Context
+
+I8, I32, I64, POINTER, VOID = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType(), ir.VoidType()
+
+
+def i32(value: int) -> ir.Constant:
+    return ir.Constant(I32, value & 0xFFFFFFFF)
+
+
+def i64(value: int) -> ir.Constant:
+    return ir.Constant(I64, value & 0xFFFFFFFFFFFFFFFF)
+
+
+class Words:
+    """Loads, stores and loops at the builder's position. Offsets are bytes: Python integers or i64 values."""
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self.builder = builder
+
+    @staticmethod
+    def function(
+        llvm_module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type], *, internal: bool = True
+    ) -> tuple[ir.Function, Words]:
+        """A new function with an entry block, and the writer of its body."""
+        function = ir.Function(llvm_module, ir.FunctionType(result, arguments), name)
+        if internal:
+            function.linkage = "internal"
+        return function, Words(ir.IRBuilder(function.append_basic_block("entry")))
+
+    # --- addresses and plain memory
+
+    def at(self, base: ir.Value, offset: ir.Value | int) -> ir.Value:
+        """base + offset bytes."""
+        if isinstance(offset, int):
+            if offset == 0:
+                return base
+            offset = i64(offset)
+        return self.builder.gep(base, [offset], source_etype=I8)
+
+    def load(self, kind: ir.Type, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
+        return self.builder.load(self.at(base, offset), typ=kind)
+
+    def store(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
+        self.builder.store(value, self.at(base, offset))
+
+    def context_field(self, context: ir.Value, name: str) -> ir.Value:
+        """A field of abi.Context: a pointer, u64 or u32 by its ctypes declaration."""
+        field = getattr(Context, name)
+        ctype = {f[0]: f[1] for f in Context._fields_}[name].__name__
+        kind = {"c_void_p": POINTER, "c_uint64": I64, "c_ulong": I64, "c_uint32": I32, "c_uint": I32}[ctype]
+        return self.load(kind, context, field.offset)
+
+    def device_memory(self, context: ir.Value, device: ir.Value) -> ir.Value:
+        """Base of a device's memory in this process; device: u32."""
+        table = self.context_field(context, "memory")
+        return self.load(POINTER, table, self.builder.mul(self.builder.zext(device, I64), i64(8)))
+
+    def local(self, kind: ir.Type, alignment: int = 8) -> ir.Value:
+        """A pointer to uninitialised memory of the function's frame."""
+        with self.builder.goto_entry_block():
+            place = self.builder.alloca(kind)
+            place.align = alignment
+        place.type = POINTER  # llvmlite types the pointers of allocas; everything here takes opaque ones
+        return place
+
+    # --- shared words (u32, naturally aligned)
+
+    def acquire(self, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
+        return self.builder.load_atomic(self.at(base, offset), "acquire", 4, typ=I32)
+
+    def release(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
+        self._store_atomic(value, self.at(base, offset), "release")
+
+    def sequential_store(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
+        self._store_atomic(value, self.at(base, offset), "seq_cst")
+
+    def _store_atomic(self, value: ir.Value, place: ir.Value, order: str) -> None:
+        # IRBuilder.store_atomic asks for the pointee's type, which an opaque pointer does not have
+        self.builder._insert(ir.instructions.StoreAtomicInstr(self.builder.block, value, place, order, 4))
+
+    def fetch_add(self, amount: int, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
+        """The value before; acquire and release, and a full fence."""
+        return self.builder.atomic_rmw("add", self.at(base, offset), i32(amount), "seq_cst")
+
+    # --- control flow
+
+    @contextmanager
+    def when(self, condition: ir.Value, *, likely: bool | None = None) -> Iterator[None]:
+        with self.builder.if_then(condition, likely=likely):
+            yield
+
+    @contextmanager
+    def count(self, start: ir.Value, end: ir.Value, step: ir.Value | int = 1) -> Iterator[ir.Value]:
+        """`for index in range(start, end, step)` on signed i64s."""
+        builder = self.builder
+        step = i64(step) if isinstance(step, int) else step
+        before = builder.block
+        body, done = builder.append_basic_block("body"), builder.append_basic_block("done")
+        builder.cbranch(builder.icmp_signed("<", start, end), body, done)
+        builder.position_at_end(body)
+        index = builder.phi(I64)
+        index.add_incoming(start, before)
+        yield index
+        following = builder.add(index, step, flags=("nuw", "nsw"))
+        index.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, end), body, done)
+        builder.position_at_end(done)
+
+    @contextmanager
+    def forever(self) -> Iterator[ir.Block]:
+        """An endless loop; gives the block behind it: leave by a branch to that or by returning."""
+        builder = self.builder
+        body, done = builder.append_basic_block("forever"), builder.append_basic_block("after")
+        builder.branch(body)
+        builder.position_at_end(body)
+        yield done
+        if not builder.block.is_terminated:
+            builder.branch(body)
+        builder.position_at_end(done)
+
+    def leave_if(self, condition: ir.Value, target: ir.Block) -> None:
+        """Jump to `target` where the condition holds, otherwise go on."""
+        onwards = self.builder.append_basic_block("onwards")
+        self.builder.cbranch(condition, target, onwards)
+        self.builder.position_at_end(onwards)
+
+    def return_if(self, condition: ir.Value, value: ir.Value) -> None:
+        with self.builder.if_then(condition, likely=False):
+            self.builder.ret(value)
+
+    def smallest(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """Of two i64s, signed."""
+        return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)

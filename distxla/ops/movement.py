@@ -1,0 +1,41 @@
+"""What a collective does with elements, apart from who executes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Movement:
+    """`rows` rows of `row` elements that go from operand buffers to result buffers within one group.
+
+    folds: each row is folded over the operands of all members, in group order; otherwise it comes from one source.
+    by_source: a copy from every member s (otherwise, without folds, from member 0 alone).
+    by_target: member t gets rows of its own; otherwise every member gets the same.
+    Row k of source s for target t (0 where not by_source, by_target) is found, counted in elements,
+
+        in operand leaf  `operand + t * operand_step`  of s  at  t * source_offset + k * source_stride
+        in result leaf   `result + s * result_step`    of t  at  s * target_offset + k * target_stride
+
+    Result rows of different k, s and t do not overlap. A folding movement that is not by_target reads and writes the
+    same places, so that operand and result may be one buffer.
+    """
+
+    operand: int
+    result: int
+    row: int
+    rows: int = 1
+    operand_step: int = 0
+    result_step: int = 0
+    folds: bool = False
+    by_source: bool = False
+    by_target: bool = False
+    source_offset: int = 0
+    source_stride: int = 0
+    target_offset: int = 0
+    target_stride: int = 0
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the rows lie behind one another on both sides."""
+        return self.rows <= 1 or self.source_stride == self.target_stride == self.row

@@ -1,0 +1,186 @@
+"""Devices for tests of native collectives: threads or forked processes over shared memory, no Ray, no linker."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+
+from distxla.codegen import abi, target
+from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.collectives import control_block as block
+from distxla.collectives.transports.futex import release_waiters
+from distxla.collectives.transports.shared_memory import SharedMemory
+from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.registry import op_class
+
+STATE_BYTES = 8 << 20
+
+
+def reduction(opcode: str, shape: Shape, name: str = "combine") -> Computation:
+    """A computation of two scalars that is one binary op."""
+    scalar = shape.with_dims(())
+    a = Instruction("a", scalar, op_class("parameter")(number=0))
+    b = Instruction("b", scalar, op_class("parameter")(number=1))
+    root = Instruction("r", scalar, op_class(opcode)(), ("a", "b"))
+    return Computation(name, (a, b, root), "r")
+
+
+def module_of(op: Any, operands: Sequence[Shape], result: Shape, called: Sequence[Computation] = ()) -> Module:
+    """A module whose entry is one instruction `c` on its parameters."""
+    parameters = [Instruction(f"p{i}", s, op_class("parameter")(number=i)) for i, s in enumerate(operands)]
+    root = Instruction("c", result, op, tuple(p.name for p in parameters))
+    return Module("test", (*called, Computation("main", (*parameters, root), "c")), "main")
+
+
+def program_shapes(module: Module) -> Callable[[str], ProgramShape]:
+    return lambda name: module[name].program_shape
+
+
+class Code:
+    """The native routines of some modules' root instructions, one site each, in one image.
+
+    `loops[i]` is i32 (Context*, i64 times, u64* operands, u64* results): the routine of site i, run that often.
+    """
+
+    def __init__(self, modules: Sequence[Module], replicas: int, partitions: int) -> None:
+        transport = SharedMemory()
+        llvm_module = ir.Module()
+        self.specs: list[CommunicatorSpec] = []
+        for number, module in enumerate(modules):
+            entry = module.entry_computation
+            instruction = entry.root_instruction
+            operands = tuple(p.shape for p in entry.parameters)
+            spec = transport.communicator(instruction, operands, replicas, partitions)
+            keys = [s.key for s in self.specs]
+            if spec.key not in keys:
+                self.specs.append(spec)
+                keys.append(spec.key)
+            site = Site(number, instruction.name, instruction.opcode, entry.name, keys.index(spec.key), None)
+            routine = transport.emit(llvm_module, module, site, spec, instruction, operands)
+            _emit_loop(llvm_module, routine, number)
+        self.text = str(llvm_module)
+        parsed = target.parse(llvm_module)
+        target.optimise(parsed)
+        self.assembly = target.emit_assembly(parsed)
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+        )
+        self._engine = llvm.create_mcjit_compiler(parsed, machine)
+        self._engine.finalize_object()
+        kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+        self.loops = [kind(self._engine.get_function_address(f"loop_{i}")) for i in range(len(modules))]
+
+
+def _emit_loop(llvm_module: ir.Module, routine: ir.Function, number: int) -> None:
+    function, words = Words.function(llvm_module, f"loop_{number}", I32, [POINTER, I64, POINTER, POINTER], internal=False)
+    context, times, operands, results = function.args
+    with words.count(i64(0), times):
+        status = words.builder.call(routine, [context, i32(number), operands, results])
+        words.return_if(words.builder.icmp_unsigned("!=", status, i32(0)), status)
+    words.builder.ret(i32(0))
+
+
+class World:
+    """Memory and contexts of all devices of a run of `code`."""
+
+    def __init__(self, code: Code, replicas: int, partitions: int, memory_bytes: int, cores: int | None = None) -> None:
+        self.code, self.devices = code, replicas * partitions
+        self.memory = [mmap.mmap(-1, max(4096, memory_bytes)) for _ in range(self.devices)]
+        fixed = block.fixed_bytes(self.devices)
+        needed = sum((sum(spec.state_bytes) + 64 * len(spec.groups)) for spec in code.specs)
+        self.control = mmap.mmap(-1, fixed + needed + 4096)
+        base = _address(self.control)
+        words = memoryview(self.control).cast("B").cast("I")
+        words[block.H_DEVICES // 4] = self.devices
+        words[block.H_CORES // 4] = cores or len(os.sched_getaffinity(0))
+        words.release()
+        self._keep: list[Any] = []
+        places: dict[tuple[int, int], int] = {}
+        at = fixed
+        for number, spec in enumerate(code.specs):
+            for group, size in zip(spec.groups, spec.state_bytes, strict=True):
+                places.update({(number, device): base + at for device in group})
+                at += (size + 63) // 64 * 64
+        table = (ctypes.c_void_p * self.devices)(*[_address(m) for m in self.memory])
+        self.contexts = []
+        for device in range(self.devices):
+            states = (ctypes.c_void_p * len(code.specs))(*[places[k, device] for k in range(len(code.specs))])
+            context = abi.Context(
+                memory=ctypes.cast(table, ctypes.c_void_p),
+                communicators=ctypes.cast(states, ctypes.c_void_p),
+                control=base,
+                record=base + block.record_offset(device),
+                device=device,
+                replica=device // partitions,
+                partition=device % partitions,
+                device_count=self.devices,
+            )
+            self._keep += [states, table]
+            self.contexts.append(context)
+
+    def array(self, device: int, offset: int, shape: Shape) -> np.ndarray[Any, Any]:
+        """A view of a device's memory."""
+        return np.ndarray(shape.dims, shape.dtype.dtype, self.memory[device], offset)
+
+    def call(self, device: int, site: int, operands: Sequence[int], results: Sequence[int], times: int = 1) -> int:
+        """Run a site's routine on a device; blocks. The Status."""
+        sent, received = ((ctypes.c_uint64 * max(1, len(o)))(*o) for o in (operands, results))
+        return self.code.loops[site](ctypes.addressof(self.contexts[device]), times, ctypes.addressof(sent), ctypes.addressof(received))
+
+    def run(self, calls: Sequence[Callable[[], int]], seconds: float = 20) -> list[int | None]:
+        """Run one callable a device, each in its thread; waits that last are released after `seconds` (None: stuck)."""
+        results: list[int | None] = [None] * len(calls)
+
+        def body(i: int) -> None:
+            results[i] = calls[i]()
+
+        threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(len(calls))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(seconds)
+        if any(thread.is_alive() for thread in threads):
+            self.release()
+            for thread in threads:
+                thread.join(seconds)
+        return results
+
+    def release(self) -> list[int]:
+        view = memoryview(self.control)
+        try:
+            return release_waiters(view)
+        finally:
+            view.release()
+
+    def record(self, device: int, field: int) -> int:
+        at = block.record_offset(device) + field
+        return int.from_bytes(self.control[at : at + 4], "little")
+
+
+def _address(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def layout(shapes: Sequence[Shape], start: int = 64) -> tuple[list[int], int]:
+    """64-byte aligned offsets of buffers one behind the other, and the end."""
+    offsets = []
+    for shape in shapes:
+        offsets.append(start)
+        start += (shape.byte_size + 63) // 64 * 64 + 64
+    return offsets, start
+
+
+def leaves(shape: Shape) -> list[Shape]:
+    return list(shape.leaves())
