@@ -1,0 +1,124 @@
+"""The oracle itself against XLA CPU: all cases of an opcode in one module, run by both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.ir.computation import Computation
+from distxla.ir.element_type import PRED, S4
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ops.registry import op_class
+from distxla.text.printer import print_module
+from tests.ops import cases_data_movement, cases_elementwise
+from tests.ops.case import Array, Case
+from tests.tolerances import ulps_between
+
+jax = pytest.importorskip("jax")
+
+# XLA CPU, or the conversion on the way to it, has no form of these.
+NOT_IN_XLA_CPU = {
+    "acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "mulhi", "copy-start", "copy-done", "stochastic-convert",
+    "get-tuple-element", "tuple", "bitcast",
+}  # fmt: skip
+# What XLA's own polynomials are off by, in ULP; complex functions are compositions that cancel.
+XLA_ULPS = {"f32": 16, "f64": 16, "f16": 1, "bf16": 1, "c64": 1 << 14, "c128": 1 << 20}
+
+
+def _is_comparable(case: Case) -> bool:
+    if case.opcode in NOT_IN_XLA_CPU:
+        return False
+    shapes = (*case.operands, case.shape)
+    if any(leaf.dtype.bits < 4 for shape in shapes for leaf in shape.leaves()):
+        return False
+    # StableHLO's pred has one bit; its dynamic-slice takes scalars only; padding of rank 0 has no text in HLO.
+    if case.opcode == "bitcast-convert" and any(shape.dtype is PRED for shape in shapes):
+        return False
+    if case.opcode == "dynamic-slice" and any(shape.rank for shape in case.operands[1:]):
+        return False
+    # XLA counts the sign bits of a negative s4 up to the byte.
+    return not (case.opcode == "pad" and not case.shape.rank) and not (case.opcode == "popcnt" and case.shape.dtype is S4)
+
+
+def _by_opcode() -> dict[str, list[Case]]:
+    cases = sorted(filter(_is_comparable, [*cases_elementwise.CASES, *cases_data_movement.CASES]), key=lambda c: c.opcode)
+    return {opcode: list(found) for opcode, found in groupby(cases, key=lambda c: c.opcode)}
+
+
+def _joined(cases: Sequence[Case]) -> Module:
+    """One module whose result is the tuple of all cases' results; the parameters in the same order."""
+    parameters: list[Instruction] = []
+    roots: list[Instruction] = []
+    for k, case in enumerate(cases):
+        names = []
+        for shape in case.operands:
+            number = len(parameters)
+            names.append(f"p{number}")
+            parameters.append(Instruction(names[-1], shape, op_class("parameter")(number=number)))  # type: ignore[call-arg]
+        roots.append(Instruction(f"r{k}", case.shape, case.op, tuple(names)))
+    shape = op_class("tuple")().infer_shape([r.shape for r in roots], lambda name: None)  # type: ignore[arg-type, return-value]
+    assert shape is not None
+    result = Instruction("result", shape, op_class("tuple")(), tuple(r.name for r in roots))
+    return Module("cases", (Computation("main", (*parameters, *roots, result), "result"),), "main")
+
+
+def _run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
+    import jaxlib.xla_client
+    from jaxlib import _hlo, _jax
+
+    device = jax.devices("cpu")[0]
+    proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    program = jaxlib.xla_client._xla.mlir.hlo_to_stablehlo(proto)
+    options = jaxlib.xla_client.CompileOptions()
+    executable = device.client.compile_and_load(program, _jax.DeviceList((device,)), options)
+    with jax.enable_x64(True):
+        return [np.asarray(out) for out in executable.execute([jax.device_put(a, device) for a in arguments])]
+
+
+@pytest.mark.parametrize("opcode", _by_opcode())
+@pytest.mark.filterwarnings("ignore")
+def test_evaluate_agrees_with_xla(opcode: str) -> None:
+    cases = _by_opcode()[opcode]
+    arguments = [value for case in cases for value in case.values()]
+    wanted = _run_by_xla(print_module(_joined(cases)), arguments)
+    off = [text for case, xla in zip(cases, wanted, strict=True) for text in _differences(case, xla)]
+    assert not off, "\n".join(off)
+
+
+def _differences(case: Case, xla: Array) -> list[str]:
+    (got,) = case.evaluated()
+    assert got is not None
+    element = case.shape.dtype
+    assert xla.dtype == got.dtype
+    if element.is_complex:
+        wrong = _far_apart(got, xla, 1e-4 if element.bits == 64 else 1e-12)
+    elif element.is_float:
+        wrong = ulps_between(got, xla) > (XLA_ULPS.get(element.name, 1) if case.op.is_expensive else 1)
+    else:
+        wrong = got != xla
+    if case.opcode == "power" and element.is_integer:
+        # XLA looks at the lowest six bits of an exponent.
+        exponent = case.values()[1].astype(np.float64)
+        wrong &= (exponent >= 0) & (exponent < 64)
+    if element.is_float:
+        # XLA CPU flushes what its exponential makes of subnormals, and NumPy does not.
+        wrong &= np.abs(got.astype(np.float64)) > np.finfo(np.float32).tiny
+    if not wrong.any():
+        return []
+    return [f"{case}: {_listed(case, wrong)}: {got[wrong][:4]}, XLA {xla[wrong][:4]}"]
+
+
+def _far_apart(got: Array, xla: Array, tolerance: float) -> Any:
+    """Finite complex numbers that differ by more than `tolerance` of their modulus; XLA's have noise near zero."""
+    finite = np.isfinite(got) & np.isfinite(xla)
+    # A negative zero in an argument chooses the branch of a root or logarithm, which XLA's compositions lose.
+    return finite & (np.abs(got - xla) > tolerance * np.maximum(np.abs(xla), 1e-16))
+
+
+def _listed(case: Case, wrong: Any) -> str:
+    return ", ".join(str(v[wrong][:4]) for v in case.values() if v.shape == wrong.shape)

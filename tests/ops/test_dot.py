@@ -1,0 +1,49 @@
+"""`dot`: shapes, types, batch and contracting dimensions in any order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
+
+
+def _dot(result: str, lhs: str, rhs: str, attributes: str = "") -> StructuredCase:
+    return StructuredCase(f"{result} dot(@)" + (f", {attributes}" if attributes else ""), (lhs, rhs))
+
+
+MATRICES = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+CASES = [
+    _dot("f32[2,10]", "f32[2,16]", "f32[16,10]", MATRICES),
+    _dot("f32[64,48]", "f32[64,40]", "f32[40,48]", MATRICES),
+    _dot("f32[16,10]", "f32[2,16]", "f32[2,10]", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    _dot("f32[16,10]", "f32[16,2]", "f32[10,2]", "lhs_contracting_dims={1}, rhs_contracting_dims={1}"),
+    _dot("f32[]", "f32[7]", "f32[7]", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    _dot("f32[3]", "f32[3,7]", "f32[7]", MATRICES),
+    _dot("f32[3,4]", "f32[3]", "f32[4]"),
+    _dot("f32[]", "f32[]", "f32[]"),
+    _dot("f32[3,4]", "f32[3,0]", "f32[0,4]", MATRICES),
+    _dot("f32[0,4]", "f32[0,3]", "f32[3,4]", MATRICES),
+    _dot(
+        "f32[2,2,8,8]",
+        "f32[2,8,2,16]",
+        "f32[2,8,2,16]",
+        "lhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_batch_dims={0,2}, rhs_contracting_dims={3}",
+    ),
+    _dot(
+        "f32[3,4,5]",
+        "f32[3,2,4,7]",
+        "f32[7,5,3,2]",
+        "lhs_batch_dims={0}, lhs_contracting_dims={1,3}, rhs_batch_dims={2}, rhs_contracting_dims={3,0}",
+    ),
+    _dot("s32[13,11]", "s8[13,17]", "u8[17,11]", MATRICES),
+    _dot("f32[13,11]", "bf16[13,17]", "bf16[17,11]", MATRICES),
+    *(
+        _dot(f"{t}[13,11]", f"{t}[13,17]", f"{t}[17,11]", MATRICES)
+        for t in ("s4", "s8", "u8", "s16", "s32", "u64", "f16", "bf16", "f64", "c64", "c128")
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
+    assert_compiled_agrees(case)

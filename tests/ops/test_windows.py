@@ -1,0 +1,71 @@
+"""`reduce-window` and `select-and-scatter`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
+
+POOL = "window={size=1x2x2x1 stride=1x2x2x1}"
+
+
+def _reduced(
+    result: str, operands: tuple[str, ...], attributes: str, initial: float = 0, element: str = "f32"
+) -> StructuredCase:
+    values = {len(operands) // 2: initial}
+    return StructuredCase(f"{result} reduce-window(@), {attributes}", operands, element, values)
+
+
+REDUCED = [
+    _reduced("f32[2,6,6,8]", ("f32[2,12,12,8]", "f32[]"), f"{POOL}, to_apply=max", -1e30),
+    _reduced(
+        "(f32[2,6,6,8], s32[2,6,6,8])",
+        ("f32[2,12,12,8]", "s32[2,12,12,8]", "f32[]", "s32[]"),
+        f"{POOL}, to_apply=argmax",
+        -1e30,
+    ),
+    _reduced(
+        "f32[4,4]",
+        ("f32[4,6]", "f32[]"),
+        "window={size=3x2 stride=2x1 pad=1_2x-1_1 lhs_dilate=2x1 rhs_dilate=1x2}, to_apply=add",
+    ),
+    _reduced("f32[7]", ("f32[7]", "f32[]"), "window={size=7 pad=6_0}, to_apply=add"),
+    _reduced("f32[3]", ("f32[0]", "f32[]"), "window={size=2 pad=2_2}, to_apply=add", 1),
+    _reduced("f32[0,3]", ("f32[0,3]", "f32[]"), "window={size=1x1}, to_apply=add"),
+    _reduced("f32[]", ("f32[]", "f32[]"), "to_apply=add"),
+    _reduced("s8[4,5]", ("s8[4,5]", "s8[]"), "window={size=3x2 pad=1_1x0_1}, to_apply=add", element="s8"),
+]
+
+
+def _scattered(operand: str, source: str, window: str, initial: float = 0, element: str = "f32") -> StructuredCase:
+    operands = (operand, source, f"{element}[]")
+    expression = f"{operand} select-and-scatter(@), {window}, select=ge, scatter=add"
+    return StructuredCase(expression, operands, element, {2: initial})
+
+
+SCATTERED = [
+    _scattered("f32[2,12,12,8]", "f32[2,6,6,8]", POOL),
+    _scattered("f32[5,7]", "f32[3,7]", "window={size=3x3 stride=2x1 pad=1_1x1_1}", 0.5),
+    _scattered("s32[9]", "s32[6]", "window={size=4}", element="s32"),
+    _scattered("f32[4,0]", "f32[3,0]", "window={size=2x1}"),
+]
+
+
+@pytest.mark.parametrize("case", [*REDUCED, *SCATTERED], ids=str)
+def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
+    assert_compiled_agrees(case)
+
+
+def test_padding_takes_no_part_in_a_window() -> None:
+    """An initial value that is no identity is used once a window, not once a padded place."""
+    case = _reduced("s32[4]", ("s32[2]", "s32[]"), "window={size=3 pad=2_2}, to_apply=add", 100, element="s32")
+    case = StructuredCase(case.expression, case.operands, "s32", {0: [1, 2], 1: 100})
+    assert case.evaluated()[0].tolist() == [101, 103, 103, 102]
+    assert_compiled_agrees(case)
+
+
+def test_ties_select_the_first_element() -> None:
+    expression = "f32[4] select-and-scatter(@), window={size=2 stride=2}, select=ge, scatter=add"
+    case = StructuredCase(expression, ("f32[4]", "f32[2]", "f32[]"), "f32", {0: [5, 5, 1, 2], 1: [10, 20], 2: 0})
+    assert case.evaluated()[0].tolist() == [10, 0, 0, 20]
+    assert_compiled_agrees(case)
