@@ -30,7 +30,7 @@ class Literal:
 
     @property
     def is_elided(self) -> bool:
-        return self.array is None and self.elements is None and self.shape.is_array
+        return self.array is None and self.elements is None and (self.shape.is_array or self.shape.is_tuple)
 
     @staticmethod
     def of(array: Any, shape: Shape) -> Literal:

@@ -107,10 +107,12 @@ def _read_comparison(reading: Reading) -> str:
 
 
 def _read_raw(reading: Reading) -> str:
-    """A value that stays text: something in braces, a string, a word or number, or a shape and perhaps its literal."""
+    """A value that stays text: something in brackets, a string, a word or number, or a shape and perhaps its literal."""
     lexer = reading.lexer
     start = lexer.skip()
-    if starts_shape(lexer):
+    if lexer.at("("):
+        lexer.balanced("(")
+    elif starts_shape(lexer):
         shape = read_shape(lexer)
         if starts_literal(lexer):
             read_literal(lexer, shape)

@@ -32,7 +32,7 @@ _NUMBER = re.compile(rf"{BLANK}(-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0
 _STRING = re.compile(rf'{BLANK}"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SIMPLE_ESCAPES = dict(zip("nrtabfv\"'\\?", "\n\r\t\a\b\f\v\"'\\?", strict=True))
-_FLAT_BRACES = re.compile(r"\{[^{}\"]*+\}")
+_FLAT_BRACES = re.compile(r"\{[^{}()\[\]\"]*+\}")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}()\[\]"]', re.DOTALL)
 _BRACES = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}"]', re.DOTALL)
 _FOUND = re.compile(rf'%?{NAME}|"(?:[^"\\\n]|\\.)*"?|->|<=|\.\.\.|/\*|.', re.DOTALL)
@@ -230,16 +230,16 @@ class Lexer:
         pieces.append(encode(raw[last:]))
         return decode(b"".join(pieces))
 
-    def balanced(self, what: str = "'{'") -> str:
-        """The text from `{` to its matching `}`, as it stands; quotes, parentheses and brackets must match, too."""
+    def balanced(self, opening: str = "{") -> str:
+        """The text from `{` (or `(`) to the matching end, as it stands; quotes and other brackets must match, too."""
         self.skip()
         start = self.pos
         match = _FLAT_BRACES.match(self.text, start)
-        if match is not None and not re.search(r"[()\[\]]", match.group()):
+        if match is not None and opening == "{":
             self.pos = match.end()
             return match.group()
-        if not self.text.startswith("{", start):
-            raise self.expected(what)
+        if not self.text.startswith(opening, start):
+            raise self.expected(repr(opening))
         closing: list[str] = []
         for match in _NESTING.finditer(self.text, start):
             symbol = match.group()
@@ -253,7 +253,7 @@ class Lexer:
                 if not closing:
                     self.pos = match.end()
                     return self.text[start : self.pos]
-        raise self.error("expected a matching '}', found none", start, start + 1)
+        raise self.error(f"expected a matching {_CLOSING[opening]!r}, found none", start, start + 1)
 
     def json_dict(self) -> str:
         """The text of a JSON dictionary as it stands: from `{` to its `}`, braces inside strings not counted."""

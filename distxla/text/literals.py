@@ -14,6 +14,7 @@ from distxla.text.lexer import BLANK, MAX_DEPTH, MAX_DIGITS, Lexer
 
 _START = re.compile(rf"{BLANK}(?:[{{(0-9\-.]|(?:nan|inf|true|false)\b)")
 _ELIDED = re.compile(rf"{BLANK}\.\.\.(?:[\s,]|{BLANK})*")
+_ELIDED_TUPLE = re.compile(rf"{BLANK}\{{{BLANK}\.\.\.{BLANK}\}}")
 _CHUNK = re.compile(r"[^{}]*+")
 _TOKEN = re.compile(r"\([^(){}]*\)|[^\s,(){}]+(?:\([^(){}]*\))?|.", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -54,6 +55,10 @@ def read_literal(lexer: Lexer, shape: Shape, depth: int = 0) -> Literal:
     if shape.elements is not None:
         if depth >= MAX_DEPTH:
             raise lexer.error(f"tuples are nested deeper than {MAX_DEPTH}", lexer.skip(), lexer.pos + 1)
+        elided = _ELIDED_TUPLE.match(lexer.text, lexer.pos)
+        if elided is not None:
+            lexer.pos = elided.end()
+            return Literal(shape.without_layout())
         return _read_tuple(lexer, shape, depth)
     if not shape.is_array or UNBOUNDED in shape.dims:
         raise lexer.error(f"a value of shape {shape} has no literal", lexer.skip(), lexer.pos + 1)
