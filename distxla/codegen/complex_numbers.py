@@ -35,13 +35,13 @@ def unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
     wide = (x.to_f64(), y.to_f64())
     if opcode == "abs":
         modulus = _abs(wide)
-        return ScalarValue(kind.real_part, (modulus.to_f32() if narrow else modulus).value)
+        return ScalarValue(kind.real_part, (modulus.result_f32() if narrow else modulus).value)
     function = _UNARY.get(opcode)
     if function is None:
         raise InternalError(f"no unary {opcode} of {kind}")
     real, imag = function(wide)
     if narrow:
-        real, imag = real.to_f32(), imag.to_f32()
+        real, imag = real.result_f32(), imag.result_f32()
     return ScalarValue(kind, real.value, imag.value)
 
 
@@ -69,7 +69,7 @@ def binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> 
     if function is None:
         raise InternalError(f"no binary {opcode} of {kind}")
     real, imag = function(u, v)
-    return _value(kind, (real.to_f32(), imag.to_f32()) if narrow else (real, imag))
+    return _value(kind, (real.result_f32(), imag.result_f32()) if narrow else (real, imag))
 
 
 def _value(kind: object, parts: Pair) -> ScalarValue:

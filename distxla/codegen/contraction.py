@@ -28,8 +28,8 @@ def emit_gemm(
     batch, m, n, k = shape
     kind = c[0].shape.dtype
     large = m * n * k >= SMALL and min(m, n) > 1
-    if kind.name in libraries.GEMMS and large:
-        plan = _library_plan(emit, shape, a, b, c)
+    if kind.name in libraries.GEMMS and large and (result := _seen(c, m, n)) is not None:
+        plan = _library_plan(emit, shape, a, b, result)
         with emit.loops([batch]) if batch > 1 else nullcontext((0,)) as (i,):
             _call(emit, plan, i)
         return
@@ -73,26 +73,16 @@ _Plan = tuple[tuple[int, int, int], _Matrix, _Matrix, _Matrix]
 
 
 def _library_plan(
-    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, result: _Matrix
 ) -> _Plan:
     batch, m, n, k = shape
     left = _seen(a, m, k) or _packed(emit, a, batch, m, k)
     right = _seen(b, k, n) or _packed(emit, b, batch, k, n)
-    result = _seen(c, m, n)
-    if result is None:
-        raise NotImplementedLayout(c)
     if result.transposed:
         # c^T = b^T a^T
         swapped = [_Matrix(x.array, x.batch_stride, not x.transposed, x.leading) for x in (right, left)]
         return (n, m, k), swapped[0], swapped[1], _Matrix(result.array, result.batch_stride, False, result.leading)
     return (m, n, k), left, right, result
-
-
-class NotImplementedLayout(ValueError):
-    """The result's strides fit no matrix; the op that asked must give the result a matrix's strides."""
-
-    def __init__(self, operand: MatrixOperand) -> None:
-        super().__init__(f"result strides {operand[1:]}")
 
 
 def _call(emit: BufferEmitter, plan: _Plan, i: IndexExpression | int) -> None:

@@ -205,6 +205,7 @@ def _encode_power(number: Lane, form: NarrowFormat) -> Lane:
     code = rounded_up.ugt(form.largest).select(form.overflow, rounded_up)
     subnormal = bits.ult(0x00800000)
     code = subnormal.select(bits.ugt(0x00600000).select(bits.constant(1), 0), code)
+    code = bits.eq(0).select(form.nan, code)
     bad = bits.lshr(31).ne(0).value
     either = number.builder.or_(bad, number.is_nan().value)
     return Lane(number.builder, either).select(form.nan, code)

@@ -129,9 +129,6 @@ def emit_kernel_function(
         argument.attributes.dereferenceable = max(1, leaf.byte_size)
         if not in_place:
             argument.add_attribute("noalias")
-    for argument in function.args[1 : 1 + count]:
-        if not in_place:
-            argument.add_attribute("readonly")
     function.args[-1].attributes.align = ALIGNMENT
     function.args[-1].add_attribute("noalias")
     builder = ir.IRBuilder(function.append_basic_block("entry"))

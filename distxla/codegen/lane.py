@@ -191,6 +191,17 @@ class Lane:
         """Rounded to nearest even."""
         return self if self.type == F32T else self.of(self.builder.fptrunc(self.value, F32T))
 
+    def result_f32(self) -> Lane:
+        """`to_f32` for values that may be rounded to f16 next.
+
+        LLVM would merge the two roundings into one from double to half, for which x86 has only a function of a compiler
+        runtime that nobody links. The selection changes no value and keeps them apart.
+        """
+        rounded = self.to_f32()
+        if self.type == F32T:
+            return self
+        return self.abs().gt(1e39).select(rounded.constant(math.inf).copysign(rounded), rounded)
+
     def zext(self, width: int) -> Lane:
         return self.of(self.builder.zext(self.value, ir.IntType(width))) if width != self.width else self
 

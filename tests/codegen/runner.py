@@ -1,9 +1,12 @@
-"""Run a compiled program for one device in this process, without Ray and without the runtime."""
+"""Run compiled programs in this process, a thread a device, without Ray and without the runtime."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import struct
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,18 +15,17 @@ import numpy as np
 from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives.control_block import fixed_bytes, record_offset
+from distxla.collectives import control_block
 
 Array = np.ndarray[Any, Any]
 
 
-class SingleDevice:
-    """A program of one device, loaded: call it with arrays as often as you like."""
+class Devices:
+    """A program loaded for all its devices: call it with args[d][k] as often as you like; close it at the end."""
 
     def __init__(self, program: CompiledProgram) -> None:
-        if program.replicas * program.partitions != 1:
-            raise ValueError("only programs of one device run alone")
         self.program = program
+        self.count = program.replicas * program.partitions
         self.image = load_image(program)
         self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.image.address_of(ENTRY_SYMBOL))
         offset = 0
@@ -34,58 +36,104 @@ class SingleDevice:
                 row.append(offset)
                 offset += _aligned(leaf.byte_size)
             self.offsets.append(row)
-        self.memory = mmap.mmap(-1, max(4096, offset + program.arena_bytes))
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        state = [_aligned(size) for spec in program.communicators for size in spec.state_bytes]
-        self.control = mmap.mmap(-1, fixed_bytes(1) + sum(state) + ALIGNMENT)
+        self.memories = [mmap.mmap(-1, max(4096, offset + program.arena_bytes)) for _ in range(self.count)]
+        bases = [ctypes.addressof(ctypes.c_char.from_buffer(memory)) for memory in self.memories]
+        at = control_block.fixed_bytes(self.count)
+        places: list[list[int]] = [[0] * len(program.communicators) for _ in range(self.count)]
+        for number, spec in enumerate(program.communicators):
+            for group, size in zip(spec.groups, spec.state_bytes, strict=True):
+                for device in group:
+                    places[device][number] = at
+                at += _aligned(size)
+        self.control = mmap.mmap(-1, at + ALIGNMENT)
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
-        places, at = [], control + fixed_bytes(1)
-        for spec in program.communicators:
-            places.append(at)
-            at += sum(map(_aligned, spec.state_bytes))
+        for field, value in (
+            (control_block.H_DEVICES, self.count),
+            (control_block.H_CORES, len(os.sched_getaffinity(0))),
+        ):
+            struct.pack_into("<I", self.control, field, value)
         routines = [self.image.address_of(COMMUNICATE_SYMBOL.format(site=s.index)) for s in program.sites]
-        self.tables = (
-            _pointers([base]),
-            _words(self.offsets[0]),
-            _words(self.offsets[1]),
-            _pointers(routines),
-            _pointers(places),
-        )
-        memory, parameters, results, communicate, communicators = map(ctypes.addressof, self.tables)
-        self.context = Context(
-            memory=memory,
-            arena=offset,
-            parameters=parameters,
-            results=results,
-            communicate=communicate,
-            communicators=communicators,
-            control=control,
-            record=control + record_offset(0),
-            device=0,
-            replica=0,
-            partition=0,
-            device_count=1,
-        )
+        shared = (_pointers(bases), _words(self.offsets[0]), _words(self.offsets[1]), _pointers(routines))
+        self.keep: list[Any] = [shared]
+        self.contexts = []
+        for device in range(self.count):
+            own = _pointers([control + place for place in places[device]])
+            self.keep.append(own)
+            memory, parameters, results, communicate, communicators = map(ctypes.addressof, (*shared, own))
+            replica, partition = divmod(device, program.partitions)
+            self.contexts.append(
+                Context(
+                    memory=memory,
+                    arena=offset,
+                    parameters=parameters,
+                    results=results,
+                    communicate=communicate,
+                    communicators=communicators,
+                    control=control,
+                    record=control + control_block.record_offset(device),
+                    device=device,
+                    replica=replica,
+                    partition=partition,
+                    device_count=self.count,
+                )
+            )
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Array]:
-        """arrays: leaf k of the parameters; returns the result's leaves. AssertionError for a status but OK."""
+    def __call__(self, args: Sequence[Sequence[Any]]) -> list[list[Array]]:
+        """outs[d][k], array leaves only. AssertionError for a status but OK."""
+        self.store(args)
+        self.run()
+        return [self.results(device) for device in range(self.count)]
+
+    def store(self, args: Sequence[Sequence[Any]]) -> None:
         leaves = self.program.parameter_leaves
-        assert len(arrays) == len(leaves), f"{len(arrays)} arguments for {len(leaves)} parameter leaves"
-        for array, leaf, offset in zip(arrays, leaves, self.offsets[0], strict=True):
-            value = np.ascontiguousarray(np.asarray(array, dtype=leaf.dtype.dtype).reshape(leaf.dims))
-            self.memory[offset : offset + leaf.byte_size] = value.tobytes()
-        status = self.entry(ctypes.addressof(self.context))
-        assert status == Status.OK, f"status {status}"
+        for memory, arrays in zip(self.memories, args, strict=True):
+            assert len(arrays) == len(leaves), f"{len(arrays)} arguments for {len(leaves)} parameter leaves"
+            for array, leaf, offset in zip(arrays, leaves, self.offsets[0], strict=True):
+                if leaf.is_array:
+                    value = np.ascontiguousarray(np.asarray(array, dtype=leaf.dtype.dtype).reshape(leaf.dims))
+                    memory[offset : offset + leaf.byte_size] = value.tobytes()
+
+    def run(self, repeat: int = 1) -> None:
+        status = [-1] * self.count
+
+        def work(device: int) -> None:
+            for _ in range(repeat):
+                status[device] = self.entry(ctypes.addressof(self.contexts[device]))
+
+        if self.count == 1:
+            work(0)
+        else:
+            threads = [threading.Thread(target=work, args=(d,), daemon=True) for d in range(self.count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(120)
+        assert status == [Status.OK] * self.count, f"status of each device: {status}"
+
+    def results(self, device: int) -> list[Array]:
+        memory = self.memories[device]
         return [
-            np.frombuffer(self.memory[offset : offset + leaf.byte_size], leaf.dtype.dtype).reshape(leaf.dims)
+            np.frombuffer(memory[offset : offset + leaf.byte_size], leaf.dtype.dtype).reshape(leaf.dims)
             for leaf, offset in zip(self.program.result_leaves, self.offsets[1], strict=True)
             if leaf.is_array
         ]
 
+    def close(self) -> None:
+        self.image.close()
+
+
+def run_devices(program: CompiledProgram, args: Sequence[Sequence[Any]]) -> list[list[Array]]:
+    """Run the program once on all its devices: args[d][k] -> outs[d][k]."""
+    devices = Devices(program)
+    try:
+        return devices(args)
+    finally:
+        devices.close()
+
 
 def run_single(program: CompiledProgram, arrays: Sequence[Any]) -> list[Array]:
-    """Run the program once; the result's array leaves."""
-    return SingleDevice(program)(arrays)
+    """Run a program of one device once; the result's array leaves."""
+    return run_devices(program, [arrays])[0]
 
 
 def _aligned(size: int) -> int:
