@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from distxla.ir.element_type import F32, S8, U8, ElementType, element_type_of
+from distxla.ir.element_type import F32, F64, S8, U8, ElementType, element_type_of
 
 Array = np.ndarray[Any, Any]
 
@@ -67,6 +68,24 @@ def _saturated(array: Array, to: ElementType) -> Array:
     exact = np.where(inside, np.trunc(array), 0).astype(np.uint64 if lowest == 0 else np.int64)
     bounded = np.where(inside, exact, np.where(array > 0, highest, np.where(array < 0, lowest, 0)).astype(exact.dtype))
     return np.asarray(bounded.astype(to.dtype))
+
+
+def kinds(element_types: Sequence[ElementType]) -> str:
+    """`a signed integer, a float or complex`: what the op pages call a set of element types."""
+    names = {
+        "pred": "pred",
+        "signed": "a signed integer",
+        "unsigned": "an unsigned integer",
+        "float": "a float",
+        "complex": "complex",
+    }
+    found = list(dict.fromkeys(names[t.kind] for t in element_types))
+    if names["signed"] in found and names["unsigned"] in found:
+        found[found.index(names["signed"])] = "an integer"
+        found.remove(names["unsigned"])
+    if set(element_types) == {F32, F64}:
+        return "f32 or f64"
+    return " or ".join([", ".join(found[:-1]), found[-1]]) if len(found) > 1 else found[0]
 
 
 def integer_range(element_type: ElementType) -> tuple[int, int]:

@@ -126,7 +126,7 @@ class ReducePrecision(Op):
     """Round to what a float with `exponent_bits` and `mantissa_bits` holds, in the operand's own type.
 
     To nearest, ties to even; too large becomes infinite; what such a float would hold as a subnormal becomes zero; NaN
-    stays, but becomes infinite where no mantissa is left.
+    stays.
 
     Shapes:  T[dims] -> T[dims]; T is a float.
     Errors:  C1 T is no float.  C2 exponent_bits below 1.  C3 mantissa_bits below 0.
@@ -165,9 +165,7 @@ class ReducePrecision(Op):
             too_small = exponent <= np.uint64((bias - reduced_bias) << format_.nmant)
             bits = np.where(too_large, sign | infinity, np.where(too_small, sign, bits))
         rounded = np.asarray(bits).astype(f"u{operand.dtype.itemsize}").view(operand.dtype)
-        unsigned = f"u{operand.dtype.itemsize}"
-        of_nan = operand if self.mantissa_bits > 0 else np.array(infinity).astype(unsigned).view(operand.dtype)
-        return np.asarray(np.where(operand != operand, of_nan, rounded))
+        return np.asarray(np.where(operand != operand, operand, rounded))
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         return emit.reduce_precision(operands[0].load(index), self.exponent_bits, self.mantissa_bits)

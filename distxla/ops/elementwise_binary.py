@@ -21,7 +21,7 @@ from distxla.ir.element_type import (
     ElementType,
 )
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.conversion import Array, converted, widened
+from distxla.ops.conversion import Array, converted, kinds, widened
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
@@ -67,7 +67,7 @@ class ElementwiseBinary(Op):
         self.require(
             left.dtype in self.domain,
             "C2",
-            f"the operands are {left}, the op takes {', '.join(t.name for t in self.domain)}",
+            f"the operands are {left}, which is not {kinds(self.domain)}",
             at="operands",
         )
         return shape.with_dtype(type(self).result_type(left.dtype))
@@ -276,7 +276,7 @@ def _declare(row: Row) -> type[Op]:
     documentation = (
         f"{row.summary}\n\n    Shapes:  T[dims], T[dims] -> {result}[dims]."
         "\n    Errors:  C1 the operands' shapes differ."
-        f"\n             C2 T is not one of {', '.join(t.name for t in row.domain)}."
+        f"\n             C2 T is not {kinds(row.domain)}."
     )
     name = "".join(part.capitalize() for part in row.opcode.split("-"))
     body: dict[str, Any] = {

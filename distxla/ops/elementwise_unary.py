@@ -12,7 +12,7 @@ import numpy as np
 from distxla.ir.element_type import COMPLEXES, FLOATS, INTEGERS, PRED, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.conversion import Array, converted, widened
+from distxla.ops.conversion import Array, converted, kinds, widened
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
@@ -44,7 +44,7 @@ class ElementwiseUnary(Op):
         self.require(
             operand.is_array and operand.dtype in self.domain,
             "C1",
-            f"the operand is {operand}, the op takes {', '.join(t.name for t in self.domain)}",
+            f"the operand is {operand}, which is not {kinds(self.domain)}",
             at="operands",
         )
         return operand.without_layout().with_dtype(type(self).result_type(operand.dtype))
@@ -215,7 +215,7 @@ def _declare(row: Row) -> type[Op]:
     documentation = (
         f"{row.summary}\n\n    Shapes:  T[dims] -> {'pred' if row.result_type is _pred else 'T'}[dims]"
         f"{', for complex T its real part type' if row.result_type is _real_part else ''}."
-        f"\n    Errors:  C1 T is not one of {', '.join(t.name for t in row.domain)}."
+        f"\n    Errors:  C1 T is not {kinds(row.domain)}."
     )
     name = "".join(part.capitalize() for part in row.opcode.split("-"))
     body: dict[str, Any] = {

@@ -29,13 +29,13 @@ class Gather(Op):
 
     Shapes:  T[dims], integer[batch dims with a vector of starts at index_vector_dim] -> T[batch dims and window dims].
              index_vector_dim equal to the rank of start_indices: each element is a start of its own.
-    Errors:  C1 the operand's rank is not that of offset, collapsed and batching dimensions together.  C2 index_vector_dim.  C3
-             start_index_map's length.  C4 C5 offset_dims not ascending or out of range.  C6 C7 C8 C9 collapsed
-             dimensions repeated, not ascending, out of range, with a slice size above 1.  C10 C11 C12 operand batching
-             dimensions likewise.  C13 C14 C15 batching dimensions of start_indices repeated, out of range, or
-             index_vector_dim among them.  C16 C17 the two lists of batching dimensions differ in length or extents.
-             C18 C19 start_index_map repeated, batching, or out of range.  C20 C21 slice_sizes.  C24 start_indices
-             is no integer array.
+    Errors:  C1 the operand's rank is not that of offset, collapsed and batching dimensions together.  C2
+             index_vector_dim.  C3 start_index_map's length.  C4 C5 offset_dims not ascending or out of range.  C6 C7
+             C8 C9 collapsed dimensions repeated, not ascending, out of range, with a slice size above 1.  C10 C11
+             C12 operand batching dimensions likewise.  C13 C14 C15 batching dimensions of start_indices repeated,
+             out of range, or index_vector_dim among them.  C16 C17 the two lists of batching dimensions differ in
+             length or extents.  C18 C19 start_index_map repeated, batching, or out of range.  C20 C21 slice_sizes.
+             C24 start_indices is no integer array.
     """
 
     opcode = "gather"

@@ -26,7 +26,7 @@ class Pad(Op):
     A negative low or high removes elements from the array that has its interior padding.
 
     Shapes:  T[dims], T[] -> T[low + extent + (extent - 1) * interior + high, ..], no interior where the extent is 0.
-    Errors:  C1 the second operand is not a scalar of T.  C2 not one `low_high_interior` for each dimension.  C3 interior
+    Errors:  C1 the second operand is not a scalar of T.  C2 not one `low_high_interior` a dimension.  C3 interior
              is negative.  C4 a result extent below 0.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,9 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.conversion import integer_range
 from distxla.ops.op import Op
+from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_class
+from distxla.ops.tuple import Tuple
 from distxla.reference.lockstep import run_reference
 
 Array = np.ndarray[Any, Any]
@@ -112,9 +114,10 @@ class Case:
         return shape
 
     def module(self) -> Module:
+        """The one instruction as the root of an entry whose parameters are the operands."""
         names = tuple(f"p{k}" for k in range(len(self.operands)))
         parameters = [
-            Instruction(name, shape, op_class("parameter")(number=k))  # type: ignore[call-arg]
+            Instruction(name, shape, Parameter(number=k))
             for k, (name, shape) in enumerate(zip(names, self.operands, strict=True))
         ]
         root = Instruction("result", self.shape, self.op, names)
@@ -134,3 +137,18 @@ class Case:
 
 def _no_computation(name: str) -> Any:
     raise KeyError(name)
+
+
+def joined(cases: Sequence[Case]) -> Module:
+    """One module whose result is the tuple of all cases' results; its parameters are all cases' operands in order."""
+    parameters: list[Instruction] = []
+    roots: list[Instruction] = []
+    for k, case in enumerate(cases):
+        names = []
+        for shape in case.operands:
+            number = len(parameters)
+            names.append(f"p{number}")
+            parameters.append(Instruction(names[-1], shape, Parameter(number=number)))
+        roots.append(Instruction(f"r{k}", case.shape, case.op, tuple(names)))
+    result = Instruction("result", Shape.tuple([r.shape for r in roots]), Tuple(), tuple(r.name for r in roots))
+    return Module("cases", (Computation("main", (*parameters, *roots, result), "result"),), "main")

@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.ir.computation import Computation
 from distxla.ir.element_type import PRED, S4
-from distxla.ir.instruction import Instruction
-from distxla.ir.module import Module
-from distxla.ops.registry import op_class
 from distxla.text.printer import print_module
 from tests.ops import cases_data_movement, cases_elementwise
-from tests.ops.case import Array, Case
+from tests.ops.case import Array, Case, joined
 from tests.tolerances import ulps_between
 
 jax = pytest.importorskip("jax")
@@ -24,7 +20,7 @@ jax = pytest.importorskip("jax")
 # XLA CPU, or the conversion on the way to it, has no form of these.
 NOT_IN_XLA_CPU = {
     "acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "mulhi", "copy-start", "copy-done", "stochastic-convert",
-    "get-tuple-element", "tuple", "bitcast",
+    "get-tuple-element", "tuple", "bitcast", 
 }  # fmt: skip
 # What XLA's own polynomials are off by, in ULP; complex functions are compositions that cancel.
 XLA_ULPS = {"f32": 16, "f64": 16, "f16": 1, "bf16": 1, "c64": 1 << 14, "c128": 1 << 20}
@@ -41,30 +37,20 @@ def _is_comparable(case: Case) -> bool:
         return False
     if case.opcode == "dynamic-slice" and any(shape.rank for shape in case.operands[1:]):
         return False
+    # XLA's complex atan2 loses the branch for signed zeros and cancels near them.
+    if case.opcode == "atan2" and case.shape.dtype.is_complex:
+        return False
     # XLA counts the sign bits of a negative s4 up to the byte.
-    return not (case.opcode == "pad" and not case.shape.rank) and not (case.opcode == "popcnt" and case.shape.dtype is S4)
+    return not (case.opcode == "pad" and not case.shape.rank) and not (
+        case.opcode == "popcnt" and case.shape.dtype is S4
+    )
 
 
 def _by_opcode() -> dict[str, list[Case]]:
-    cases = sorted(filter(_is_comparable, [*cases_elementwise.CASES, *cases_data_movement.CASES]), key=lambda c: c.opcode)
+    cases = sorted(
+        filter(_is_comparable, [*cases_elementwise.CASES, *cases_data_movement.CASES]), key=lambda c: c.opcode
+    )
     return {opcode: list(found) for opcode, found in groupby(cases, key=lambda c: c.opcode)}
-
-
-def _joined(cases: Sequence[Case]) -> Module:
-    """One module whose result is the tuple of all cases' results; the parameters in the same order."""
-    parameters: list[Instruction] = []
-    roots: list[Instruction] = []
-    for k, case in enumerate(cases):
-        names = []
-        for shape in case.operands:
-            number = len(parameters)
-            names.append(f"p{number}")
-            parameters.append(Instruction(names[-1], shape, op_class("parameter")(number=number)))  # type: ignore[call-arg]
-        roots.append(Instruction(f"r{k}", case.shape, case.op, tuple(names)))
-    shape = op_class("tuple")().infer_shape([r.shape for r in roots], lambda name: None)  # type: ignore[arg-type, return-value]
-    assert shape is not None
-    result = Instruction("result", shape, op_class("tuple")(), tuple(r.name for r in roots))
-    return Module("cases", (Computation("main", (*parameters, *roots, result), "result"),), "main")
 
 
 def _run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
@@ -80,12 +66,13 @@ def _run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
         return [np.asarray(out) for out in executable.execute([jax.device_put(a, device) for a in arguments])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opcode", _by_opcode())
 @pytest.mark.filterwarnings("ignore")
 def test_evaluate_agrees_with_xla(opcode: str) -> None:
     cases = _by_opcode()[opcode]
     arguments = [value for case in cases for value in case.values()]
-    wanted = _run_by_xla(print_module(_joined(cases)), arguments)
+    wanted = _run_by_xla(print_module(joined(cases)), arguments)
     off = [text for case, xla in zip(cases, wanted, strict=True) for text in _differences(case, xla)]
     assert not off, "\n".join(off)
 
@@ -116,7 +103,6 @@ def _differences(case: Case, xla: Array) -> list[str]:
 def _far_apart(got: Array, xla: Array, tolerance: float) -> Any:
     """Finite complex numbers that differ by more than `tolerance` of their modulus; XLA's have noise near zero."""
     finite = np.isfinite(got) & np.isfinite(xla)
-    # A negative zero in an argument chooses the branch of a root or logarithm, which XLA's compositions lose.
     return finite & (np.abs(got - xla) > tolerance * np.maximum(np.abs(xla), 1e-16))
 
 

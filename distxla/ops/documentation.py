@@ -1,0 +1,117 @@
+"""The reference of the op set, made from the op classes: pages for `distxla ops`, rows for the README."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distxla.errors import ArgumentError
+from distxla.ir.replica_groups import ReplicaGroups
+from distxla.ops.attribute import KINDS
+from distxla.ops.op import Lowering, Op
+from distxla.ops.registry import op_class, op_classes
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+SUPPORT: dict[Lowering, str] = {
+    Lowering.ELEMENT: "compiled, fuses",
+    Lowering.REDUCTION: "compiled, fuses with what it reads",
+    Lowering.KERNEL: "compiled",
+    Lowering.ALIAS: "compiled, costs nothing",
+    Lowering.CONTROL: "compiled",
+    Lowering.COMMUNICATION: "compiled, joins devices",
+    Lowering.CALL: "inlined",
+    Lowering.NONE: "parsed and verified only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One row of the op table. support: a value of SUPPORT.  summary: the docstring's first sentence."""
+
+    opcode: str
+    support: str
+    summary: str
+
+
+def table() -> list[OpRow]:
+    """Every opcode of HLO in alphabetical order."""
+    return [OpRow(name, SUPPORT[op.lowering], _summary(op)) for name, op in op_classes().items()]
+
+
+def page(opcode: str) -> str:
+    """The page of one opcode, as plain text ending in a newline.
+
+    Raises ArgumentError, which names similar opcodes, where HLO has none of that name.
+    """
+    try:
+        op = op_class(opcode)
+    except KeyError:
+        near = ", ".join(difflib.get_close_matches(opcode, op_classes(), 3))
+        raise ArgumentError(f"HLO has no opcode {opcode!r}" + (f"; similar: {near}" if near else "")) from None
+    documentation = textwrap.indent(inspect.cleandoc(op.__doc__ or ""), "  ", lambda line: bool(line.strip()))
+    lines = [opcode, "", documentation, ""]
+    if op.attributes():
+        lines.append("Attributes:")
+        lines.extend(_attribute_lines(op))
+    else:
+        lines.append("Attributes: none")
+    lines.append(f"Operands:   {_operands(op)}")
+    if op.needs_shape:
+        lines.append("Shape:      must stand in the text")
+    lines.append(f"Effects:    {op.effects.value}")
+    lines.append(f"Execution:  {SUPPORT[op.lowering]}")
+    lines.append(f"Source:     {location(op)}")
+    return "\n".join(lines) + "\n"
+
+
+def location(op: type[Op]) -> str:
+    """`distxla/ops/dot.py:31`: where the class, or its row of a table, begins."""
+    file = Path(inspect.getfile(op))
+    lines = file.read_text(encoding="utf-8").splitlines()
+    starts = (f"class {op.__name__}(", f'"{op.opcode}"')
+    line = next((n for start in starts for n, text in enumerate(lines, 1) if start in text), 1)
+    return f"{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}:{line}"
+
+
+def listing() -> str:
+    """What `distxla ops` prints: one line an opcode; ends with a newline."""
+    rows = table()
+    opcodes, supports = (max(len(getattr(row, name)) for row in rows) for name in ("opcode", "support"))
+    return "".join(f"{row.opcode:<{opcodes}}  {row.support:<{supports}}  {row.summary}\n" for row in rows)
+
+
+def markdown_table() -> str:
+    """The op table of the README; ends with a newline."""
+    rows = [f"| `{row.opcode}` | {row.support} | {row.summary.replace('|', chr(92) + '|')} |" for row in table()]
+    return "\n".join(["| opcode | support | summary |", "|---|---|---|", *rows]) + "\n"
+
+
+def _summary(op: type[Op]) -> str:
+    first = inspect.cleandoc(op.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    return re.split(r"(?<=[^.]\.) (?=[A-Z])", first)[0]
+
+
+def _attribute_lines(op: type[Op]) -> list[str]:
+    rows = [(a.text, a.kind, "required" if a.required else f"default {_shown(a.default)}") for a in op.attributes()]
+    names, kinds, defaults = (max(len(row[i]) for row in rows) for i in range(3))
+    return [f"  {name:<{names}}  {kind:<{kinds}}  {default:<{defaults}}  {KINDS[kind]}" for name, kind, default in rows]
+
+
+def _shown(default: Any) -> str:
+    if default is None or default == () or default == ReplicaGroups():
+        return "none"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _operands(op: type[Op]) -> str:
+    if op.max_operands is None:
+        return f"{op.min_operands} or more" if op.min_operands else "any number"
+    if op.min_operands == op.max_operands:
+        return str(op.min_operands)
+    return f"{op.min_operands} to {op.max_operands}"

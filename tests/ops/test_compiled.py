@@ -1,0 +1,52 @@
+"""Compiled code against `evaluate`: the cases of an opcode together in one program, a few dozen at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from distxla.runtime.compiler import compile_module
+from tests.codegen.runner import run_single
+from tests.ops import cases_data_movement, cases_elementwise
+from tests.ops.case import Array, Case, joined
+from tests.tolerances import TRANSCENDENTAL_ULPS, ULPS, assert_close
+
+CASES_IN_ONE_PROGRAM = 40
+# Complex functions are compositions of real ones and cancel; compared by modulus instead of by part.
+COMPLEX_TOLERANCE = {"c64": 1e-5, "c128": 1e-11}
+
+
+def _batches() -> list[tuple[str, list[Case]]]:
+    by_opcode: dict[str, list[Case]] = {}
+    for case in [*cases_elementwise.CASES, *cases_data_movement.CASES]:
+        by_opcode.setdefault(case.opcode, []).append(case)
+    return [
+        (f"{opcode}-{start}", cases[start : start + CASES_IN_ONE_PROGRAM])
+        for opcode, cases in by_opcode.items()
+        for start in range(0, len(cases), CASES_IN_ONE_PROGRAM)
+    ]
+
+
+@pytest.mark.parametrize("cases", [pytest.param(cases, id=name) for name, cases in _batches()])
+def test_compiled_code_agrees_with_evaluate(cases: list[Case]) -> None:
+    program = compile_module(joined(cases), replicas=1, partitions=1)
+    got = iter(run_single(program, [value for case in cases for value in case.values()]))
+    wrong = []
+    for case in cases:
+        for wanted in case.evaluated():
+            try:
+                _compare(case, next(got), wanted)
+            except AssertionError as error:
+                wrong.append(f"{error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _compare(case: Case, got: Array, wanted: Array | None) -> None:
+    assert wanted is not None
+    element = case.shape.dtype if not case.shape.is_tuple else None
+    if element is None:
+        assert got.tobytes() == wanted.tobytes(), f"{case}: {got} instead of {wanted}"
+        return
+    ulps = case.ulps
+    if ulps is None and case.op.is_expensive:
+        ulps = TRANSCENDENTAL_ULPS.get(element.name, ULPS.get(element.name))
+    assert_close(got, wanted, element, ulps, str(case))
