@@ -27,7 +27,7 @@ bench: .venv/installed-all
 	$(BIN)/python -m bench
 
 ops-table: .venv/installed
-	$(BIN)/python docs/update_readme.py
+	PYTHONPATH=. $(BIN)/python docs/update_readme.py
 
 clean:
 	rm -rf .venv build dist *.egg-info

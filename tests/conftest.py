@@ -18,6 +18,12 @@ os.environ.update([RUN_MARK.split("=", 1)])
 LEAK_GRACE_S = 15.0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled programs of earlier versions, or of the user, have no part in a test run."""
+    os.environ["DISTXLA_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two clusters at once would only slow each other down: xdist keeps their tests on one worker."""

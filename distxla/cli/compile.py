@@ -29,13 +29,13 @@ def command(module: str, stage: str, replicas: int | None, partitions: int | Non
     from distxla.cli.programs import read_world
     from distxla.cli.progress import progress
     from distxla.passes.verify import verify_module
-    from distxla.runtime.compiler import emit
+    from distxla.runtime.compile_server import CompileServer
 
     world = read_world([module], replicas, partitions)
     program = world.programs[0]
     verify_module(program.module)
-    with progress("compiling"):
-        found = emit(program.module, stage, replicas=world.replicas, partitions=world.partitions)
+    with progress("compiling"), CompileServer() as server:
+        found = server.emit(program.module, stage, world.replicas, world.partitions)
     data = found.encode() if isinstance(found, str) else found
     if out_file is not None:
         with click.open_file(out_file, "wb", atomic=True) as target:

@@ -1,0 +1,54 @@
+"""README.md says what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from distxla.cli.main import COMMANDS
+from distxla.ops.registry import op_classes
+from docs.update_readme import updated
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_first_two_commands_set_up_run_and_test() -> None:
+    commands = [body.strip() for language, body in BLOCKS if language == ""]
+    assert commands == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    for command in commands:
+        assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE)
+
+
+def test_the_op_table_is_the_generated_one() -> None:
+    assert updated(README) == README, "run `make ops-table`"
+    for opcode in op_classes():
+        assert f"`{opcode}`" in README
+
+
+def test_commands_that_it_shows_exist() -> None:
+    shown = set(re.findall(r"^distxla (\w+)", "\n".join(body for _, body in BLOCKS), re.MULTILINE))
+    assert shown == set(COMMANDS)
+
+
+def test_paths_that_it_names_exist() -> None:
+    named = set(re.findall(r"`((?:distxla|scheduler|collectives|tests|docs|bench|examples|clusters)/[\w./]*)`", README))
+    missing = {path for path in named if not (ROOT / path).exists()}
+    assert named
+    assert not missing
+
+
+@pytest.mark.parametrize("path", ["pyproject.toml", "README.md", "requirements/pinned.txt", ".ci/run", "Makefile"])
+def test_what_a_user_installs_names_no_host(path: str) -> None:
+    """Versions are pinned without saying where they come from."""
+    text = (ROOT / path).read_text()
+    assert not re.search(r"https?://|--(extra-)?index-url|--hash|file:", text)
+
+
+def test_pins_are_names_and_versions() -> None:
+    for line in (ROOT / "requirements" / "pinned.txt").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][\w.]*", line), line
