@@ -44,7 +44,7 @@ def table() -> list[OpRow]:
     return [OpRow(name, SUPPORT[op.lowering], _summary(op)) for name, op in op_classes().items()]
 
 
-def page(opcode: str) -> str:
+def describe(opcode: str) -> str:
     """The page of one opcode, as plain text ending in a newline.
 
     Raises ArgumentError, which names similar opcodes, where HLO has none of that name.
