@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
@@ -28,11 +30,9 @@ def _scheduled(computation: Computation, effectful: frozenset[str]) -> Computati
     if computation.name in effectful:
         chain = [instruction.name for instruction in computation if has_effects(instruction, effectful)]
     try:
-        ordered = stable_order(computation.instructions, zip(chain, chain[1:], strict=False))
+        ordered = stable_order(computation.instructions, pairwise(chain))
     except ValueError as error:
         raise InternalError(f"no order of {computation.name}: {error}") from None
     if all(a is b for a, b in zip(ordered, computation.instructions, strict=True)):
         return computation
-    return Computation(
-        computation.name, ordered, computation.root, computation.execution_thread, computation.span
-    )
+    return Computation(computation.name, ordered, computation.root, computation.execution_thread, computation.span)

@@ -1,7 +1,7 @@
 """Where every array of a program lives, and the steps that the program executes over those places.
 
-`plan` turns a scheduled module into a list of steps (kernels, copies, communication, loops, branches) whose operands and
-results are `Buffer`s. Tuples exist at compile time only: a tuple is the list of its leaves' buffers.
+`plan` turns a scheduled module into a list of steps (kernels, copies, communication, loops, branches) whose operands
+and results are `Buffer`s. Tuples exist at compile time only: a tuple is the list of its leaves' buffers.
 
 A buffer lies in the caller's memory (parameters, results), among the image's constants, or in the arena, where buffers
 that are never alive together share bytes.

@@ -111,9 +111,7 @@ class _EntryEmitter:
             typ=POINTER,
             name="own_memory",
         )
-        self.poison = self.begin.gep(
-            self.field("control", POINTER), [I64(H_POISON)], source_etype=I8
-        )
+        self.poison = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
         self.steps(self.plan.steps)
         self.builder.ret(I32(Status.OK))
         self.begin.branch(self.first)
@@ -210,9 +208,7 @@ class _EntryEmitter:
         kernel = self.kernel_function(step.computation, step.instruction)
         self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
         arguments = [
-            self.pointer(buffer)
-            for buffer in (*step.operands, *step.results)
-            if buffer.region is not Region.NONE
+            self.pointer(buffer) for buffer in (*step.operands, *step.results) if buffer.region is not Region.NONE
         ]
         scratch = self.pointer(Buffer(0, Region.ARENA, self.plan.arena_bytes))
         self.builder.call(kernel.function, [self.context, *arguments, scratch])
@@ -224,9 +220,14 @@ class _EntryEmitter:
         key = (op, shapes, instruction.shape.without_layout())
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
-            self.kernels[key] = emit_kernel_function(
+            kernel = emit_kernel_function(
                 self.llvm_module, self.module, computation, instruction, f"kernel_{len(self.kernels)}_{name}"
             )
+            kernel.function.linkage = "internal"
+            if max(shape.size for shape in instruction.shape.leaves()) > 1:
+                # A call costs nothing beside a loop; a copy of the loop in the entry costs time to compile.
+                kernel.function.attributes.add("noinline")
+            self.kernels[key] = kernel
         return self.kernels[key]
 
     def copy(self, step: Copy) -> None:
@@ -234,9 +235,7 @@ class _EntryEmitter:
         if memcpy is None:
             signature = ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
             memcpy = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
-        self.builder.call(
-            memcpy, [self.pointer(step.target), self.pointer(step.source), I64(step.source.size), I1(0)]
-        )
+        self.builder.call(memcpy, [self.pointer(step.target), self.pointer(step.source), I64(step.source.size), I1(0)])
 
     def communicate(self, step: Communicate) -> None:
         site = self.site(step)

@@ -182,9 +182,7 @@ class _Linker:
             raise CompileError(f"symbol {symbol.name!r} lies in section {section.name}, which is not loaded")
         return section.address + symbol.value
 
-    def _apply(
-        self, image: bytearray, section: _Section, at: int, kind: int, symbol: _Symbol, addend: int
-    ) -> None:
+    def _apply(self, image: bytearray, section: _Section, at: int, kind: int, symbol: _Symbol, addend: int) -> None:
         place = section.address + at
         if kind in (R_PC32, R_PLT32):
             is_import = symbol.section == SHN_UNDEF

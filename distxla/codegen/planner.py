@@ -136,16 +136,18 @@ class Planner:
             source = frame.buffer(value)
             if source is not target and source is not TOKEN:
                 moves.append((source, target))
-        overwritten = {id(target) for _, target in moves}
-        staged: list[tuple[Buffer, Buffer]] = []
-        for source, target in moves:
-            if id(source) in overwritten:
-                temporary = self.new(source.size, instruction.name)
-                self.copy(frame, instruction, source, temporary)
-                source = temporary
-            staged.append((source, target))
-        for source, target in staged:
-            self.copy(frame, instruction, source, target)
+        while moves:
+            read = {id(source) for source, _ in moves}
+            ready = next((move for move in moves if id(move[1]) not in read), None)
+            if ready is not None:
+                moves.remove(ready)
+                self.copy(frame, instruction, *ready)
+                continue
+            # A ring: every target is still to be read. One goes to a place of its own.
+            source, target = moves.pop(0)
+            staged = self.new(source.size, instruction.name)
+            self.copy(frame, instruction, source, staged)
+            moves.append((staged, target))
         for target in targets:
             self.touch(target)
 

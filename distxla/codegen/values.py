@@ -33,7 +33,7 @@ class Values:
 
     @property
     def invariant(self) -> frozenset[int]:
-        """Of a computation with one parameter that gives a result of its shape: leaves that it passes on as they are."""
+        """Of a computation whose one parameter has its result's shape: leaves that it passes on as they are."""
         return frozenset(
             k
             for k, (root, given) in enumerate(zip(self.root, self.parameters[0], strict=True))

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from distxla.ir.instruction import Instruction
 
 
-def stable_order(
-    instructions: Sequence[Instruction], edges: Iterable[tuple[str, str]] = ()
-) -> tuple[Instruction, ...]:
+def stable_order(instructions: Sequence[Instruction], edges: Iterable[tuple[str, str]] = ()) -> tuple[Instruction, ...]:
     """The instructions with operands and control predecessors first, otherwise as close to the given order as can be.
 
     edges: further (earlier, later) pairs of names.  Raises ValueError naming an instruction of a cycle.

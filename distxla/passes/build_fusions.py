@@ -69,7 +69,9 @@ def _body(
             else:
                 shape = source.shape.without_layout()
                 parameters[operand] = Instruction(operand, shape, Parameter(number=len(parameters)))
-        inner[member] = instruction.replace(control_predecessors=()) if instruction.control_predecessors else instruction
+        if instruction.control_predecessors:
+            instruction = instruction.replace(control_predecessors=())
+        inner[member] = instruction
     instructions = [*parameters.values(), *inner.values()]
     root = group.roots[-1]
     if len(group.roots) > 1:

@@ -84,10 +84,8 @@ class _Merging:
             if member in users and (paths != {()} or not self.computation[member].op.is_elementwise):
                 return False
         # Whatever second needs, other than its own members, must not need first.
-        for name in self.outside(second):
-            if name not in first.roots and self.above[name] & first_bits:
-                return False
-        return True
+        others = self.outside(second) - set(first.roots)
+        return not any(self.above[name] & first_bits for name in others)
 
     def outside(self, group: Group) -> set[str]:
         return {o for m in group.paths for o in self.computation[m].operands if o not in group.paths}

@@ -37,9 +37,9 @@ class Pipeline:
             try:
                 changed = step.run(module)
                 if self.verify and changed is not module:
-                    from distxla.passes.verify import verify
+                    from distxla.passes.verify import verify_module
 
-                    verify(changed)
+                    verify_module(changed)
             except Exception as error:
                 error.add_note(f"in pass {step.name}")
                 raise

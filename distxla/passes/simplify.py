@@ -12,8 +12,13 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ops.broadcast import Broadcast
 from distxla.ops.constant import Constant
 from distxla.ops.op import Op
+from distxla.ops.reshape import Reshape
+from distxla.ops.reverse import Reverse
+from distxla.ops.slice import Slice
+from distxla.ops.transpose import Transpose
 from distxla.passes.pipeline import Pass
 from distxla.passes.rewriter import Rewriter, replaced
 
@@ -46,7 +51,7 @@ class Site:
         """The one value that all elements of the operand have, as a NumPy scalar; None where that isn't known."""
         found = self.operand(number)
         while not isinstance(found.op, Constant):
-            if not (isinstance(found.op, SPREADING) and found.operands):
+            if not isinstance(found.op, SPREADING):
                 return None
             found = self.operand_of(found)
         array = found.op.literal.array
@@ -65,7 +70,8 @@ class Site:
 # A rule gives the instruction that replaces this one, the name of an existing one whose value it equals, or None.
 Rule = Callable[[Any, Site], Instruction | str | None]
 RULES: dict[type[Op], list[Rule]] = {}
-SPREADING: tuple[type[Op], ...] = ()
+# Every element of the result is some element of the operand.
+SPREADING: tuple[type[Op], ...] = (Broadcast, Reshape, Transpose, Slice, Reverse)
 
 
 def rule(*op_classes: type[Op]) -> Callable[[Rule], Rule]:
@@ -80,7 +86,7 @@ def rule(*op_classes: type[Op]) -> Callable[[Rule], Rule]:
 
 
 class Simplify(Pass):
-    """Apply the rules of simplify_data and simplify_arithmetic, and fold small constants.
+    """Apply the rules of the simplify_* files, and fold small constants.
 
     One walk in order suffices: a rule sees simplified operands, and its result is tried again.
     """
@@ -89,11 +95,13 @@ class Simplify(Pass):
 
     def run(self, module: Module) -> Module:
         # The tables of rules; they import this file.
-        from distxla.passes import fold_constants, simplify_arithmetic, simplify_data
+        from distxla.passes import (  # noqa: F401
+            fold_constants,
+            simplify_arithmetic,
+            simplify_contractions,
+            simplify_data,
+        )
 
-        global SPREADING
-        SPREADING = simplify_data.SPREADING
-        del simplify_arithmetic
         new = []
         for computation in module.computations:
             rewriter = Rewriter(computation)

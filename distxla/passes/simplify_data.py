@@ -22,9 +22,6 @@ from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.simplify import Site, rule
 
-# Every element of the result is some element of the operand.
-SPREADING: tuple[type[Op], ...] = (Broadcast, Reshape, Transpose, Slice, Reverse)
-
 Outcome = Instruction | str | None
 
 

@@ -8,6 +8,7 @@ whose content does not fit its hash is dropped and compiled anew.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -58,7 +59,12 @@ class ProgramCache:
 
     def get(self, module: Module, replicas: int, partitions: int) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        path = self._path(module, replicas, partitions)
+        program = self.read(program_key(module, replicas, partitions))
+        return None if program is None else _located(program, module)
+
+    def read(self, key: str) -> CompiledProgram | None:
+        """The program of that key; None if there is none."""
+        path = self.folder / (key + SUFFIX)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
@@ -74,30 +80,29 @@ class ProgramCache:
         program = pickle.loads(content)
         if not isinstance(program, CompiledProgram):
             return None
-        try:
+        with contextlib.suppress(OSError):
             os.utime(path)  # used now
-        except OSError:
-            pass
-        return _located(program, module)
+        return program
 
     def put(self, module: Module, replicas: int, partitions: int, program: CompiledProgram) -> None:
         """Keep the program; drop old ones where the folder grows beyond its bound."""
+        self.write(program_key(module, replicas, partitions), program)
+
+    def write(self, key: str, program: CompiledProgram) -> None:
+        """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
         content = pickle.dumps(program, protocol=pickle.HIGHEST_PROTOCOL)
         try:
             descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=self.folder)  # mode 0600
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(MAGIC + hashlib.sha256(content).digest() + content)
-                os.rename(temporary, self._path(module, replicas, partitions))
+                os.rename(temporary, self.folder / (key + SUFFIX))
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
                 raise
             self._evict()
         except OSError:
             return
-
-    def _path(self, module: Module, replicas: int, partitions: int) -> Path:
-        return self.folder / (program_key(module, replicas, partitions) + SUFFIX)
 
     def _evict(self) -> None:
         found = []
@@ -134,8 +139,13 @@ def compile_cached(
 
 def program_key(module: Module, replicas: int, partitions: int) -> str:
     """A name for everything that the compiled program depends on."""
+    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}")
+
+
+def text_key(*texts: str) -> str:
+    """A name for these texts, this CPU and this version of the compiler."""
     digest = hashlib.sha256()
-    for part in (print_module(_without_metadata(module)), f"{replicas} x {partitions}", _cpu(), _compiler()):
+    for part in (*texts, _cpu(), _compiler()):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
@@ -194,4 +204,4 @@ def _located(program: CompiledProgram, module: Module) -> CompiledProgram:
     return dataclasses.replace(program, sites=tuple(sites))
 
 
-__all__ = ["ProgramCache", "cache_folder", "compile_cached", "program_key"]
+__all__ = ["ProgramCache", "cache_folder", "compile_cached", "program_key", "text_key"]

@@ -9,6 +9,7 @@ into a memory file that both have open, so that its last words survive it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pickle
@@ -116,10 +117,8 @@ class CompileServer:
         process = self._process
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass
         try:
             process.wait(0 if process.returncode is not None else STOP_SECONDS)
         except subprocess.TimeoutExpired:

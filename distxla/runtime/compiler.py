@@ -47,9 +47,7 @@ def optimised(module: Module) -> Module:
     return schedule(Pipeline(standard_passes()).run(module))
 
 
-def compile_module(
-    module: Module, *, replicas: int, partitions: int, progress: Progress = _silent
-) -> CompiledProgram:
+def compile_module(module: Module, *, replicas: int, partitions: int, progress: Progress = _silent) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
