@@ -21,12 +21,29 @@ from distxla.ops.movement import Movement
 
 # Measured with 8 devices on 2 cores; bytes read and written by a whole group in one round.
 SHARED_WORK_BYTES = 512 * 1024  # from here on the members share the work; below, the last one to come does all of it
-STREAMED_BYTES = 1 << 62  # from here on results bypass the cache
+STREAMED_BYTES = 32 * 1024 * 1024  # from here on results bypass the caches
 PIECE_BYTES = 128 * 1024  # of an operand, in one item of shared work
-TILE_BYTES = 8192  # folded in the L1 cache before it is written out
+TILE_BYTES = 32768  # folded near the core before it is written out
 FAN_IN = 8  # operands that one pass over a tile reads
 
-COLUMNS = ["items_end", "operand", "operand_step", "result", "result_step", "targets", "pieces", "piece_rows", "rows", "piece_bytes", "row_bytes", "source_offset", "source_stride", "target_offset", "target_stride", "streamed"]
+COLUMNS = [
+    "items_end",
+    "operand",
+    "operand_step",
+    "result",
+    "result_step",
+    "targets",
+    "pieces",
+    "piece_rows",
+    "rows",
+    "piece_bytes",
+    "row_bytes",
+    "source_offset",
+    "source_stride",
+    "target_offset",
+    "target_stride",
+    "streamed",
+]
 ROW_BYTES = 8 * len(COLUMNS)
 
 

@@ -84,7 +84,9 @@ class Code:
 
 
 def _emit_loop(llvm_module: ir.Module, routine: ir.Function, number: int) -> None:
-    function, words = Words.function(llvm_module, f"loop_{number}", I32, [POINTER, I64, POINTER, POINTER], internal=False)
+    function, words = Words.function(
+        llvm_module, f"loop_{number}", I32, [POINTER, I64, POINTER, POINTER], internal=False
+    )
     context, times, operands, results = function.args
     with words.count(i64(0), times):
         status = words.builder.call(routine, [context, i32(number), operands, results])
@@ -137,7 +139,9 @@ class World:
     def call(self, device: int, site: int, operands: Sequence[int], results: Sequence[int], times: int = 1) -> int:
         """Run a site's routine on a device; blocks. The Status."""
         sent, received = ((ctypes.c_uint64 * max(1, len(o)))(*o) for o in (operands, results))
-        return self.code.loops[site](ctypes.addressof(self.contexts[device]), times, ctypes.addressof(sent), ctypes.addressof(received))
+        return self.code.loops[site](
+            ctypes.addressof(self.contexts[device]), times, ctypes.addressof(sent), ctypes.addressof(received)
+        )
 
     def run(self, calls: Sequence[Callable[[], int]], seconds: float = 20) -> list[int | None]:
         """Run one callable a device, each in its thread; waits that last are released after `seconds` (None: stuck)."""
