@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+T = TypeVar("T")
 
 
 @register
@@ -32,5 +34,5 @@ class Domain(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return operands[0]
 
-    def alias(self, operands: Sequence[Any]) -> Any:
-        return operands[0]
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return tuple(leaves[0])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+T = TypeVar("T")
 
 
 @register
@@ -29,9 +31,6 @@ class AfterAll(Op):
         return Shape.token()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return None
-
-    def alias(self, operands: Sequence[Any]) -> Any:
         return None
 
 
@@ -56,5 +55,5 @@ class AddDependency(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return operands[0]
 
-    def alias(self, operands: Sequence[Any]) -> Any:
-        return operands[0]
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return tuple(leaves[0])
