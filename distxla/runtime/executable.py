@@ -1,0 +1,173 @@
+"""A program that is loaded on its devices, and the calls of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.codegen.abi import ALIGNMENT
+from distxla.codegen.program import CompiledProgram
+from distxla.errors import ArgumentError
+from distxla.ir.element_type import element_type_of
+from distxla.ir.shape import Shape
+from distxla.runtime.device_array import DeviceArray
+from distxla.runtime.memory import Block
+
+if TYPE_CHECKING:
+    from distxla.runtime.cluster import Cluster
+
+Row = list[DeviceArray]
+
+
+def _aligned(size: int) -> int:
+    return max(ALIGNMENT, (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
+
+
+class Executable:
+    """What `Cluster.compile` returns; call it with arguments.
+
+    devices: flattened ids that run it.  compile_s, cached: how long compiling took, and whether the program came from
+    the cache on disk.  load_s: seconds to load it on the replicas.  run_s, device_s: seconds of the last call, from the
+    driver's command to the last device's completion, and on each device.
+    """
+
+    def __init__(
+        self, cluster: Cluster, program: CompiledProgram, devices: tuple[int, ...], compile_s: float, cached: bool
+    ) -> None:
+        self._cluster = cluster
+        self.program = program
+        self.devices = devices
+        self.compile_s = compile_s
+        self.cached = cached
+        self.load_s = 0.0
+        self.run_s = 0.0
+        self.device_s: list[float] = []
+        self.number: int | None = None
+        self.arena: Block | None = None
+        self.parameters = tuple(leaf.without_layout() for leaf in program.parameter_leaves)
+        self.results = tuple(leaf.without_layout() for leaf in program.result_leaves)
+        self._bytes = [leaf.byte_size for leaf in self.parameters]
+        places = np.cumsum([0, *(_aligned(leaf.byte_size) for leaf in self.results)])
+        self._result_places: list[int] = [int(place) for place in places[:-1]]
+        self._result_bytes = int(places[-1])
+        self._result_offsets = places[:-1].astype(np.uint64)
+        self.call_area: NDArray[np.uint64] = np.empty((0, 0), np.uint64)
+
+    def __call__(self, args: Sequence[Any] = (), *, time_limit: float | None = None, repeat: int = 1) -> list[Row]:
+        """Run on all devices; outs[i][k] is leaf k of the result on devices[i], and stays there.
+
+        args: args[i][k] for leaf k of the parameters on devices[i] (inner lists or tuples), or one flat sequence that is
+        the same for all devices. NumPy arrays (or what np.asarray takes) are copied to the device, DeviceArrays are
+        used where they are.  time_limit: seconds.  repeat: runs of the program within this one call.  Blocks until all
+        devices are done. Raises ArgumentError, TimeLimitError, ReplicaLostError, CollectiveMismatchError,
+        ExecutionError.
+        """
+        outs = self._cluster.call([(self, self.rows(args))], time_limit=time_limit, repeat=repeat)
+        return outs[0]
+
+    def rows(self, args: Sequence[Any]) -> list[Sequence[Any]]:
+        """Arguments by position in `devices`."""
+        if isinstance(args, np.ndarray | DeviceArray):
+            raise ArgumentError("arguments: expected a sequence of arrays, found a single array")
+        args = list(args)
+        if any(isinstance(row, list | tuple) for row in args):
+            if len(args) != len(self.devices):
+                raise ArgumentError(f"arguments: expected {len(self.devices)} lists, one a device, found {len(args)}")
+            for row, device in zip(args, self.devices, strict=True):
+                if not isinstance(row, list | tuple):
+                    raise ArgumentError(f"arguments on device {device}: expected a list, found {type(row).__name__}")
+            return args
+        return [args] * len(self.devices)
+
+    def place_arguments(self, rows: list[Sequence[Any]]) -> list[Any]:
+        """Write the offsets of all arguments into the call area, copying those that are not on their device.
+
+        Returns what must live until the call is over.
+        """
+        count, kept = len(self.parameters), []
+        offsets: list[list[int]] = []
+        copied: dict[int, Block] = {}  # one block an argument: the same offset on every device
+        for row, device in zip(rows, self.devices, strict=True):
+            if len(row) != count:
+                raise ArgumentError(
+                    f"arguments on device {device}: expected {count} for {self.program.name}, found {len(row)}"
+                )
+            memory = self._cluster.memory(device)
+            line = []
+            for k, (value, shape) in enumerate(zip(row, self.parameters, strict=True)):
+                if type(value) is DeviceArray:
+                    if value._segment is not memory or (value.shape is not shape and value.shape != shape):
+                        self._refuse(value, k, device, shape)
+                    line.append(value.offset)
+                    continue
+                array = as_argument(value, shape, k, device)
+                block = copied.get(k)
+                if block is None:
+                    block = copied[k] = self._cluster.heap.allocate(self._bytes[k])
+                memory.bytes[block.offset : block.offset + self._bytes[k]] = array
+                line.append(block.offset)
+            offsets.append(line)
+        kept.extend(copied.values())
+        if count:
+            self.call_area[:, :count] = offsets
+        return kept
+
+    def _refuse(self, value: DeviceArray, k: int, device: int, shape: Shape) -> None:
+        """Say what is wrong with an argument that is on a device."""
+        where = f"argument {k} on device {device}"
+        if value.shape != shape:
+            raise ArgumentError(f"{where}: expected {shape}, found {value.shape}")
+        if value.device != device:
+            raise ArgumentError(f"{where}: expected an array on device {device}, found one on device {value.device}")
+        raise ArgumentError(f"{where}: expected an array of this cluster, found one of another cluster")
+
+    def place_results(self) -> list[Row]:
+        """Allocate the result leaves, the same place on every device, and write their offsets into the call area."""
+        if not self.results:
+            return [[] for _ in self.devices]
+        block = self._cluster.heap.allocate(self._result_bytes)
+        begin = block.offset
+        self.call_area[:, len(self.parameters) :] = self._result_offsets + np.uint64(begin)
+        leaves = [(begin + place, shape) for place, shape in zip(self._result_places, self.results, strict=True)]
+        return [
+            [DeviceArray(memory, block, offset, device, shape) for offset, shape in leaves]
+            for device, memory in ((d, self._cluster.memory(d)) for d in self.devices)
+        ]
+
+    def __repr__(self) -> str:
+        return f"Executable({self.program.name}, devices={list(self.devices)})"
+
+
+def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uint8]:
+    """The bytes of an argument; ArgumentError where its type or extents differ from `shape`.
+
+    Python numbers take the parameter's type; everything else must have it already.
+    """
+    if not shape.is_array:
+        return np.empty(0, np.uint8)  # tokens have no bytes
+    dtype = shape.dtype.dtype
+    array = np.asarray(value, dtype) if isinstance(value, bool | int | float | complex) else np.asarray(value)
+    if array.dtype != dtype or array.shape != shape.dims:
+        try:
+            name = element_type_of(array.dtype).name
+        except (KeyError, TypeError):
+            name = str(array.dtype)
+        found = f"{name}[{','.join(map(str, array.shape))}]"
+        raise ArgumentError(f"argument {k} on device {device}: expected {shape}, found {found}")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def expand(programs: Mapping[Any, Any]) -> list[tuple[tuple[int, ...], Any]]:
+    """(devices, module) of each program of an MPMD run; keys are device ids or iterables of them, and disjoint."""
+    found: list[tuple[tuple[int, ...], Any]] = []
+    taken: set[int] = set()
+    for key, module in programs.items():
+        devices = (key,) if isinstance(key, int) else tuple(key)
+        if not devices or len(set(devices)) != len(devices) or taken & set(devices):
+            raise ArgumentError(f"devices {list(devices)}: every program needs devices of its own, each named once")
+        taken |= set(devices)
+        found.append((devices, module))
+    return found

@@ -1,0 +1,247 @@
+"""Device memories and the control block: anonymous shared segments, and the allocator of the driver.
+
+A segment is a memfd: it has no name anywhere, only its owner can open it, and it is gone with the last process that maps
+it. It is sparse: address space is cheap, only touched pages cost memory. The driver makes the segments; replicas open
+them through /proc/<driver>/fd, which the kernel grants to the same user only.
+
+One heap serves all devices: a block has the same offset in every device's memory. Pages that a device never touches cost
+it nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import threading
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.codegen.abi import ALIGNMENT
+from distxla.collectives import control_block as control
+from distxla.errors import ClusterError
+
+PAGE = 4096
+CONTROL_BYTES = 1 << 30
+LARGEST_MEMORY = 64 << 30
+KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again
+PUNCHED_BYTES = 1 << 20  # smaller ranges are not worth a system call
+_FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def memory_bytes() -> int:
+    """Address space of one device's memory: the machine's RAM, at most LARGEST_MEMORY."""
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(LARGEST_MEMORY, ram) // PAGE * PAGE
+
+
+class Segment:
+    """A mapped segment. `bytes` is all of it, writable; the mapping lives as long as any array made from it."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.descriptor = descriptor
+        self.size = size
+        mapping = mmap.mmap(descriptor, size, mmap.MAP_SHARED)
+        if size > CONTROL_BYTES:
+            with contextlib.suppress(OSError):  # kernels without huge pages for shared memory
+                mapping.madvise(mmap.MADV_HUGEPAGE)
+        self.bytes: NDArray[np.uint8] = np.frombuffer(mapping, np.uint8)
+        self.address = int(self.bytes.ctypes.data)
+
+    @staticmethod
+    def create(name: str, size: int) -> Segment:
+        """A new sparse segment of `size` bytes that nobody can shrink (an access could then kill its user)."""
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            return Segment(descriptor, size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @staticmethod
+    def open(pid: int, descriptor: int, size: int) -> Segment:
+        """Map a segment of another process of the same user. ClusterError if that is not possible."""
+        path = f"/proc/{pid}/fd/{descriptor}"
+        try:
+            opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise ClusterError(
+                f"replica cannot open the driver's shared memory ({path}: {error.strerror}); replicas must run on the "
+                "driver's host, as the same user and in the same container"
+            ) from error
+        try:
+            status = os.fstat(opened)
+            if status.st_uid != os.getuid() or status.st_size != size:
+                raise ClusterError(f"{path} is not the shared memory that the driver announced")
+            segment = Segment(opened, size)
+            segment.descriptor = -1
+            return segment
+        finally:
+            os.close(opened)
+
+    def punch(self, offset: int, size: int) -> None:
+        """Give the pages of a page-aligned range back; they read as zero afterwards."""
+        _libc.fallocate(
+            self.descriptor, _FALLOC_PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(offset), ctypes.c_longlong(size)
+        )
+
+    def close(self) -> None:
+        """Close the driver's descriptor; arrays made from the segment stay valid."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class ControlBlock:
+    """The control block's words, and space carved out of its end. Layout: collectives/control_block.py."""
+
+    def __init__(self, segment: Segment, devices: int) -> None:
+        self.segment = segment
+        self.devices = devices
+        self.view = memoryview(segment.bytes)
+        self.words = self.view.cast("I")
+        self.longs = self.view.cast("Q")
+        self._top = control.fixed_bytes(devices)
+
+    @staticmethod
+    def create(devices: int) -> ControlBlock:
+        block = ControlBlock(Segment.create("distxla-control", CONTROL_BYTES), devices)
+        block.longs[control.H_MAGIC // 8] = control.MAGIC
+        block.words[control.H_VERSION // 4] = control.VERSION
+        block.words[control.H_DEVICES // 4] = devices
+        block.words[control.H_CORES // 4] = len(os.sched_getaffinity(0))
+        return block
+
+    @staticmethod
+    def open(pid: int, descriptor: int, devices: int) -> ControlBlock:
+        """The driver's control block in a replica; ClusterError where its header is not what this version writes."""
+        block = ControlBlock(Segment.open(pid, descriptor, CONTROL_BYTES), devices)
+        found = (
+            block.longs[control.H_MAGIC // 8],
+            block.words[control.H_VERSION // 4],
+            block.words[control.H_DEVICES // 4],
+        )
+        if found != (control.MAGIC, control.VERSION, devices):
+            raise ClusterError(f"control block of another version of distxla: header {found}")
+        return block
+
+    def carve(self, size: int) -> int:
+        """Offset of `size` zeroed bytes, 64-byte aligned, for the cluster's whole life."""
+        offset = self._top
+        top = offset + (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        if top > self.segment.size:
+            raise ClusterError("too many programs are loaded: the control block is full")
+        self._top = top
+        return offset
+
+    def record(self, device: int, field: int) -> int:
+        """A u32 field of a device's record."""
+        return self.words[(control.record_offset(device) + field) // 4]
+
+    def close(self) -> None:
+        for view in (self.words, self.longs, self.view):
+            view.release()
+        self.segment.close()
+
+
+class Block:
+    """Bytes at one offset of every device's memory, freed when the last DeviceArray in it is deleted."""
+
+    __slots__ = ("_heap", "offset", "size")
+
+    def __init__(self, heap: Heap, offset: int, size: int) -> None:
+        self._heap = heap
+        self.offset = offset
+        self.size = size
+
+    def __del__(self) -> None:
+        self._heap.free_later(self.offset, self.size)
+
+
+class Heap:
+    """First-fit allocator over [0, size). Thread-safe; freeing may happen inside the garbage collector.
+
+    Freed ranges are used again as they are; once more than KEPT_IDLE_BYTES and more than is in use lie idle, ranges of
+    at least PUNCHED_BYTES are given back to the system.
+    """
+
+    def __init__(self, size: int, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._lock = threading.Lock()
+        self._freed: deque[tuple[int, int]] = deque()
+        self._starts = [0]
+        self._ends = [size]
+        self._high = 0  # nothing beyond was ever in use
+        self._used = 0
+        self._idle = 0  # freed bytes that were not given back since
+
+    @property
+    def used(self) -> int:
+        """Bytes in use, of each device's memory."""
+        with self._lock:
+            self._settle()
+            return self._used
+
+    def allocate(self, size: int) -> Block:
+        """A block of at least `size` bytes; page-aligned from one page on. ClusterError when the memory is full."""
+        alignment = PAGE if size >= PAGE else ALIGNMENT
+        size = max(alignment, (size + alignment - 1) // alignment * alignment)
+        with self._lock:
+            self._settle()
+            for i, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
+                offset = (start + alignment - 1) // alignment * alignment
+                if offset + size <= end:
+                    self._cut(i, offset, offset + size)
+                    self._used += size
+                    self._idle -= max(0, min(offset + size, self._high) - offset)
+                    self._idle = max(0, self._idle)
+                    self._high = max(self._high, offset + size)
+                    return Block(self, offset, size)
+        raise ClusterError(f"device memory is full: {size} bytes wanted, {self._used} of each device's are in use")
+
+    def free_later(self, offset: int, size: int) -> None:
+        """Called by Block; takes no lock, since a garbage collection may run it inside `allocate`."""
+        self._freed.append((offset, size))
+
+    def _cut(self, i: int, begin: int, end: int) -> None:
+        start, stop = self._starts[i], self._ends[i]
+        pieces = [(a, b) for a, b in ((start, begin), (end, stop)) if a < b]
+        self._starts[i : i + 1] = [a for a, _ in pieces]
+        self._ends[i : i + 1] = [b for _, b in pieces]
+
+    def _settle(self) -> None:
+        """Take freed blocks back, joining neighbours; give memory back where too much lies idle."""
+        while self._freed:
+            offset, size = self._freed.popleft()
+            self._used -= size
+            self._idle += size
+            i = bisect.bisect_left(self._starts, offset)
+            self._starts.insert(i, offset)
+            self._ends.insert(i, offset + size)
+            if i + 1 < len(self._starts) and self._ends[i] == self._starts[i + 1]:
+                self._ends[i] = self._ends.pop(i + 1)
+                del self._starts[i + 1]
+            if i > 0 and self._ends[i - 1] == self._starts[i]:
+                self._ends[i - 1] = self._ends.pop(i)
+                del self._starts[i]
+        if self._idle > max(KEPT_IDLE_BYTES, self._used):
+            self._give_back()
+
+    def _give_back(self) -> None:
+        for start, end in zip(self._starts, self._ends, strict=True):
+            begin = (start + PAGE - 1) // PAGE * PAGE
+            stop = min(end, self._high) // PAGE * PAGE
+            if stop - begin >= PUNCHED_BYTES:
+                for segment in self._segments:
+                    if segment.descriptor >= 0:
+                        segment.punch(begin, stop - begin)
+        self._idle = 0

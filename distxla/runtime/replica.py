@@ -1,0 +1,140 @@
+"""The Ray actor of one device: opens memory, loads programs, and lets native code serve the driver's commands.
+
+It imports neither LLVM nor Ray at module level, and stays small: a replica is the worker process, NumPy, and code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
+from distxla.codegen.image import LoadedImage, load_image
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives import control_block as control
+from distxla.errors import ClusterError
+from distxla.runtime import serve
+from distxla.runtime.memory import ControlBlock, Segment
+
+PROGRAMS_BYTES = 1 << 20  # of address space: a table of 65536 programs
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What a replica needs to find the driver's memory: descriptors of the driver's process."""
+
+    driver: int
+    control: int
+    memories: tuple[int, ...]
+    memory_bytes: int
+    replicas: int
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a program finds things on one device. Offsets in the control block, but for `arena`.
+
+    communicators: state of this device's group by communicator, None where the device is in no group.
+    """
+
+    number: int
+    arena: int
+    parameters: int
+    results: int
+    communicators: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a replica is."""
+
+    device: int
+    host: str
+    pid: int
+    resident_bytes: int
+
+
+class Replica:
+    """A device. Methods are called through Ray, one at a time; programs run in a thread of their own, without Python."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._programs = mmap.mmap(-1, PROGRAMS_BYTES)
+        self._programs_address = ctypes.addressof(ctypes.c_char.from_buffer(self._programs))
+        self._loaded: dict[int, tuple[Any, ...]] = {}
+
+    def attach(self, attachment: Attachment, support: CompiledProgram) -> Identity:
+        """Map the memories and begin to serve. ClusterError where the driver's memory cannot be opened."""
+        count = len(attachment.memories)
+        self._attachment = attachment
+        self._control = ControlBlock.open(attachment.driver, attachment.control, count)
+        self._memories = [
+            Segment.open(attachment.driver, descriptor, attachment.memory_bytes) for descriptor in attachment.memories
+        ]
+        self._memory_table = (ctypes.c_void_p * count)(*(memory.address for memory in self._memories))
+        self._record = self._control.segment.address + control.record_offset(self._device)
+        self._control.words[(control.record_offset(self._device) + control.R_PID) // 4] = os.getpid()
+        self._support = load_image(support)
+        loop = serve.SERVE_TYPE(self._support.address_of(serve.SERVE))
+        seen = self._control.words[control.H_COMMAND // 4]
+        arguments = (self._control.segment.address, self._record, self._programs_address, seen)
+        threading.Thread(target=loop, args=arguments, name="serve", daemon=True).start()
+        return Identity(self._device, socket.gethostname(), os.getpid(), self.resident_bytes())
+
+    def load(self, program: CompiledProgram, placement: Placement) -> None:
+        """Make a program ready to be run by its number."""
+        if placement.number * serve.PROGRAM_ENTRY_BYTES >= PROGRAMS_BYTES:
+            raise ClusterError("too many programs are loaded")
+        image = load_image(program)
+        table = (ctypes.c_void_p * max(1, len(program.sites)))(
+            *(image.address_of(COMMUNICATE_SYMBOL.format(site=site.index)) for site in program.sites)
+        )
+        base = self._control.segment.address
+        states = (ctypes.c_void_p * max(1, len(placement.communicators)))(
+            *(None if offset is None else base + offset for offset in placement.communicators)
+        )
+        context = Context(
+            memory=ctypes.addressof(self._memory_table),
+            arena=placement.arena,
+            parameters=base + placement.parameters,
+            results=base + placement.results,
+            communicate=ctypes.addressof(table),
+            communicators=ctypes.addressof(states),
+            control=base,
+            record=self._record,
+            device=self._device,
+            replica=self._device // self._attachment.partitions,
+            partition=self._device % self._attachment.partitions,
+            device_count=len(self._memories),
+        )
+        self._loaded[placement.number] = (image, table, states, context)
+        row = (ctypes.c_void_p * 2).from_buffer(self._programs, placement.number * serve.PROGRAM_ENTRY_BYTES)
+        row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
+
+    def unload(self, number: int) -> None:
+        """Forget a program that will not be run again."""
+        found = self._loaded.pop(number, None)
+        if found is not None:
+            image: LoadedImage = found[0]
+            image.close()
+
+    def resident_bytes(self) -> int:
+        """Resident memory of this process without what it shares with others: the arenas."""
+        fields = {}
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                name, _, value = line.partition(":")
+                if name in ("RssAnon", "RssFile", "RssShmem"):
+                    fields[name] = int(value.split()[0]) * 1024
+        return fields["RssAnon"] + fields["RssFile"]
+
+    def imported(self) -> list[str]:
+        """Names of the packages that this process has imported."""
+        return sorted({name.partition(".")[0] for name in sys.modules})

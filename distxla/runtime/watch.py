@@ -1,0 +1,128 @@
+"""Noticing that a replica's process has ended, and saying who waits for whom."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from distxla.codegen.abi import Status
+from distxla.codegen.program import CompiledProgram, Site
+from distxla.collectives import control_block as control
+from distxla.errors import ClusterError
+from distxla.runtime.memory import ControlBlock
+from distxla.runtime.replica import Identity
+
+
+class Watch:
+    """A thread that sleeps on the replicas' process descriptors and reports every end once, within milliseconds.
+
+    lost: device -> pid of the processes that have ended.  on_loss: called in the watch's thread with the device.
+    """
+
+    def __init__(self, identities: list[Identity], on_loss: Callable[[int], None]) -> None:
+        self.lost: dict[int, int] = {}
+        self._on_loss = on_loss
+        self._identities = {identity.device: identity for identity in identities}
+        self._descriptors: dict[int, int] = {}
+        try:
+            for identity in identities:
+                self._descriptors[os.pidfd_open(identity.pid)] = identity.device
+        except OSError as error:
+            self._close_descriptors()
+            raise ClusterError(f"replica process {identity.pid} cannot be watched: {error.strerror}") from error
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="distxla-watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        for descriptor in self._descriptors:
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ended = [descriptor for descriptor, _ in poll.poll()]
+            if self._wake in ended:
+                return
+            for descriptor in ended:
+                poll.unregister(descriptor)
+                device = self._descriptors[descriptor]
+                self.lost[device] = self._identities[device].pid
+                self._on_loss(device)
+
+    def kill(self, device: int) -> None:
+        """End a replica's process that no longer obeys."""
+        for descriptor, owner in self._descriptors.items():
+            if owner == device:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Stop watching, end the processes that are still there and wait until all are gone."""
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+        for device in self._identities:
+            self.kill(device)
+        end = time.monotonic() + seconds
+        for descriptor in self._descriptors:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(max(0.0, end - time.monotonic()) * 1000)
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = {}
+
+
+def site_text(site: Site) -> str:
+    """`all-reduce.7 (step.hlo:12:3)`."""
+    return site.instruction if site.location is None else f"{site.instruction} ({site.location})"
+
+
+def current_site(block: ControlBlock, device: int, programs: Mapping[int, CompiledProgram]) -> Site | None:
+    """The communicating instruction that a device is in or was in last."""
+    program = programs.get(block.record(device, control.R_PROGRAM))
+    index = block.record(device, control.R_SITE)
+    return program.sites[index] if program is not None and index < len(program.sites) else None
+
+
+def describe(block: ControlBlock, devices: list[int], programs: Mapping[int, CompiledProgram]) -> str:
+    """One line for every device that waits or still runs, with what it waits in and for whom."""
+    lines = []
+    for device in devices:
+        state = block.record(device, control.R_STATE)
+        site = current_site(block, device, programs)
+        if state == control.DeviceState.WAITING and site is not None:
+            other = block.record(device, control.R_WAITS_FOR)
+            whom = "the missing members of its group" if other >= 1 << 31 else f"device {other}"
+            lines.append(f"  device {device} waits in {site_text(site)} for {whom}")
+        elif state in (control.DeviceState.RUNNING, control.DeviceState.WAITING):
+            lines.append(f"  device {device} computes")
+    return "\n".join(lines)
+
+
+def mismatch_text(block: ControlBlock, devices: list[int], programs: Mapping[int, CompiledProgram]) -> str:
+    """What the members of a mismatched round ran."""
+    for device in devices:
+        if _status(block, device) != Status.MISMATCH:
+            continue
+        other = block.record(device, control.R_MISMATCH_DEVICE)
+        mine = current_site(block, device, programs)
+        theirs_in = programs.get(block.record(other, control.R_PROGRAM)) if other < block.devices else None
+        index = block.record(device, control.R_MISMATCH_SITE)
+        theirs = theirs_in.sites[index] if theirs_in is not None and index < len(theirs_in.sites) else None
+        a = site_text(mine) if mine else "an instruction"
+        b = site_text(theirs) if theirs else "another instruction"
+        return f"device {device} runs {a}, device {other} runs {b} in the same round"
+    return "members came to a round with different instructions"
+
+
+def _status(block: ControlBlock, device: int) -> int:
+    return block.record(device, control.R_STATUS)
