@@ -27,7 +27,7 @@ class Scatter(Op):
     Order:   updates are applied in row-major order of the scatter dimensions: `to_apply(old..., update...)`.
     Bounds:  an update whose window does not lie wholly inside the array is dropped.
     Errors:  C1 C3 arrays or updates of different extents; C2 the number of window dimensions; C4 the updates' extents;
-             C5 the number of operands; C6 C24 types; C7 C8 update_window_dims; C9 C10 C11 inserted_window_dims;
+             C5 the number of operands; C6 types; C7 C8 update_window_dims; C9 C10 C11 inserted_window_dims;
              C12 C13 C18 input_batching_dims; C14 C15 C16 C17 scatter_indices_batching_dims; C19 C20 C21
              scatter_dims_to_operand_dims; C22 index_vector_dim; C23 the computation's signature.
     Source:  StableHLO spec, "scatter"; XLA's evaluator for windows that lie partly outside.

@@ -256,10 +256,12 @@ class _Verifier:
         return self.module[name].program_shape
 
     def _groups(self, i: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int) -> None:
+        if not isinstance(i.op, CollectiveOp):
+            return
+        groups = i.op.device_groups(replicas, partitions)
         if isinstance(i.op, GroupedCollective):
-            i.op.verify_groups(i.shape, operands, self._called, replicas, partitions)
-        elif isinstance(i.op, CollectiveOp):
-            i.op.device_groups(replicas, partitions)
+            for size in sorted({len(group) for group in groups}):
+                i.op.check_size(i.shape, operands, size)
 
     # --- pairs --------------------------------------------------------------------------------------------------
 
@@ -311,12 +313,14 @@ class _Verifier:
                     continue
                 for name in i.op.called_computations:
                     other = callers.get(name)
-                    self.require(
-                        other is None or not (i.op.owns_computations or other.op.owns_computations),
-                        f"{i.opcode}.caller",
-                        f"{name} is called by {other.name if other else ''}, too; it may have one caller only",
-                        i,
-                    )
+                    if other is not None:
+                        owner = next((o for o in (i, other) if o.op.owns_computations), None)
+                        self.require(
+                            owner is None,
+                            f"{owner.opcode if owner else ''}.caller",
+                            f"{name} is called by {other.name} and by {i.name}; it may have one caller only",
+                            i,
+                        )
                     callers[name] = i
 
     # --- channels -----------------------------------------------------------------------------------------------
