@@ -66,14 +66,12 @@ def compare(emit: ScalarEmitter, direction: str, comparison: str, a: ScalarValue
 
 def _total_order_key(emit: ScalarEmitter, value: ScalarValue) -> Lane:
     """An integer that orders floats as -NaN < -inf < … < -0 < 0 < … < inf < NaN."""
-    memory = pack(emit.builder, value)
-    width = 8 * value.element_type.byte_size
-    bits = emit.lane(memory)
+    kind = value.element_type
+    # the f32 register of an 8-bit float orders it as its code does, whatever its code for NaN
+    bits = emit.lane(pack(emit.builder, value) if kind.bits == 16 else value.llvm)
     if bits.is_float:
         bits = bits.bits()
-    own = value.element_type.bits
-    if own < width:
-        bits = bits.shl(width - own).ashr(width - own)
+    width = bits.width
     return bits ^ bits.ashr(width - 1).lshr(1)
 
 

@@ -146,7 +146,7 @@ def _decode(builder: ir.IRBuilder, memory: ir.Value, element_type: ElementType) 
         bits = magnitude.eq(form.infinity).select(sign | 0x7F800000, bits)
         bits = magnitude.ugt(form.infinity).select(sign | 0x7FC00000, bits)
     elif not form.negative_zero:
-        bits = wide.eq(form.nan).select(float_nan_bits(wide), bits)
+        bits = wide.eq(form.nan).select(0xFFC00000, bits)
     elif form.nan != form.largest and element_type.name != "f4e2m1fn":
         bits = magnitude.ugt(form.largest).select(sign | 0x7FC00000, bits)
     return bits.float_of_bits().value
@@ -201,10 +201,10 @@ def _encode(builder: ir.IRBuilder, value: ir.Value, element_type: ElementType) -
 def _encode_power(number: Lane, form: NarrowFormat) -> Lane:
     """f8e8m0fnu: the nearest power of two; zero, negative numbers and NaN have none."""
     bits = number.bits()
-    rounded_up = (bits + 0x3FFFFF + (bits.lshr(23) & 1)).lshr(23)
-    code = rounded_up.ugt(form.largest).select(form.overflow, rounded_up)
-    subnormal = bits.ult(0x00800000)
-    code = subnormal.select(bits.ugt(0x00600000).select(bits.constant(1), 0), code)
+    # ties go up; 2^-127 itself is subnormal and stays
+    code = (bits + 0x400000).lshr(23)
+    code = bits.eq(0x400000).select(0, code)
+    code = code.ugt(form.largest).select(form.overflow, code)
     code = bits.eq(0).select(form.nan, code)
     bad = bits.lshr(31).ne(0).value
     either = number.builder.or_(bad, number.is_nan().value)
@@ -357,10 +357,11 @@ def reduce_precision(
 ) -> ScalarValue:
     """Round to a float with that many bits and back; numbers too large become infinite, too small ones zero."""
     kind = a.element_type
-    value = Lane(builder, a.llvm)
-    total, full = (52, 11) if value.type == F64T else (23, 8)
     if not kind.is_float:
         raise InternalError(f"reduce-precision of {kind}")
+    # f16 has subnormals where f32 has none, so its own bits are rounded
+    value = Lane(builder, pack(builder, a) if kind.name == "f16" else a.llvm)
+    total, full = {16: (10, 5), 32: (23, 8), 64: (52, 11)}[value.width]
     bits = value.bits()
     width = value.width
     sign = bits & (1 << (width - 1))
@@ -380,6 +381,8 @@ def reduce_precision(
         result = result.ult(smallest).select(0, result)
     result = value.is_nan().select(magnitude, result)
     reduced = (result | sign).float_of_bits().value
+    if kind.name == "f16":
+        return unpack(builder, reduced, kind)
     return rounded(builder, reduced, kind) if is_narrow_float(kind) else ScalarValue(kind, reduced)
 
 
