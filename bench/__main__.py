@@ -69,7 +69,9 @@ def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | 
         xla = importlib.util.find_spec("jax") is not None
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["DISTXLA_CACHE_DIR"] = os.path.join(folder, "cache")  # every program is compiled, none comes from the cache
+        os.environ["DISTXLA_CACHE_DIR"] = os.path.join(
+            folder, "cache"
+        )  # every program is compiled, none comes from the cache
         with sides(xla) as (both, start_s):
             console.print(f"8 distxla replicas were up after {start_s:.2f} s; {len(os.sched_getaffinity(0))} cores")
             measured: dict[str, list[Measured]] = {}

@@ -19,7 +19,8 @@ class Ours:
     def __enter__(self) -> Ours:
         begin = time.perf_counter()
         self._cluster = dx.Cluster(partitions=DEVICES)
-        self._cluster.__enter__()
+        self._cluster.start()
+        self._cluster.wait_started()
         self.start_s = time.perf_counter() - begin
         self._step: Any = None
         self._arguments: Any = None
@@ -27,7 +28,7 @@ class Ours:
 
     def __exit__(self, *error: Any) -> None:
         self._step = self._arguments = None
-        self._cluster.__exit__(*error)
+        self._cluster.close()
 
     def compile(self, text: str, arguments: Path) -> float:
         """Make `text` the current program, with arguments that stay on their devices. Seconds from text to loaded."""
@@ -38,7 +39,7 @@ class Ours:
         with np.load(arguments) as file:
             count = len({key.partition("@")[0] for key in file.files})
             self._arguments = [
-                [self._cluster.put(d, file[f"arg{k}@{d}"]) for k in range(count)] for d in range(DEVICES)
+                [self._cluster.put(file[f"arg{k}@{d}"], d) for k in range(count)] for d in range(DEVICES)
             ]
         return seconds
 

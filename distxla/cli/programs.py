@@ -10,7 +10,8 @@ from pathlib import Path
 
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
-from distxla.text.parser import parse_module
+from distxla.ops.registry import op_classes
+from distxla.text.files import load_module
 
 DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 MOST_DEVICES = 4096
@@ -55,8 +56,9 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     if len(split) > 1 and (bare := next((path for path, devices in split if devices is None), None)):
         raise ArgumentError(f"with several programs each needs its devices, as in {bare}@0-3")
     _require_disjoint(split)
+    op_classes()  # loads every opcode's class, which is no part of reading a module
     begin = time.perf_counter()
-    modules = [read_module(path) for path, _ in split]
+    modules = [load_module(path) for path, _ in split]
     parse_s = time.perf_counter() - begin
 
     named = [device for _, devices in split for device in devices or ()]
@@ -75,17 +77,6 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
         for (path, devices), module in zip(split, modules, strict=True)
     )
     return World(programs, r, p, parse_s)
-
-
-def read_module(path: str) -> Module:
-    """Parse a file; ArgumentError if it can't be read, HloSyntaxError if it isn't HLO."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise ArgumentError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ArgumentError(f"{path} is not text: byte {error.start} is not UTF-8") from error
-    return parse_module(text, path)
 
 
 def split_devices(name: str) -> tuple[str, tuple[int, ...] | None]:

@@ -43,7 +43,7 @@ def text(world: World, backend: str, arguments: Arguments, execution: Execution,
     cached = ", from the cache" if execution.cached else ""
     yield (
         f"  times      parse {duration(world.parse_s)}, compile {duration(execution.compile_s)}{cached}, "
-        f"start {duration(execution.start_s)}"
+        f"start {duration(execution.start_s)}, load {duration(execution.load_s)}"
     )
     yield f"             {_steps(execution.steps_s)}"
 
@@ -66,6 +66,7 @@ def as_json(
         "parse_s": world.parse_s,
         "compile_s": execution.compile_s,
         "start_s": execution.start_s,
+        "load_s": execution.load_s,
         "steps_s": execution.steps_s,
         "cached": execution.cached,
         "generated": [f"arg{k}" for k in arguments.generated],
