@@ -16,6 +16,7 @@ from distxla.errors import ArgumentError, ClusterError, DistxlaError, ReplicaLos
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.passes.verify import require_executable, verify_module
 from distxla.runtime import embedded_ray
 from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
@@ -58,7 +59,9 @@ class Cluster:
         self, replicas: int = 1, partitions: int = 1, *, address: str | None = None, backend: str = "cpu"
     ) -> None:
         if replicas < 1 or partitions < 1:
-            raise ArgumentError(f"a cluster needs at least one device, found replicas={replicas}, partitions={partitions}")
+            raise ArgumentError(
+                f"a cluster needs at least one device, found replicas={replicas}, partitions={partitions}"
+            )
         if backend != "cpu":
             raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on 'cpu'")
         self.replicas = replicas
@@ -246,6 +249,8 @@ class Cluster:
         if not chosen or any(not 0 <= d < self.devices for d in chosen):
             raise ArgumentError(f"devices {list(chosen)}: the cluster has devices 0 to {self.devices - 1}")
         begin = time.perf_counter()
+        verify_module(module)
+        require_executable(module)
         program, cached = compile_cached(self._server, module, self.replicas, self.partitions)
         return Executable(self, program, chosen, time.perf_counter() - begin, cached)
 
@@ -266,7 +271,7 @@ class Cluster:
         args: the arguments of each device, by flattened id; devices that are missing take none. Returns the result
         leaves of each device. Blocks; raises as `compile` and as calling an Executable do.
         """
-        calls = []
+        calls: list[tuple[Executable, list[Sequence[Any]]]] = []
         for devices, module in expand(programs):
             executable = module if isinstance(module, Executable) else self.compile(module, devices)
             if executable.devices != devices:
@@ -332,7 +337,8 @@ class Cluster:
         import ray
 
         self.wait_started()
-        assert self._dispatcher is not None and self._control is not None
+        assert self._dispatcher is not None
+        assert self._control is not None
         begin = time.perf_counter()
         program = executable.program
         if program.replicas != self.replicas or program.partitions != self.partitions:
@@ -367,7 +373,8 @@ class Cluster:
 
     def _communicator(self, spec: CommunicatorSpec, device: int) -> int | None:
         """Offset of the state of the device's group; programs that name the same key and groups share it."""
-        assert self._control is not None and self._dispatcher is not None
+        assert self._dispatcher is not None
+        assert self._control is not None
         for index, group in enumerate(spec.groups):
             if device in group:
                 key = (spec.key, group, spec.state_bytes[index])
@@ -382,4 +389,3 @@ class Cluster:
         """Resident memory of each replica without its arenas."""
         self.wait_started()
         return self._ask([replica.resident_bytes.remote() for replica in self._actors], 30)
-

@@ -31,7 +31,8 @@ MASK = 0xFFFFFFFF
 class Dispatcher:
     """Issues calls, one at a time (other threads wait). State: the control block; `programs` by number.
 
-    After a failed call in which every process lives, the communicators' state is zeroed and the next call starts afresh.
+    After a failed call in which every process lives, the communicators' state is zeroed, and the next call starts
+    afresh.
     """
 
     def __init__(self, block: ControlBlock, support: CompiledProgram, watch: Watch) -> None:

@@ -1,4 +1,4 @@
-"""A Ray of our own for one driver process: two servers on the loopback interface, started and taken down with a cluster.
+"""A Ray of our own for one driver process: two servers on the loopback interface, taken down with the cluster.
 
 Ray's `ray.init()` starts a dashboard, agents, a log monitor and an autoscaler as well, and picks the host's outward
 address; here the two servers that actors need (gcs_server, raylet) are started directly, with the address 127.0.0.1
@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -52,6 +53,7 @@ class EmbeddedRay:
         self._token = secrets.token_hex(32)
         self._node = secrets.token_hex(28)
         self._environment: dict[str, str | None] = {}
+        self._printer: Any = None
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
             stdin=subprocess.PIPE,
@@ -74,7 +76,11 @@ class EmbeddedRay:
             import ray
             from ray._common.usage import usage_lib
             from ray._private import ray_constants
-            from ray._raylet import AuthenticationTokenLoader, Config, GcsClient
+            from ray._raylet import (  # type: ignore[attr-defined]  # compiled
+                AuthenticationTokenLoader,
+                Config,
+                GcsClient,
+            )
 
             Config.initialize("")  # a Ray imported before has read other environment variables
             AuthenticationTokenLoader.instance().reset_cache()
@@ -85,15 +91,21 @@ class EmbeddedRay:
             usage_lib.put_cluster_metadata(client, ray_init_cluster=True)
             self._run(self._raylet_command(folder, address, cluster, workers))
             self._wait_for(Path(self._session, "sockets", "raylet"))
-            with _loopback_allowed(ray_constants):
+            with _loopback_allowed(ray_constants), _quiet():
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+                self._printer = ray._private.worker.print_to_stdstream
+                # Ray's words on a worker that died would come between the user's output: ReplicaLostError says it
+                ray._private.worker.print_to_stdstream = _say_nothing
 
     def close(self) -> None:
         """Leave Ray, end the servers, remove the directory. Never raises."""
-        ray = sys.modules.get("ray")
+        ray: Any = sys.modules.get("ray")
         if ray is not None and ray.is_initialized():
             ray.shutdown()
-        assert self._supervisor.stdin is not None and self._supervisor.stdout is not None
+        if self._printer is not None:
+            ray._private.worker.print_to_stdstream = self._printer
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
         self._supervisor.stdin.close()
         try:
             self._supervisor.wait(15)
@@ -257,7 +269,7 @@ class EmbeddedRay:
             else:
                 os.environ[name] = value
         if self._environment:
-            from ray._raylet import AuthenticationTokenLoader, Config
+            from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
             Config.initialize("")
             AuthenticationTokenLoader.instance().reset_cache()
@@ -274,6 +286,22 @@ def _loopback_allowed(ray_constants: Any) -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within, Ray logs errors only: it warns, among others, of not being started in the main thread."""
+    logger = logging.getLogger("ray")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _say_nothing(data: object, ignore_prefix: bool = False) -> None:
+    return None
+
+
 def acquire(workers: int, address: str | None) -> bool:
     """Make `ray` usable in this process; True if `release` must be called for it.
 
@@ -282,7 +310,7 @@ def acquire(workers: int, address: str | None) -> bool:
     global _users, _running
     with _lock:
         if _running is None:
-            ray = sys.modules.get("ray")
+            ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
                 return False
         if address is not None:
@@ -318,6 +346,7 @@ def _join(address: str) -> None:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        with _quiet():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ClusterError(f"could not join the Ray cluster at {address}: {error}") from error

@@ -59,8 +59,8 @@ class Executable:
     def __call__(self, args: Sequence[Any] = (), *, time_limit: float | None = None, repeat: int = 1) -> list[Row]:
         """Run on all devices; outs[i][k] is leaf k of the result on devices[i], and stays there.
 
-        args: args[i][k] for leaf k of the parameters on devices[i] (inner lists or tuples), or one flat sequence that is
-        the same for all devices. NumPy arrays (or what np.asarray takes) are copied to the device, DeviceArrays are
+        args: args[i][k] for leaf k of the parameters on devices[i] (inner lists or tuples), or one flat sequence that
+        is the same for all devices. NumPy arrays (or what np.asarray takes) are copied to the device, DeviceArrays are
         used where they are.  time_limit: seconds.  repeat: runs of the program within this one call.  Blocks until all
         devices are done. Raises ArgumentError, TimeLimitError, ReplicaLostError, CollectiveMismatchError,
         ExecutionError.
@@ -87,7 +87,7 @@ class Executable:
 
         Returns what must live until the call is over.
         """
-        count, kept = len(self.parameters), []
+        count = len(self.parameters)
         offsets: list[list[int]] = []
         copied: dict[int, Block] = {}  # one block an argument: the same offset on every device
         for row, device in zip(rows, self.devices, strict=True):
@@ -110,10 +110,9 @@ class Executable:
                 memory.bytes[block.offset : block.offset + self._bytes[k]] = array
                 line.append(block.offset)
             offsets.append(line)
-        kept.extend(copied.values())
         if count:
             self.call_area[:, :count] = offsets
-        return kept
+        return list(copied.values())
 
     def _refuse(self, value: DeviceArray, k: int, device: int, shape: Shape) -> None:
         """Say what is wrong with an argument that is on a device."""

@@ -1,11 +1,11 @@
 """Device memories and the control block: anonymous shared segments, and the allocator of the driver.
 
-A segment is a memfd: it has no name anywhere, only its owner can open it, and it is gone with the last process that maps
-it. It is sparse: address space is cheap, only touched pages cost memory. The driver makes the segments; replicas open
-them through /proc/<driver>/fd, which the kernel grants to the same user only.
+A segment is a memfd: it has no name anywhere, only its owner can open it, and it is gone with the last process that
+maps it. It is sparse: address space is cheap, only touched pages cost memory. The driver makes the segments; replicas
+open them through /proc/<driver>/fd, which the kernel grants to the same user only.
 
-One heap serves all devices: a block has the same offset in every device's memory. Pages that a device never touches cost
-it nothing.
+One heap serves all devices: a block has the same offset in every device's memory. Pages that a device never touches
+cost it nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ControlBlock:
     def __init__(self, segment: Segment, devices: int) -> None:
         self.segment = segment
         self.devices = devices
-        self.view = memoryview(segment.bytes)
+        self.view = segment.bytes.data
         self.words = self.view.cast("I")
         self.longs = self.view.cast("Q")
         self._top = control.fixed_bytes(devices)

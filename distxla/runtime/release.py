@@ -16,4 +16,5 @@ def release_after_loss(block: ControlBlock, device: int) -> None:
     """Mark the device as gone, set the poison word and wake the driver, which releases the others."""
     block.words[(control.record_offset(device) + control.R_STATE) // 4] = control.DeviceState.GONE
     block.words[control.H_POISON // 4] = Status.RELEASED
-    _libc.syscall(_SYS_FUTEX, ctypes.c_void_p(block.segment.address + control.H_DONE), _FUTEX_WAKE, 1 << 30, None, None, 0)
+    word = ctypes.c_void_p(block.segment.address + control.H_DONE)
+    _libc.syscall(_SYS_FUTEX, word, _FUTEX_WAKE, 1 << 30, None, None, 0)

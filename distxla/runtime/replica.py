@@ -62,7 +62,7 @@ class Identity:
 
 
 class Replica:
-    """A device. Methods are called through Ray, one at a time; programs run in a thread of their own, without Python."""
+    """A device. Methods are called through Ray, one at a time; programs run in a native thread of their own."""
 
     def __init__(self, device: int) -> None:
         self._device = device

@@ -15,6 +15,7 @@ A program that returns an error sets the poison word, so that the driver learns 
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from distxla.codegen.program import CompiledProgram
@@ -65,8 +66,6 @@ def compile_support() -> CompiledProgram:
 
 
 def _emit_serve(module: ir.Module) -> None:
-    from llvmlite import ir
-
     from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 
     function, words = Words.function(module, SERVE, I32, [POINTER, POINTER, POINTER, I32], internal=False)
@@ -76,9 +75,7 @@ def _emit_serve(module: ir.Module) -> None:
     words.store(first, seen)
     with words.forever() as stopped:
         words.store(_next_command(words, control, words.load(I32, seen)), seen)
-        mine = builder.icmp_unsigned(
-            "==", words.load(I32, record, block.R_COMMAND_SEQUENCE), words.load(I32, seen)
-        )
+        mine = builder.icmp_unsigned("==", words.load(I32, record, block.R_COMMAND_SEQUENCE), words.load(I32, seen))
         with words.when(mine):
             kind = words.load(I32, record, block.R_COMMAND_KIND)
             words.leave_if(builder.icmp_unsigned("==", kind, i32(block.CommandKind.STOP)), stopped)
@@ -90,16 +87,22 @@ def _emit_serve(module: ir.Module) -> None:
             start = _nanoseconds(words, time)
             words.store(i32(0), status)
             repeat = words.load(I32, record, block.R_COMMAND_REPEAT)
-            with words.count(i64(0), builder.zext(repeat, I64)):
-                with words.when(builder.icmp_unsigned("==", words.load(I32, status), i32(0))):
-                    words.store(_call_pointer(builder, row, context), status)
+            with words.count(i64(0), builder.zext(repeat, I64)), _while_fine(words, status):
+                words.store(_call_pointer(builder, row, context), status)
             words.store(builder.sub(_nanoseconds(words, time), start), record, block.R_RUN_NS)
             _finish(words, control, record, words.load(I32, status))
     builder.ret(i32(0))
 
 
+def _while_fine(words: Words, status: ir.Value) -> AbstractContextManager[None]:
+    """The with-body runs where no run before it has failed."""
+    from distxla.collectives.transports.words import I32, i32
+
+    return words.when(words.builder.icmp_unsigned("==", words.load(I32, status), i32(0)))
+
+
 def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, context: ir.Value) -> ir.Value:
-    """Call the `i32 (Context*)` whose address is in *slot. llvmlite wants to see a callee's type on the loaded value."""
+    """Call the `i32 (Context*)` whose address is in *slot; llvmlite asks the loaded value for its callee type."""
     from llvmlite import ir
 
     from distxla.collectives.transports.words import I32, POINTER

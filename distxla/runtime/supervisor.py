@@ -71,7 +71,7 @@ def start(request: dict[str, object]) -> int:
         preexec_fn=lambda: _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
     )
     process.returncode = 0  # reaped here, by number
-    return process.pid
+    return int(process.pid)
 
 
 def main() -> None:

@@ -62,18 +62,22 @@ class Watch:
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
     def close(self, seconds: float = 5.0) -> None:
-        """Stop watching, end the processes that are still there and wait until all are gone."""
+        """Stop watching, give the processes half the time to end, kill the rest, and wait until all are gone."""
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         os.close(self._wake)
+        self._wait_ended(seconds / 2)
         for device in self._identities:
             self.kill(device)
+        self._wait_ended(seconds)
+        self._close_descriptors()
+
+    def _wait_ended(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         for descriptor in self._descriptors:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             poll.poll(max(0.0, end - time.monotonic()) * 1000)
-        self._close_descriptors()
 
     def _close_descriptors(self) -> None:
         for descriptor in self._descriptors:
