@@ -1,4 +1,4 @@
-"""How groups of devices act together: plans, algorithms and the transports that move bytes. Imported as `distxla.collectives`."""
+"""How groups of devices act together, and the transports that move their bytes. Imported as `distxla.collectives`."""
 
 if __name__ != "distxla.collectives":
     raise ImportError("import distxla.collectives, not collectives")

@@ -1,10 +1,10 @@
 """Sleeping on a word of shared memory and waking sleepers: emitted once a module, and the Python side of a release.
 
-How a device waits. It gives the core away a few times (sched_yield), then sleeps in FUTEX_WAIT. Where devices outnumber
-cores, giving way lets the very peers run that it waits for, and a barrier of 8 on 2 cores takes 5 us instead of 25 to 40.
-But where a stranger competes for the core a yield costs a time slice (1.5 ms a barrier was measured), so a wait whose
-yields took long makes the device sleep at once for its next waits: 16 of them, then twice as many each time, until
-yielding pays again. Where cores outnumber devices it spins instead.
+How a device waits. It gives the core away a few times (sched_yield), then sleeps in FUTEX_WAIT. Where devices
+outnumber cores, giving way lets the very peers run that it waits for; a barrier of 8 on 2 cores takes 5 us instead
+of 25 to 40. But where a stranger competes for the core, a yield costs a time slice (1.5 ms a barrier was measured),
+so a wait whose yields took long makes the device sleep at once for its next waits: 16 of them, then twice as many
+each time, until yielding pays again. Where cores outnumber devices it spins instead.
 
 Before it sleeps it writes into its record what it waits on, then checks the poison word; it checks again after every
 wake. Whoever poisons stores the poison first and then wakes every WAITING device's word until none is WAITING, so a
@@ -46,7 +46,7 @@ def emit_system_call(words: Words, number: int, *arguments: ir.Value) -> ir.Valu
 def emit_wake(llvm_module: ir.Module) -> ir.Function:
     """void distxla_wake(ptr word, ptr sleepers, i32 how_many): wake that many sleepers on `word`, if there are any.
 
-    The word must have been changed before. `sleepers` counts those about to sleep on it; without any there is no system call.
+    The word must have been changed before. `sleepers` counts those about to sleep: no system call without any.
     """
     found = llvm_module.globals.get(WAKE_FUNCTION)
     if found is not None:

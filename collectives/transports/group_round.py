@@ -3,12 +3,13 @@
 Nobody copies into shared memory and nobody leaves before the round is over, so operands are read and results written in
 place, each member waits once, and a slot is posted to again only when everybody has left the round that read it.
 
-The phase word tells what may happen. 2r: round r gathers. The last arriver (the one whose increment of `arrived` makes it
-complete) is alone between its arrival and its store of the next phase, since no member can arrive again before round r is
-over; there it resets the counters. Small work it does itself and stores 2r + 2. Otherwise it stores 2r + 1 and everyone who
-is awake takes items from `next` until there are none left; whoever finishes the last item stores 2r + 2. A member that is
-late for `next` gets a number beyond the items: the counter is reset only after all have come to the next round. Those who
-sleep through the work lose nothing, which is why only as many are woken for it as there are cores.
+The phase word tells what may happen. 2r: round r gathers. The last arriver (whose increment completes `arrived`) is
+alone between its arrival and its store of the next phase, since no member can arrive again before round r is over;
+there it resets the counters. Small work it does itself and stores 2r + 2. Otherwise it stores 2r + 1, and everyone
+who is awake takes items from `next` until there are none left; whoever finishes the last item stores 2r + 2. A
+member that is late for `next` gets a number beyond the items: the counter is reset only after all have come to the
+next round. Those who sleep through the work lose nothing, which is why only as many are woken for it as there are
+cores.
 """
 
 from __future__ import annotations

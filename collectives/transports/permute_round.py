@@ -3,10 +3,10 @@
 A pair has a ring of messages. The source writes a message and raises `posted`; the target reads it and raises `taken`.
 Each word has one writer, so a source may be RING messages ahead of its target and sleeps only when the ring is full.
 
-Small operands travel in the message. Of large ones the message holds only where they are, and one side copies straight
-from the source's operand into the target's result: both raise `claim`, and who finds it odd came second, knows the other
-side's buffer, and copies. If that is the source, the message says so and the source goes on at once; if it is the target,
-the source waits until the message is taken, because its operand must stay as it is until then.
+Small operands travel in the message. Of large ones the message holds only where they are, and one side copies from the
+source's operand into the target's result: both raise `claim`, and who finds it odd came second, knows the other side's
+buffer, and copies. If that is the source, the message says so and the source goes on at once; if it is the target, the
+source waits until the message is taken, because its operand must stay as it is until then.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PermuteRound:
     def _claim_as_source(
         self, pair: ir.Value, target: ir.Value, message: ir.Value, memory: ir.Value, must_wait: ir.Value
     ) -> None:
-        """Second: copy, if the target came with the same instruction. First: the operand must stay until it is taken."""
+        """Second: copy, if the target runs the same instruction. First: the operand must stay until it is taken."""
         words, builder = self.words, self.builder
         came_second = self._claim(pair)
         there = words.at(pair, state.P_TARGET_POST)

@@ -36,7 +36,7 @@ class GroupedCollective(CollectiveOp):
     uniform_groups: ClassVar[bool] = True
 
     channel_id: int | None = attribute("int", default=None)
-    replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)
+    replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)  # noqa: RUF009
     constrain_layout: bool = attribute("bool", default=False)
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distxla.ir.shape import Shape
+from distxla.ops.attribute import attribute
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
@@ -34,6 +35,8 @@ class RaggedAllToAll(GroupedCollective):
     lowering = Lowering.NONE
     min_operands = 6
     max_operands = 6
+
+    dimensions: tuple[int, ...] = attribute("int_list", default=())
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         self.require(len(operands) == 6, "C6", f"{len(operands)} operands instead of 6", at="operands")

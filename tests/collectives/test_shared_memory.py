@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -441,15 +443,12 @@ def test_permutes_that_differ_get_mismatch(bytes_: int) -> None:
     [
         (AllReduce(to_apply="combine"), 4, -1),
         (AllReduce(to_apply="combine"), 1 << 20, -1),
-        (CollectivePermute(source_target_pairs=((2, 0), (2, 1))[:1] + ((1, 2),)), 4, 2),
+        (CollectivePermute(source_target_pairs=((2, 0), (1, 2))), 4, 2),
         (CollectivePermute(source_target_pairs=((2, 0),)), 1 << 20, 2),
     ],
     ids=["small", "large", "permute", "large permute"],
 )
 def test_a_wait_says_for_whom_and_can_be_released(op: Any, size: int, waits_for: int) -> None:
-    import threading
-    import time
-
     shape = Shape(F32, (size // 4,))
     world = World(Code([Case(op, (shape,), shape).module], 3, 1), 3, 1, 64 + 2 * size + 128)
     found: list[int] = []
