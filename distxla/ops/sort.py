@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from distxla.ir.element_type import PRED, S32
+from distxla.ir.element_type import PRED, S32, S64
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_scalar_computation, result_of
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 
 @register
@@ -28,7 +31,7 @@ class Sort(Op):
     """
 
     opcode: ClassVar[str] = "sort"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     dimensions: tuple[int, ...] = attribute("int_list")
     is_stable: bool = attribute("bool", default=False)
@@ -52,31 +55,107 @@ class Sort(Op):
         return result_of([o.without_layout() for o in operands])
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        """Line by line."""
-        if operands[0].ndim == 0:
+        """Runs of doubling length are merged, in all lines at once."""
+        if operands[0].size == 0 or operands[0].ndim == 0:
             return operands[0] if len(operands) == 1 else operands
         axis = self.dimensions[0]
-        lines = [np.moveaxis(o, axis, -1).reshape(-1, o.shape[axis]) for o in operands]
-        order = np.empty(lines[0].shape, np.int64)
-        for number in range(len(order)):
-            order[number] = self._order(run, [line[number] for line in lines])
-        moved = np.moveaxis(operands[0], axis, -1).shape
-        results = []
-        for operand, line in zip(operands, lines):
-            done = np.take_along_axis(line, order, axis=-1).reshape(moved)
-            results.append(np.moveaxis(done, -1, axis).reshape(operand.shape))
+        moved = [np.moveaxis(o, axis, -1) for o in operands]
+        lines = [m.reshape(-1, m.shape[-1]) for m in moved]
+        width = 1
+        while width < lines[0].shape[1]:
+            places = self._merged_places(run, lines, width)
+            merged = [np.empty_like(line) for line in lines]
+            for to, line in zip(merged, lines):
+                np.put_along_axis(to, places, line, axis=1)
+            lines, width = merged, 2 * width
+        results = [np.moveaxis(line.reshape(m.shape), -1, axis) for line, m in zip(lines, moved)]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _order(self, run: Evaluation, line: list[Any]) -> Any:
-        """How many elements come before each one decides its place; ties go by position."""
-        count = len(line[0])
-        if count == 0:
-            return np.arange(0)
-        first, second = np.meshgrid(np.arange(count), np.arange(count), indexing="ij")
-        pairs = [side for values in line for side in (values[first.ravel()], values[second.ravel()])]
-        before = run.map(self.to_apply, *pairs)[0].reshape(count, count)
-        tie = ~before & ~before.T & (first < second)
-        return np.argsort((before | tie).sum(axis=0), kind="stable")
+    def _merged_places(self, run: Evaluation, lines: Sequence[Any], width: int) -> Any:
+        """Where each element goes when neighbouring sorted runs of `width` elements are merged.
+
+        It passes by those elements of the neighbour that come before it, found by halving; of equal elements those of
+        the first run come first.
+        """
+        count, extent = lines[0].shape
+        number = np.broadcast_to(np.arange(extent), (count, extent))
+        mine, row = number // width, np.arange(count)[:, None]
+        neighbour = (mine ^ 1) * width
+        low, high = np.minimum(neighbour, extent), np.minimum(neighbour + width, extent)
+        while (low < high).any():
+            middle = np.minimum((low + high) // 2, extent - 1)
+            ours = [line.ravel() for line in lines]
+            theirs = [line[row, middle].ravel() for line in lines]
+            precedes = run.map(self.to_apply, *(v for pair in zip(theirs, ours) for v in pair))[0]
+            follows = run.map(self.to_apply, *(v for pair in zip(ours, theirs) for v in pair))[0]
+            passes = np.where(mine % 2 == 0, precedes.reshape(count, extent), ~follows.reshape(count, extent))
+            searching = low < high
+            low, high = np.where(searching & passes, middle + 1, low), np.where(searching & ~passes, middle, high)
+        passed = low - np.minimum(neighbour, extent)
+        return mine // 2 * 2 * width + number % width + passed
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        """Each line is copied into scratch, merged there in runs of doubling length, and stored."""
+        dims = operands[0].shape.dims
+        if not dims or operands[0].shape.size == 0:
+            for result, operand in zip(results, operands):
+                emit.copy(result, operand)
+            return
+        axis = self.dimensions[0]
+        extent = dims[axis]
+        source, target = ([emit.scratch(Shape(o.shape.dtype, (extent,))) for o in operands] for _ in range(2))
+        with emit.loops((*dims[:axis], *dims[axis + 1 :])) as line:
+
+            def place(i: IndexLike) -> list[IndexLike]:
+                return [*line[:axis], i, *line[axis:]]
+
+            with emit.loops((extent,)) as (i,):
+                for buffer, operand in zip(source, operands):
+                    buffer.store((i,), operand.load(place(i)))
+            width = 1
+            while width < extent:
+                pairs, rest = divmod(extent, 2 * width)
+                with emit.loops((pairs,)) as (pair,):
+                    self._emit_merge(emit, source, target, pair * (2 * width), (width, width))
+                start = pairs * 2 * width
+                if rest > width:
+                    self._emit_merge(emit, source, target, start, (width, rest - width))
+                elif rest:
+                    with emit.loops((rest,)) as (i,):
+                        for to, of in zip(target, source):
+                            to.store((i + start,), of.load((i + start,)))
+                source, target = target, source
+                width *= 2
+            with emit.loops((extent,)) as (i,):
+                for result, buffer in zip(results, source):
+                    result.store(place(i), buffer.load((i,)))
+
+    def _emit_merge(
+        self,
+        emit: KernelEmitter,
+        source: Sequence[Buffer],
+        target: Sequence[Buffer],
+        start: IndexLike,
+        lengths: tuple[int, int],
+    ) -> None:
+        """Merge two neighbouring sorted runs; of equal elements those of the first run come first."""
+        first, second = lengths
+
+        def step(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+            taken = emit.index_of(carried[0])
+            left, right = emit.index_clamp(0, taken, first - 1), emit.index_clamp(0, index[0] - taken, second - 1)
+            ours = [s.load((start + left,)) for s in source]
+            theirs = [s.load((start + first + right,)) for s in source]
+            before = emit.apply(self.to_apply, *(v for pair in zip(theirs, ours) for v in pair))[0]
+            # The second run's element is next where it comes before the first run's, or that run is at its end.
+            left_over = emit.index_compare("LT", index[0] - taken, second)
+            at_end = emit.index_compare("GE", taken, first)
+            next_right = emit.binary("or", at_end, emit.binary("and", left_over, before))
+            for to, our, their in zip(target, ours, theirs):
+                to.store((start + index[0],), emit.select(next_right, their, our))
+            return (emit.value_of(emit.index_select(next_right, taken, taken + 1), S64),)
+
+        emit.fold((first + second,), (emit.constant(0, S64),), step)
 
 
 @register
