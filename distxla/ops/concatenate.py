@@ -48,7 +48,9 @@ class Concatenate(Op):
         for other in operands[1:]:
             self.require(other.element_type is first.element_type, "C1", f"{first} and {other}", at="operands")
             self.require(
-                other.dims[:d] == first.dims[:d] and other.dims[d + 1 :] == first.dims[d + 1 :],
+                other.rank == first.rank
+                and other.dims[:d] == first.dims[:d]
+                and other.dims[d + 1 :] == first.dims[d + 1 :],
                 "C2",
                 f"{first} and {other} differ in more than dimension {d}",
                 at="operands",

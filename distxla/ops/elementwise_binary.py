@@ -126,13 +126,12 @@ def _power(a: Array, b: Array, element_type: ElementType) -> Any:
     return np.power(a.astype(np.float64), b.astype(np.float64))
 
 
-def _extreme(chooses_left: np.ufunc, of_signs: np.ufunc) -> Callable[[Array, Array, ElementType], Any]:
-    """chooses_left: the comparison by which the first operand wins.  of_signs: how the signs of two zeros combine."""
+def _extreme(function: np.ufunc, of_signs: np.ufunc) -> Callable[[Array, Array, ElementType], Any]:
+    """of_signs: how the signs of two zeros combine."""
 
     def form(a: Array, b: Array, element_type: ElementType) -> Any:
-        """NaN wins, -0.0 is below 0.0. Complex numbers compare by their real parts, the first operand wins ties."""
-        left, right = (a.real, b.real) if element_type.is_complex else (a, b)
-        chosen = np.where(chooses_left(left, right) | (left != left), a, b)
+        """NaN wins, -0.0 is below 0.0. Complex numbers compare by their parts in order (XLA CPU: by the real part)."""
+        chosen = function(a, b)
         if element_type.is_float:
             zeros = (a == 0) & (b == 0)
             return np.where(zeros, np.where(of_signs(np.signbit(a), np.signbit(b)), -0.0, 0.0), chosen)
@@ -242,8 +241,8 @@ ROWS: tuple[Row, ...] = (
         is_expensive=True,
     ),
     Row("power", "The first operand to the power of the second; integers wrap.", NUMBERS, _power, is_expensive=True),
-    Row("maximum", "The larger operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.greater_equal, np.logical_and)),
-    Row("minimum", "The smaller operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.less_equal, np.logical_or)),
+    Row("maximum", "The larger operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.maximum, np.logical_and)),
+    Row("minimum", "The smaller operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.minimum, np.logical_or)),
     Row("and", "Bitwise and, logical of pred.", BITS, lambda a, b, _: a & b),
     Row("or", "Bitwise or, logical of pred.", BITS, lambda a, b, _: a | b),
     Row("xor", "Bitwise exclusive or, logical of pred.", BITS, lambda a, b, _: a ^ b),

@@ -1,4 +1,4 @@
-"""Cases of the ops that move elements and compute nothing: rank 0, extent 0, primes, permuted layouts, clamped starts."""
+"""Cases of the ops that move elements: rank 0, extent 0, primes, permuted layouts, clamped starts."""
 
 from __future__ import annotations
 
@@ -225,30 +225,71 @@ def _gather(
     )
 
 
+_ROWS = {"offset_dims": (1,), "collapsed_slice_dims": (0,), "start_index_map": (0,), "index_vector_dim": 1}
+_TABLE = {**_ROWS, "slice_sizes": (1, 4)}
+
 GATHERS = [
-    # rows of a table
-    _gather((10, 4), (6, 1), offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=1, slice_sizes=(1, 4)),
+    _gather((10, 4), (6, 1), **_TABLE),
     # every element of the indices is a start
-    _gather((10, 4), (6,), offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=1, slice_sizes=(1, 4)),
+    _gather((10, 4), (6,), **_TABLE),
+    # unsigned starts; no start at all
+    _gather((10, 4), (6, 1), name="u32", low=0, **_TABLE),
+    _gather((10, 4), (0, 1), **_TABLE),
+    # an empty window
+    _gather((10, 4), (3, 1), **{**_TABLE, "offset_dims": (1, 2), "collapsed_slice_dims": (), "slice_sizes": (0, 4)}),
     # scalars at pairs of indices, the vector first
-    _gather((10, 7), (2, 3, 5), offset_dims=(), collapsed_slice_dims=(0, 1), start_index_map=(1, 0), index_vector_dim=0, slice_sizes=(1, 1)),
-    # windows that keep their dimensions, in front of and between the batch
-    _gather((10, 7, 3), (4, 2), offset_dims=(0, 2), collapsed_slice_dims=(1,), start_index_map=(0, 1), index_vector_dim=1, slice_sizes=(3, 1, 2)),
+    _gather(
+        (10, 7),
+        (2, 3, 5),
+        offset_dims=(),
+        collapsed_slice_dims=(0, 1),
+        start_index_map=(1, 0),
+        index_vector_dim=0,
+        slice_sizes=(1, 1),
+    ),
+    # windows that keep their dimensions, in front of and behind the batch
+    _gather(
+        (10, 7, 3),
+        (4, 2),
+        offset_dims=(0, 2),
+        collapsed_slice_dims=(1,),
+        start_index_map=(0, 1),
+        index_vector_dim=1,
+        slice_sizes=(3, 1, 2),
+    ),
     # one window
-    _gather((10, 7), (2,), offset_dims=(0, 1), collapsed_slice_dims=(), start_index_map=(0, 1), index_vector_dim=0, slice_sizes=(2, 3)),
-    # batching dimensions
     _gather(
-        (5, 10, 7), (4, 5, 1), offset_dims=(2,), collapsed_slice_dims=(1,), start_index_map=(1,), operand_batching_dims=(0,),
-        start_indices_batching_dims=(1,), index_vector_dim=2, slice_sizes=(1, 1, 3),
+        (10, 7),
+        (2,),
+        offset_dims=(0, 1),
+        collapsed_slice_dims=(),
+        start_index_map=(0, 1),
+        index_vector_dim=0,
+        slice_sizes=(2, 3),
+    ),
+    # batching dimensions, one and two in another order
+    _gather(
+        (5, 10, 7),
+        (4, 5, 1),
+        offset_dims=(2,),
+        collapsed_slice_dims=(1,),
+        start_index_map=(1,),
+        operand_batching_dims=(0,),
+        start_indices_batching_dims=(1,),
+        index_vector_dim=2,
+        slice_sizes=(1, 1, 3),
     ),
     _gather(
-        (2, 10, 3), (3, 2, 1), offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,), operand_batching_dims=(0, 2),
-        start_indices_batching_dims=(1, 0), index_vector_dim=2, slice_sizes=(1, 1, 1),
+        (2, 10, 3),
+        (3, 2, 1),
+        offset_dims=(),
+        collapsed_slice_dims=(1,),
+        start_index_map=(1,),
+        operand_batching_dims=(0, 2),
+        start_indices_batching_dims=(1, 0),
+        index_vector_dim=2,
+        slice_sizes=(1, 1, 1),
     ),
-    # unsigned starts, no start at all, an empty window
-    _gather((10, 4), (6, 1), name="u32", low=0, offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=1, slice_sizes=(1, 4)),
-    _gather((10, 4), (0, 1), offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,), index_vector_dim=1, slice_sizes=(1, 4)),
-    _gather((10, 4), (3, 1), offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(0,), index_vector_dim=1, slice_sizes=(0, 4)),
-]  # fmt: skip
+]
 
 CASES = [*CONSTANTS, *SHAPES, *TUPLES, *SLICES, *PADS, *JOINS, *GATHERS]

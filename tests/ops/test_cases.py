@@ -1,4 +1,4 @@
-"""Every case of the tables: verified, printed and parsed again, evaluated, and compiled code compared with `evaluate`."""
+"""Every case of the tables: verified, evaluated to its stated shape, printed and parsed again."""
 
 from __future__ import annotations
 
