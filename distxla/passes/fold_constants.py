@@ -40,6 +40,9 @@ class _Folding:
     def call(self, computation: str, *arguments: Any) -> Any:
         raise InternalError(f"constant folding does not run {computation}")
 
+    def map(self, computation: str, *arrays: Any) -> tuple[Any, ...]:
+        raise InternalError(f"constant folding does not run {computation}")
+
     def join(self, operands: tuple[Any, ...]) -> Any:
         raise InternalError("constant folding does not communicate")
 
