@@ -79,13 +79,6 @@ def location(op: type[Op]) -> str:
     return f"{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}:{line}"
 
 
-def listing() -> str:
-    """What `distxla ops` prints: one line an opcode; ends with a newline."""
-    rows = table()
-    opcodes, supports = (max(len(getattr(row, name)) for row in rows) for name in ("opcode", "support"))
-    return "".join(f"{row.opcode:<{opcodes}}  {row.support:<{supports}}  {row.summary}\n" for row in rows)
-
-
 def markdown_table() -> str:
     """The op table of the README; ends with a newline."""
     rows = [f"| `{row.opcode}` | {row.support} | {row.summary.replace('|', chr(92) + '|')} |" for row in table()]
