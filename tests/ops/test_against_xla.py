@@ -54,7 +54,7 @@ def _by_opcode() -> dict[str, list[Case]]:
     return {opcode: list(found) for opcode, found in groupby(cases, key=lambda c: c.opcode)}
 
 
-def _run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
+def run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
     import jaxlib.xla_client
     from jaxlib import _hlo, _jax
 
@@ -73,7 +73,7 @@ def _run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
 def test_evaluate_agrees_with_xla(opcode: str) -> None:
     cases = _by_opcode()[opcode]
     arguments = [value for case in cases for value in case.values()]
-    wanted = _run_by_xla(print_module(joined(cases)), arguments)
+    wanted = run_by_xla(print_module(joined(cases)), arguments)
     off = [text for case, xla in zip(cases, wanted, strict=True) for text in _differences(case, xla)]
     assert not off, "\n".join(off)
 
