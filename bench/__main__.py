@@ -77,7 +77,7 @@ def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | 
             measured: dict[str, list[Measured]] = {}
             scratch = Path(folder)
             if only != "collectives":
-                names = [p.name for p in sorted(PROGRAMS.iterdir()) if match in p.name]
+                names = [path.parent.name for path in sorted(PROGRAMS.glob("*/meta.json")) if match in path.parent.name]
                 jobs = [lambda name=name: measure_program(both, name, rounds, round_s) for name in names]
                 measured["programs"] = measure(jobs, "programs")
                 console.print(program_table(measured["programs"]))

@@ -40,11 +40,10 @@ def text(world: World, backend: str, arguments: Arguments, execution: Execution,
         yield f"  arguments  {names} generated from seed {seed}"
     for program in world.programs:
         yield from _results(program, execution)
-    cached = ", from the cache" if execution.cached else ""
-    yield (
-        f"  times      parse {duration(world.parse_s)}, compile {duration(execution.compile_s)}{cached}, "
-        f"start {duration(execution.start_s)}, load {duration(execution.load_s)}"
-    )
+    source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
+    compiling = f"compile {duration(execution.compile_s)} ({source}), " if execution.compile_wall_s else ""
+    starting = f", start {duration(execution.start_s)}, load {duration(execution.load_s)}" if execution.start_s else ""
+    yield f"  times      {compiling}parse {duration(world.parse_s)}{starting}"
     yield f"             {_steps(execution.steps_s)}"
 
 
@@ -65,6 +64,7 @@ def as_json(
         "processes": [{"device": d, "host": host, "pid": pid} for d, host, pid in execution.places],
         "parse_s": world.parse_s,
         "compile_s": execution.compile_s,
+        "compile_wall_s": execution.compile_wall_s,
         "start_s": execution.start_s,
         "load_s": execution.load_s,
         "steps_s": execution.steps_s,
