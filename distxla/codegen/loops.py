@@ -139,7 +139,7 @@ class Nest:
             return
         loops = self._partition()
         values: dict[int, ir.Value] = {}
-        closers: list[Callable[[], None]] = []
+        closers: list[Callable[[], ir.instructions.Instruction]] = []
         for first, last in self._order(loops):
             first_index, end_index = self._bounds(first, last)
             values[first] = self._loop(first_index, end_index, 1, closers)
@@ -161,10 +161,24 @@ class Nest:
         builder.branch(body)
         self._resolve(loops, values)
         builder.position_at_end(end)
-        for close in reversed(closers):
-            close()
+        interleaved = self._interleaving(loops, bool(tiles)) if end is body else 1
+        for number, close in enumerate(reversed(closers)):
+            latch = close()
+            if number == 0 and interleaved > 1:
+                _annotate(latch, interleaved)
         builder.branch(done)
         builder.position_at_end(done)
+
+    def _interleaving(self, loops: list[tuple[int, int]], tiled: bool) -> int:
+        """How many vector iterations to run side by side.
+
+        LLVM leaves long bodies alone, but those with elementary functions are long chains that wait for themselves.
+        """
+        assert self._body is not None
+        size = len(self._body.instructions)
+        if not self.parallel or tiled or not loops or size < 24 or self._length(loops[-1]) < 1024:
+            return 1
+        return 4 if size < 160 else 2
 
     def _partition(self) -> list[tuple[int, int]]:
         """Runs of walked dimensions such that every requested run is a union of them."""
@@ -208,7 +222,7 @@ class Nest:
         low, high = self.ranges[first]
         return low * span, high * span
 
-    def _loop(self, first: int, end: int | ir.Value, step: int, closers: list[Callable[[], None]]) -> ir.Value:
+    def _loop(self, first: int, end: int | ir.Value, step: int, closers: list[Callable[[], ir.instructions.Instruction]]) -> ir.Value:
         """Open one loop that runs at least once; `closers` gets what ends it."""
         builder = self.builder
         before = builder.block
@@ -219,13 +233,14 @@ class Nest:
         index.add_incoming(ir.Constant(I64, first), before)
         limit = ir.Constant(I64, end) if isinstance(end, int) else end
 
-        def close() -> None:
+        def close() -> ir.instructions.Instruction:
             following = builder.add(index, ir.Constant(I64, step), flags=("nuw", "nsw"))
             more = builder.icmp_signed("<", following, limit)
             out = builder.append_basic_block("out")
             index.add_incoming(following, builder.block)
-            builder.cbranch(more, header, out)
+            latch = builder.cbranch(more, header, out)
             builder.position_at_end(out)
+            return latch
 
         closers.append(close)
         return index
@@ -250,11 +265,11 @@ class Nest:
             position += 1
 
 
-def in_loops(
-    code: IndexCode, extents: Sequence[int], body: Callable[[list[IndexExpression]], None], depth: int = 0
-) -> None:
-    """Write `body` inside a nest over `extents` that keeps its order."""
-    nest = Nest(code, extents, depth=depth)
-    indices = nest.open()
-    body(indices)
-    nest.close()
+def _annotate(latch: ir.instructions.Instruction, interleaved: int) -> None:
+    """Give a loop's closing branch its metadata; the node names itself, as LLVM wants it."""
+    module = latch.parent.module
+    key = ir.MetaDataString(module, "llvm.loop.interleave.count")
+    count = module.add_metadata([key, ir.Constant(ir.IntType(32), interleaved)])
+    node = ir.values.MDValue(module, (count,), name=str(len(module.metadata)))
+    node.operands = (node, count)
+    latch.set_metadata("llvm.loop", node)
