@@ -1,8 +1,8 @@
 """What an op may ask of a code generator. Protocols only: ops never import LLVM.
 
-Semantics are XLA's for the value's element type: wrapping integers, x/0 = -1 and INT_MIN/-1 = INT_MIN for signed division,
-shifts beyond the width give 0 (or the sign), NaN-propagating maximum and minimum, narrow floats computed in f32 and
-rounded to nearest even after every operation.
+Semantics are XLA's for the value's element type: wrapping integers, x/0 = -1 and INT_MIN/-1 = INT_MIN for signed
+division, shifts beyond the width give 0 (or the sign), NaN-propagating maximum and minimum, narrow floats computed in
+f32 and rounded to nearest even after every operation.
 """
 
 from __future__ import annotations

@@ -158,9 +158,9 @@ class Op:
         raise self.unsupported()
 
     def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        """ALIAS ops: the result's leaves, depth first, each one of the operands' leaves. T: whatever stands for a buffer.
+        """ALIAS ops: the result's leaves, depth first, each one of the operands' leaves.
 
-        Parameters have no operands and are bound by the caller.
+        T: whatever stands for a buffer. Parameters have no operands and are bound by the caller.
         """
         raise self.unsupported()
 
