@@ -11,7 +11,6 @@ cost it nothing.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import ctypes
 import fcntl
 import mmap
@@ -33,6 +32,17 @@ KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again
 PUNCHED_BYTES = 1 << 20  # smaller ranges are not worth a system call
 _FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_longlong,
+)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def memory_bytes() -> int:
@@ -41,17 +51,32 @@ def memory_bytes() -> int:
     return min(LARGEST_MEMORY, ram) // PAGE * PAGE
 
 
+class _Mapping:
+    """Shared address space of a descriptor until the last array over it is deleted; keeps no descriptor open."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED
+        address = _libc.mmap(None, size, protection, flags, descriptor, 0)
+        if address is None or address == ctypes.c_void_p(-1).value:
+            raise ClusterError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
+        self._address, self._size = address, size
+        if size > CONTROL_BYTES:
+            _libc.madvise(address, size, mmap.MADV_HUGEPAGE)  # kernels without them for shared memory refuse
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
+
+    def __del__(self) -> None:
+        if hasattr(self, "_address"):
+            _libc.munmap(self._address, self._size)
+
+
 class Segment:
     """A mapped segment. `bytes` is all of it, writable; the mapping lives as long as any array made from it."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.descriptor = descriptor
         self.size = size
-        mapping = mmap.mmap(descriptor, size, mmap.MAP_SHARED)
-        if size > CONTROL_BYTES:
-            with contextlib.suppress(OSError):  # kernels without huge pages for shared memory
-                mapping.madvise(mmap.MADV_HUGEPAGE)
-        self.bytes: NDArray[np.uint8] = np.frombuffer(mapping, np.uint8)
+        mapping = _Mapping(descriptor, size)
+        self.bytes: NDArray[np.uint8] = np.asarray(mapping)
         self.address = int(self.bytes.ctypes.data)
 
     @staticmethod

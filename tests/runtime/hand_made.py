@@ -1,0 +1,108 @@
+"""Programs written as LLVM text, for tests of the runtime that must not depend on the compiler."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from distxla.codegen.link import link
+from distxla.codegen.program import CompiledProgram
+from distxla.codegen.target import compile_object
+from distxla.ir.element_type import F32
+from distxla.ir.shape import Shape
+
+F32_4 = Shape(F32, (4,))
+
+ADD_ONE = """
+define i32 @distxla_entry(ptr %c) {
+  %parameters_at = getelementptr i8, ptr %c, i64 16
+  %parameters = load ptr, ptr %parameters_at
+  %results_at = getelementptr i8, ptr %c, i64 24
+  %results = load ptr, ptr %results_at
+  %memories = load ptr, ptr %c
+  %device_at = getelementptr i8, ptr %c, i64 64
+  %device = load i32, ptr %device_at
+  %index = zext i32 %device to i64
+  %memory_at = getelementptr ptr, ptr %memories, i64 %index
+  %memory = load ptr, ptr %memory_at
+  %source = load i64, ptr %parameters
+  %target = load i64, ptr %results
+  %from = getelementptr i8, ptr %memory, i64 %source
+  %to = getelementptr i8, ptr %memory, i64 %target
+  %value = load <4 x float>, ptr %from
+  %sum = fadd <4 x float> %value, <float 1.0, float 1.0, float 1.0, float 1.0>
+  store <4 x float> %sum, ptr %to
+  ret i32 0
+}
+"""
+
+# device @failing returns @status at once, the others run until the poison word ends them
+WAIT = """
+define i32 @distxla_entry(ptr %c) {
+  %device_at = getelementptr i8, ptr %c, i64 64
+  %device = load i32, ptr %device_at
+  %mine = icmp eq i32 %device, FAILING
+  br i1 %mine, label %fail, label %wait
+fail:
+  ret i32 STATUS
+wait:
+  %control_at = getelementptr i8, ptr %c, i64 48
+  %control = load ptr, ptr %control_at
+  %poison_at = getelementptr i8, ptr %control, i64 64
+  br label %look
+look:
+  %r = call i64 asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"(i64 24)
+  %poison = load atomic i32, ptr %poison_at acquire, align 4
+  %released = icmp ne i32 %poison, 0
+  br i1 %released, label %done, label %look
+done:
+  ret i32 1
+}
+"""
+
+ENDLESS = """
+define i32 @distxla_entry(ptr %c) {
+  br label %again
+again:
+  %r = call i64 asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"(i64 24)
+  br label %again
+}
+"""
+
+
+@cache
+def program(
+    text: str, replicas: int, parameters: tuple[Shape, ...] = (), result: Shape | None = None
+) -> CompiledProgram:
+    """The text, compiled and linked, as a program of `replicas` devices."""
+    image = link(compile_object(text))
+    return CompiledProgram(
+        name="hand-made",
+        image=image.data,
+        symbols=image.symbols,
+        imports=image.imports,
+        imports_offset=image.imports_offset,
+        code_bytes=image.code_bytes,
+        replicas=replicas,
+        partitions=1,
+        parameters=parameters,
+        result=Shape.tuple(()) if result is None else result,
+        arena_bytes=64,
+        sites=(),
+        communicators=(),
+        timings={},
+    )
+
+
+def add_one(replicas: int) -> CompiledProgram:
+    """f32[4] -> f32[4], on each device by itself."""
+    return program(ADD_ONE, replicas, (F32_4,), F32_4)
+
+
+def waiting(replicas: int, failing: int = -1, status: int = 0) -> CompiledProgram:
+    """Every device waits for the poison word, but `failing` returns `status` at once."""
+    return program(WAIT.replace("FAILING", str(failing)).replace("STATUS", str(status)), replicas)
+
+
+def endless(replicas: int) -> CompiledProgram:
+    """Never returns, whatever happens."""
+    return program(ENDLESS, replicas)

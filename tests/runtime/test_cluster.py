@@ -1,0 +1,209 @@
+"""Calls, arguments and results on a small cluster."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import psutil
+import pytest
+
+import distxla as dx
+from distxla.runtime.cluster import Cluster
+from tests.runtime import hand_made
+
+pytestmark = pytest.mark.cluster
+DEVICES = 3
+MAX_REPLICA_BYTES = 120 << 20
+X = np.arange(4, dtype=np.float32)
+
+ALL_REDUCE = """HloModule sum, replica_count=3
+
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  r = f32[4] all-reduce(x), replica_groups={{0,1,2}}, to_apply=add
+  ROOT t = (f32[4], f32[4]) tuple(r, x)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(DEVICES) as opened:
+        opened.wait_started()
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def add_one(cluster: Cluster) -> dx.Executable:
+    return cluster.adopt(hand_made.add_one(DEVICES))
+
+
+def test_a_flat_list_goes_to_every_device(add_one: dx.Executable) -> None:
+    outs = add_one([X])
+    assert [[a.device for a in row] for row in outs] == [[0], [1], [2]]
+    assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
+
+
+def test_each_device_has_its_own_arguments(add_one: dx.Executable) -> None:
+    outs = add_one([[X * d] for d in range(DEVICES)])
+    assert all(np.array_equal(np.asarray(outs[d][0]), X * d + 1) for d in range(DEVICES))
+
+
+def test_results_stay_on_their_devices_and_go_back_in(cluster: Cluster, add_one: dx.Executable) -> None:
+    outs = add_one([X])
+    used = cluster.heap.used
+    for _ in range(20):
+        outs = add_one(outs)
+    assert np.array_equal(np.asarray(outs[2][0]), X + 21)
+    assert cluster.heap.used == used
+
+
+def test_older_results_are_never_overwritten(add_one: dx.Executable) -> None:
+    kept = [add_one([X + n]) for n in range(5)]
+    views = [np.asarray(outs[1][0]) for outs in kept]
+    del kept
+    add_one([X - 50])
+    assert all(np.array_equal(view, X + n + 1) for n, view in enumerate(views))
+
+
+def test_repeat_runs_within_one_call(cluster: Cluster, add_one: dx.Executable) -> None:
+    add_one([X], repeat=7)
+    calls = cluster._control.longs  # type: ignore[union-attr]
+    assert len(add_one.device_s) == DEVICES
+    assert add_one.run_s > 0
+    assert calls is not None
+    with pytest.raises(dx.ArgumentError, match="repeat"):
+        add_one([X], repeat=0)
+
+
+BAD_ARGUMENTS = [
+    ([], r"arguments on device 0: expected 1 for hand-made, found 0"),
+    ([X, X], r"arguments on device 0: expected 1 for hand-made, found 2"),
+    ([X.astype(np.float64)], r"argument 0 on device 0: expected f32\[4\], found f64\[4\]"),
+    ([X[:3]], r"argument 0 on device 0: expected f32\[4\], found f32\[3\]"),
+    ([[X], [X], [X[:2]]], r"argument 0 on device 2: expected f32\[4\], found f32\[2\]"),
+    ([[X], [X]], r"expected 3 lists, one a device, found 2"),
+    ([[X], [X], X], r"arguments on device 2: expected a list, found ndarray"),
+    ([np.array(["a", "b", "c", "d"])], r"expected f32\[4\], found <U1\[4\]"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD_ARGUMENTS, ids=[m for _, m in BAD_ARGUMENTS])
+def test_bad_arguments_are_named(add_one: dx.Executable, args: list[object], message: str) -> None:
+    with pytest.raises(dx.ArgumentError, match=message):
+        add_one(args)
+
+
+def test_an_array_of_another_device_is_refused(cluster: Cluster, add_one: dx.Executable) -> None:
+    array = cluster.put(X, 1)
+    with pytest.raises(dx.ArgumentError, match=r"argument 0 on device 0: expected an array on device 0, found one on d"):
+        add_one([[array], [X], [X]])
+    assert np.array_equal(np.asarray(add_one([[X], [array], [X]])[1][0]), X + 1)
+    with pytest.raises(dx.ArgumentError, match="devices 0 to 2"):
+        cluster.put(X, 3)
+
+
+def test_a_module_from_text_to_result(cluster: Cluster) -> None:
+    step = cluster.compile(dx.parse(ALL_REDUCE))
+    args = [[X + d] for d in range(DEVICES)]
+    first = step(args)
+    for _ in range(20):
+        outs = step(args)
+        for d in range(DEVICES):
+            assert np.array_equal(np.asarray(outs[d][0]), 3 * X + 3)
+            assert np.array_equal(np.asarray(outs[d][1]), X + d)
+    assert np.array_equal(np.asarray(first[0][0]), 3 * X + 3)
+    assert step.compile_s > 0
+
+
+def test_counts_that_disagree_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(dx.ArgumentError, match="replica_count=2, the cluster 3"):
+        cluster.compile(dx.parse(ALL_REDUCE.replace("replica_count=3", "replica_count=2").replace(",2}}", "}}")))
+
+
+def test_programs_on_disjoint_devices(cluster: Cluster) -> None:
+    double = dx.parse("ENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] add(x, x) }")
+    negate = dx.parse("ENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] negate(x) }")
+    outs = cluster.run({range(2): double, 2: negate}, {d: [X + d] for d in range(DEVICES)})
+    assert np.array_equal(np.asarray(outs[1][0]), 2 * (X + 1))
+    assert np.array_equal(np.asarray(outs[2][0]), -(X + 2))
+    with pytest.raises(dx.ArgumentError, match="devices of its own"):
+        cluster.run({range(2): double, 1: negate})
+
+
+def test_replicas_are_small_and_hold_no_compiler(cluster: Cluster) -> None:
+    assert max(cluster.resident_bytes()) <= MAX_REPLICA_BYTES
+    import ray
+
+    imported = ray.get(cluster._actors[0].imported.remote())
+    assert not {"llvmlite", "jax", "rich"} & set(imported)
+    assert len({pid for _, _, pid in cluster.replicas_info}) == DEVICES
+
+
+def test_everything_listens_on_the_loopback_interface_only(cluster: Cluster) -> None:
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [c.laddr.ip for p in family for c in p.net_connections() if c.status == psutil.CONN_LISTEN]
+    assert listening
+    assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
+    assert not any("dashboard" in " ".join(p.cmdline()) and "python" in p.name() for p in family[1:])
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+
+
+def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
+    import subprocess
+    import sys
+
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    code = f"from ray._raylet import GcsClient; GcsClient(address={address!r}).internal_kv_get(b'session_name', b'')"
+    environment = {**os.environ, "RAY_AUTH_TOKEN": "0" * 64, "RAY_gcs_server_request_timeout_seconds": "2"}
+    outcome = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60)
+    assert outcome.returncode != 0
+
+
+def test_two_clusters_of_one_driver(cluster: Cluster, add_one: dx.Executable) -> None:
+    with Cluster(1) as other:
+        theirs = other.adopt(hand_made.add_one(1))
+        outs = theirs([X])
+        with pytest.raises(dx.ArgumentError, match="another cluster"):
+            add_one([[outs[0][0]], [X], [X]])
+        assert np.array_equal(np.asarray(add_one([X])[0][0]), np.asarray(outs[0][0]))
+    assert np.array_equal(np.asarray(add_one([X])[0][0]), X + 1)
+    assert np.array_equal(np.asarray(outs[0][0]), X + 1), "views outlive their cluster"
+
+
+def test_a_closed_cluster_says_so() -> None:
+    opened = Cluster(1)
+    with pytest.raises(dx.ClusterError, match="not started"):
+        opened.wait_started()
+    opened.start()
+    step = opened.adopt(hand_made.add_one(1))
+    opened.close()
+    opened.close()
+    with pytest.raises(dx.ClusterError, match="closed"):
+        step([X])
+
+
+@pytest.mark.parametrize("options", [{"replicas": 0}, {"partitions": 0}, {"backend": "gpu"}], ids=str)
+def test_bad_options(options: dict[str, object]) -> None:
+    with pytest.raises(dx.ArgumentError):
+        Cluster(**options)  # type: ignore[arg-type]
+
+
+def test_steps_need_no_ray(cluster: Cluster, add_one: dx.Executable) -> None:
+    """A step of three devices takes far less than one actor call to each (about 3 ms)."""
+    outs = add_one([X])
+    seconds = []
+    for _ in range(200):
+        begin = time.perf_counter()
+        outs = add_one(outs)
+        seconds.append(time.perf_counter() - begin)
+    assert sorted(seconds)[20] < 0.001

@@ -1,0 +1,134 @@
+"""Replicas that die, fail or never end, and calls that are interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.codegen.abi import Status
+from distxla.runtime.cluster import Cluster
+from tests.runtime import hand_made
+
+pytestmark = pytest.mark.cluster
+DEVICES = 3
+X = np.arange(4, dtype=np.float32)
+
+ALL_REDUCE = """HloModule sum
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main {
+  x = f32[4] parameter(0)
+  ROOT r = f32[4] all-reduce(x), replica_groups={{0,1,2}}, to_apply=add
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """For tests after which it can still be used."""
+    with Cluster(DEVICES) as opened:
+        yield opened
+
+
+def later(seconds: float, action: object, *arguments: object) -> None:
+    timer = threading.Timer(seconds, action, arguments)  # type: ignore[arg-type]
+    timer.daemon = True
+    timer.start()
+
+
+def still_works(cluster: Cluster) -> bool:
+    outs = cluster.adopt(hand_made.add_one(DEVICES))([X])
+    return all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
+
+
+def test_a_failing_program_releases_its_peers(cluster: Cluster) -> None:
+    step = cluster.adopt(hand_made.waiting(DEVICES, failing=2, status=Status.FAILED))
+    with pytest.raises(dx.ExecutionError, match="hand-made failed on device 2 with status 3"):
+        step()
+    assert still_works(cluster)
+
+
+def test_mismatch_has_its_own_error(cluster: Cluster) -> None:
+    step = cluster.adopt(hand_made.waiting(DEVICES, failing=1, status=Status.MISMATCH))
+    with pytest.raises(dx.CollectiveMismatchError):
+        step()
+    assert still_works(cluster)
+
+
+def test_time_limit_releases_waiters(cluster: Cluster) -> None:
+    step = cluster.adopt(hand_made.waiting(DEVICES))
+    begin = time.monotonic()
+    with pytest.raises(dx.TimeLimitError, match=r"the time limit of 0\.3 s ran out\n  device 0 computes"):
+        step(time_limit=0.3)
+    assert time.monotonic() - begin < 2
+    assert still_works(cluster)
+
+
+def test_a_collective_without_all_members_can_be_ended(cluster: Cluster) -> None:
+    part = cluster.compile(dx.parse(ALL_REDUCE, "sum.hlo"), devices=range(2))
+    with pytest.raises(dx.TimeLimitError, match=r"device [01] waits in .*all-reduce|device [01] waits in r") as caught:
+        part([X], time_limit=0.5)
+    assert "sum.hlo:" in str(caught.value)
+    whole = cluster.compile(dx.parse(ALL_REDUCE))
+    for _ in range(5):
+        assert np.array_equal(np.asarray(whole([X])[2][0]), 3 * X)
+
+
+def test_ctrl_c_ends_the_call_and_leaves_the_cluster_usable(cluster: Cluster) -> None:
+    step = cluster.adopt(hand_made.waiting(DEVICES))
+    cluster.wait_started()
+    later(0.3, os.kill, os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        step()
+    assert still_works(cluster)
+
+
+def test_a_killed_replica_is_named_within_a_second() -> None:
+    with Cluster(DEVICES) as cluster:
+        step = cluster.adopt(hand_made.waiting(DEVICES))
+        pid = cluster.replicas_info[1][2]
+        later(0.5, os.kill, pid, signal.SIGKILL)
+        begin = time.monotonic()
+        with pytest.raises(dx.ReplicaLostError, match=rf"the replica of device 1 \(process {pid}\) ended during a call"):
+            step()
+        assert time.monotonic() - begin < 0.5 + 1.5
+        with pytest.raises(dx.ReplicaLostError, match="cannot be used any more"):
+            step()
+
+
+def test_a_killed_member_of_a_collective_releases_the_others() -> None:
+    with Cluster(DEVICES) as cluster:
+        part = cluster.compile(dx.parse(ALL_REDUCE), devices=range(2))
+        pid = cluster.replicas_info[0][2]
+        later(0.5, os.kill, pid, signal.SIGKILL)
+        with pytest.raises(dx.ReplicaLostError, match="device 0"):
+            part([X])
+
+
+def test_a_program_that_never_ends_is_killed_after_the_time_limit() -> None:
+    with Cluster(2) as cluster:
+        step = cluster.adopt(hand_made.endless(2))
+        begin = time.monotonic()
+        with pytest.raises(dx.TimeLimitError):
+            step(time_limit=0.2)
+        assert time.monotonic() - begin < 8
+        with pytest.raises(dx.ReplicaLostError):
+            step()
+
+
+def test_a_replica_lost_between_calls_is_noticed() -> None:
+    with Cluster(2) as cluster:
+        step = cluster.adopt(hand_made.add_one(2))
+        step([X])
+        os.kill(cluster.replicas_info[0][2], signal.SIGKILL)
+        time.sleep(0.3)
+        with pytest.raises(dx.ReplicaLostError, match="device 0"):
+            step([X])
