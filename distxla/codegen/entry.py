@@ -36,15 +36,15 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Entry:
-    """What emitting the entry tells the rest of the compiler. arena_bytes: the plan's and the kernels' scratch."""
+    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory."""
 
+    llvm_module: ir.Module
     sites: tuple[Site, ...]
     communicators: tuple[CommunicatorSpec, ...]
     arena_bytes: int
 
 
 def emit_entry(
-    llvm_module: ir.Module,
     module: Module,
     plan: Plan,
     communication: CommunicationEmitter,
@@ -53,12 +53,12 @@ def emit_entry(
     partitions: int,
     progress: Progress = lambda text: None,
 ) -> Entry:
-    """Add the entry, its kernels, constants and communication routines to `llvm_module`.
+    """Emit the entry, its kernels, constants and communication routines.
 
     progress: told the name of each instruction before it is lowered.
     Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
     """
-    return _EntryEmitter(llvm_module, module, plan, communication, replicas, partitions, progress).run()
+    return _EntryEmitter(ir.Module(module.name), module, plan, communication, replicas, partitions, progress).run()
 
 
 class _LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
@@ -118,7 +118,7 @@ class _EntryEmitter:
         self.emit_failure()
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
-        return Entry(tuple(self.sites), specs, self.plan.arena_bytes + scratch)
+        return Entry(self.llvm_module, tuple(self.sites), specs, self.plan.arena_bytes + scratch)
 
     # --- places -----------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,6 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 
 if TYPE_CHECKING:
-    from llvmlite import ir
-
     from distxla.codegen.entry import Entry
 
 STAGES = ("hlo", "schedule", "buffers", "llvm", "asm", "object")
@@ -58,12 +56,12 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
 
     clock = _Clock()
     _check_counts(module, replicas, partitions)
-    lowering = _lower(module, replicas, partitions, progress, clock)
+    entry = _lower(module, replicas, partitions, progress, clock)
     from distxla.codegen import target
 
     with _explained(), clock.stage("parse_llvm"):
         progress("parsing LLVM IR")
-        parsed = target.parse(lowering.llvm_module)
+        parsed = target.parse(entry.llvm_module)
     with clock.stage("optimise"):
         progress("optimising LLVM IR")
         target.optimise(parsed)
@@ -72,7 +70,6 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
         obj = target.emit_object(parsed)
     with clock.stage("link"):
         image = link(obj)
-    entry = lowering.entry
     return CompiledProgram(
         name=module.name,
         image=image.data,
@@ -114,24 +111,18 @@ def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str |
         from distxla.codegen.buffers import plan
 
         return plan(optimised(module)).dump()
-    lowering = _lower(module, replicas, partitions, _silent, _Clock())
+    entry = _lower(module, replicas, partitions, _silent, _Clock())
     from distxla.codegen import target
 
     with _explained():
-        parsed = target.parse(lowering.llvm_module)
+        parsed = target.parse(entry.llvm_module)
     target.optimise(parsed)
     if stage == "llvm":
         return str(parsed)
     return target.emit_assembly(parsed) if stage == "asm" else target.emit_object(parsed)
 
 
-@dataclass(frozen=True)
-class _Lowering:
-    llvm_module: ir.Module
-    entry: Entry
-
-
-def _lower(module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock) -> _Lowering:
+def _lower(module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock) -> Entry:
     """Everything before LLVM."""
     with clock.stage("passes"):
         progress("passes")
@@ -142,14 +133,10 @@ def _lower(module: Module, replicas: int, partitions: int, progress: Progress, c
 
         planned = plan(scheduled)
     with clock.stage("import_llvm"):
-        from llvmlite import ir
-
         from distxla.codegen.entry import emit_entry
         from distxla.collectives.transports.shared_memory import SharedMemory
     with clock.stage("emit"):
-        llvm_module = ir.Module(module.name)
-        entry = emit_entry(
-            llvm_module,
+        return emit_entry(
             scheduled,
             planned,
             SharedMemory(),
@@ -157,7 +144,6 @@ def _lower(module: Module, replicas: int, partitions: int, progress: Progress, c
             partitions=partitions,
             progress=progress,
         )
-    return _Lowering(llvm_module, entry)
 
 
 @contextmanager

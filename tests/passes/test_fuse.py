@@ -86,7 +86,8 @@ def test_an_expensive_row_is_not_computed_for_every_element():
 
 def test_one_loop_with_two_results():
     module = fused(
-        "x = f32[8,4] parameter(0)\na = f32[8,4] tanh(x)\nb = f32[8,4] cosine(x)\nROOT r = (f32[8,4], f32[8,4]) tuple(a, b)"
+        "x = f32[8,4] parameter(0)\na = f32[8,4] tanh(x)\nb = f32[8,4] cosine(x)\n"
+        "ROOT r = (f32[8,4], f32[8,4]) tuple(a, b)"
     )
     assert opcodes(module) == ["fusion", "get-tuple-element", "get-tuple-element", "tuple"]
 
@@ -106,7 +107,7 @@ def test_loops_do_not_wait_for_each_other():
     module = fused(
         "x = f32[4,4] parameter(0)\na = f32[4,4] tanh(x)\n"
         "d = f32[4,4] dot(a, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-        "ROOT c = (f32[4,4], f32[4,4]) tuple(a, s)".replace("ROOT c", "s = f32[4,4] add(d, x)\nROOT c")
+        "s = f32[4,4] add(d, x)\nROOT c = (f32[4,4], f32[4,4]) tuple(a, s)"
     )
     assert opcodes(module) == ["fusion", "dot", "fusion", "tuple"]
 

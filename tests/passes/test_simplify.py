@@ -9,48 +9,224 @@ from distxla.passes.resolve_layouts import ResolveLayouts
 from distxla.passes.simplify import Simplify
 from tests.passes.equivalence import assert_same, changed, opcodes
 
-# name, parameters, body (ends with the root), opcodes left
-CASES = [
-    ("tuple element", "x = f32[3] parameter(0)", "t = (f32[3], f32[3]) tuple(x, x)\nROOT g = f32[3] get-tuple-element(t), index=1", []),
-    ("copy", "x = f32[3] parameter(0)", "ROOT c = f32[3] copy(x)", []),
-    ("same convert", "x = f32[3] parameter(0)", "ROOT c = f32[3] convert(x)", []),
-    ("reshape twice", "x = f32[6] parameter(0)", "a = f32[2,3] reshape(x)\nROOT b = f32[3,2] reshape(a)", ["reshape"]),
-    ("reshape back", "x = f32[6] parameter(0)", "a = f32[2,3] reshape(x)\nROOT b = f32[6] reshape(a)", []),
-    ("reshape of one element", "x = f32[] parameter(0)", "ROOT b = f32[1,1] reshape(x)", ["broadcast"]),
-    ("transpose twice", "x = f32[2,3,4] parameter(0)", "a = f32[3,4,2] transpose(x), dimensions={1,2,0}\nROOT b = f32[4,3,2] transpose(a), dimensions={1,0,2}", ["transpose"]),
-    ("transpose back", "x = f32[2,3] parameter(0)", "a = f32[3,2] transpose(x), dimensions={1,0}\nROOT b = f32[2,3] transpose(a), dimensions={1,0}", []),
-    ("transpose of ones", "x = f32[1,3,1] parameter(0)", "ROOT b = f32[3,1,1] transpose(x), dimensions={1,2,0}", ["reshape"]),
-    ("broadcast twice", "x = f32[2] parameter(0)", "a = f32[2,3] broadcast(x), dimensions={0}\nROOT b = f32[4,2,3] broadcast(a), dimensions={1,2}", ["broadcast"]),
-    ("broadcast of nothing new", "x = f32[2,3] parameter(0)", "ROOT b = f32[2,3] broadcast(x), dimensions={0,1}", []),
-    ("broadcast of one", "x = f32[1] parameter(0)", "ROOT b = f32[5,1] broadcast(x), dimensions={1}", ["reshape", "broadcast"]),
-    ("whole slice", "x = f32[4,3] parameter(0)", "ROOT b = f32[4,3] slice(x), slice={[0:4], [0:3]}", []),
-    ("pad by nothing", "x = f32[4] parameter(0)\nz = f32[] parameter(1)", "ROOT b = f32[4] pad(x, z), padding=0_0", []),
-    ("concatenate one", "x = f32[4] parameter(0)\ny = f32[0] parameter(1)", "ROOT b = f32[4] concatenate(y, x, y), dimensions={0}", []),
-    ("reverse ones", "x = f32[1,4] parameter(0)", "ROOT b = f32[1,4] reverse(x), dimensions={0}", []),
-    ("select of equals", "p = pred[4] parameter(0)\nx = f32[4] parameter(1)", "ROOT b = f32[4] select(p, x, x)", []),
-    ("select by a constant", "x = f32[4] parameter(0)\ny = f32[4] parameter(1)", "c = pred[] constant(false)\np = pred[4] broadcast(c), dimensions={}\nROOT b = f32[4] select(p, x, y)", []),
-    ("add minus zero", "x = f32[8] parameter(0)", "c = f32[] constant(-0)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] add(x, z)", []),
-    ("add zero stays", "x = f32[8] parameter(0)", "c = f32[] constant(0)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] add(x, z)", ["constant", "broadcast", "add"]),
-    ("add integer zero", "x = s32[8] parameter(0)", "z = s32[8] constant({0,0,0,0,0,0,0,0})\nROOT b = s32[8] add(z, x)", []),
-    ("subtract zero", "x = f32[8] parameter(0)", "c = f32[] constant(0)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] subtract(x, z)", []),
-    ("subtract minus zero stays", "x = f32[8] parameter(0)", "c = f32[] constant(-0)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] subtract(x, z)", ["constant", "broadcast", "subtract"]),
-    ("times one", "x = f32[8] parameter(0)", "c = f32[] constant(1)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] multiply(z, x)", []),
-    ("divided by a power of two", "x = f32[8] parameter(0)", "c = f32[] constant(8)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] divide(x, z)", ["constant", "broadcast", "multiply"]),
-    ("divided by three stays", "x = f32[8] parameter(0)", "c = f32[] constant(3)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] divide(x, z)", ["constant", "broadcast", "divide"]),
-    ("divided by a huge power stays", "x = f32[8] parameter(0)", "c = f32[] constant(1.7014118e+38)\nz = f32[8] broadcast(c), dimensions={}\nROOT b = f32[8] divide(x, z)", ["constant", "broadcast", "divide"]),
-    ("maximum of equals", "x = f32[8] parameter(0)", "ROOT b = f32[8] maximum(x, x)", []),
-    ("and true", "x = pred[4] parameter(0)", "c = pred[] constant(true)\nz = pred[4] broadcast(c), dimensions={}\nROOT b = pred[4] and(x, z)", []),
-    ("or true", "x = pred[4] parameter(0)", "c = pred[] constant(true)\nz = pred[4] broadcast(c), dimensions={}\nROOT b = pred[4] or(x, z)", ["constant", "broadcast"]),
-    ("negated twice", "x = f32[4] parameter(0)", "n = f32[4] negate(x)\nROOT b = f32[4] negate(n)", []),
-    ("folded", "x = s32[2] parameter(0)", "a = s32[2] constant({1,2})\nb = s32[2] constant({3,4})\nc = s32[2] multiply(a, b)\nROOT d = s32[2] add(x, c)", ["constant", "add"]),
-    ("transcendental not folded", "x = f32[] parameter(0)", "a = f32[] constant(0.5)\nb = f32[] tanh(a)\nROOT d = f32[] add(x, b)", ["constant", "tanh", "add"]),
-    ("barrier", "x = f32[2] parameter(0)", "ROOT d = f32[2] opt-barrier(x)", []),
-]  # fmt: skip
+# name -> (parameters and instructions, the last one the root; opcodes left)
+CASES: dict[str, tuple[str, list[str]]] = {
+    "tuple element": (
+        """x = f32[3] parameter(0)
+        t = (f32[3], f32[3]) tuple(x, x)
+        ROOT g = f32[3] get-tuple-element(t), index=1""",
+        [],
+    ),
+    "copy": (
+        """x = f32[3] parameter(0)
+        ROOT c = f32[3] copy(x)""",
+        [],
+    ),
+    "same convert": (
+        """x = f32[3] parameter(0)
+        ROOT c = f32[3] convert(x)""",
+        [],
+    ),
+    "reshape twice": (
+        """x = f32[6] parameter(0)
+        a = f32[2,3] reshape(x)
+        ROOT b = f32[3,2] reshape(a)""",
+        ["reshape"],
+    ),
+    "reshape back": (
+        """x = f32[6] parameter(0)
+        a = f32[2,3] reshape(x)
+        ROOT b = f32[6] reshape(a)""",
+        [],
+    ),
+    "reshape of one element": (
+        """x = f32[] parameter(0)
+        ROOT b = f32[1,1] reshape(x)""",
+        ["broadcast"],
+    ),
+    "transpose twice": (
+        """x = f32[2,3,4] parameter(0)
+        a = f32[3,4,2] transpose(x), dimensions={1,2,0}
+        ROOT b = f32[4,3,2] transpose(a), dimensions={1,0,2}""",
+        ["transpose"],
+    ),
+    "transpose back": (
+        """x = f32[2,3] parameter(0)
+        a = f32[3,2] transpose(x), dimensions={1,0}
+        ROOT b = f32[2,3] transpose(a), dimensions={1,0}""",
+        [],
+    ),
+    "transpose of ones": (
+        """x = f32[1,3,1] parameter(0)
+        ROOT b = f32[3,1,1] transpose(x), dimensions={1,2,0}""",
+        ["reshape"],
+    ),
+    "broadcast twice": (
+        """x = f32[2] parameter(0)
+        a = f32[2,3] broadcast(x), dimensions={0}
+        ROOT b = f32[4,2,3] broadcast(a), dimensions={1,2}""",
+        ["broadcast"],
+    ),
+    "broadcast of nothing new": (
+        """x = f32[2,3] parameter(0)
+        ROOT b = f32[2,3] broadcast(x), dimensions={0,1}""",
+        [],
+    ),
+    "broadcast of one": (
+        """x = f32[1] parameter(0)
+        ROOT b = f32[5,1] broadcast(x), dimensions={1}""",
+        ["reshape", "broadcast"],
+    ),
+    "whole slice": (
+        """x = f32[4,3] parameter(0)
+        ROOT b = f32[4,3] slice(x), slice={[0:4], [0:3]}""",
+        [],
+    ),
+    "pad by nothing": (
+        """x = f32[4] parameter(0)
+        z = f32[] parameter(1)
+        ROOT b = f32[4] pad(x, z), padding=0_0""",
+        [],
+    ),
+    "concatenate one": (
+        """x = f32[4] parameter(0)
+        y = f32[0] parameter(1)
+        ROOT b = f32[4] concatenate(y, x, y), dimensions={0}""",
+        [],
+    ),
+    "reverse ones": (
+        """x = f32[1,4] parameter(0)
+        ROOT b = f32[1,4] reverse(x), dimensions={0}""",
+        [],
+    ),
+    "select of equals": (
+        """p = pred[4] parameter(0)
+        x = f32[4] parameter(1)
+        ROOT b = f32[4] select(p, x, x)""",
+        [],
+    ),
+    "select by a constant": (
+        """x = f32[4] parameter(0)
+        y = f32[4] parameter(1)
+        c = pred[] constant(false)
+        p = pred[4] broadcast(c), dimensions={}
+        ROOT b = f32[4] select(p, x, y)""",
+        [],
+    ),
+    "add minus zero": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(-0)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] add(x, z)""",
+        [],
+    ),
+    "add zero stays": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(0)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] add(x, z)""",
+        ["constant", "broadcast", "add"],
+    ),
+    "add integer zero": (
+        """x = s32[8] parameter(0)
+        z = s32[8] constant({0,0,0,0,0,0,0,0})
+        ROOT b = s32[8] add(z, x)""",
+        [],
+    ),
+    "subtract zero": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(0)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] subtract(x, z)""",
+        [],
+    ),
+    "subtract minus zero stays": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(-0)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] subtract(x, z)""",
+        ["constant", "broadcast", "subtract"],
+    ),
+    "times one": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(1)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] multiply(z, x)""",
+        [],
+    ),
+    "divided by a power of two": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(8)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] divide(x, z)""",
+        ["constant", "broadcast", "multiply"],
+    ),
+    "divided by three stays": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(3)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] divide(x, z)""",
+        ["constant", "broadcast", "divide"],
+    ),
+    "divided by a huge power stays": (
+        """x = f32[8] parameter(0)
+        c = f32[] constant(1.7014118e+38)
+        z = f32[8] broadcast(c), dimensions={}
+        ROOT b = f32[8] divide(x, z)""",
+        ["constant", "broadcast", "divide"],
+    ),
+    "maximum of equals": (
+        """x = f32[8] parameter(0)
+        ROOT b = f32[8] maximum(x, x)""",
+        [],
+    ),
+    "and true": (
+        """x = pred[4] parameter(0)
+        c = pred[] constant(true)
+        z = pred[4] broadcast(c), dimensions={}
+        ROOT b = pred[4] and(x, z)""",
+        [],
+    ),
+    "or true": (
+        """x = pred[4] parameter(0)
+        c = pred[] constant(true)
+        z = pred[4] broadcast(c), dimensions={}
+        ROOT b = pred[4] or(x, z)""",
+        ["constant", "broadcast"],
+    ),
+    "negated twice": (
+        """x = f32[4] parameter(0)
+        n = f32[4] negate(x)
+        ROOT b = f32[4] negate(n)""",
+        [],
+    ),
+    "folded": (
+        """x = s32[2] parameter(0)
+        a = s32[2] constant({1,2})
+        b = s32[2] constant({3,4})
+        c = s32[2] multiply(a, b)
+        ROOT d = s32[2] add(x, c)""",
+        ["constant", "add"],
+    ),
+    "transcendental not folded": (
+        """x = f32[] parameter(0)
+        a = f32[] constant(0.5)
+        b = f32[] tanh(a)
+        ROOT d = f32[] add(x, b)""",
+        ["constant", "tanh", "add"],
+    ),
+    "barrier": (
+        """x = f32[2] parameter(0)
+        ROOT d = f32[2] opt-barrier(x)""",
+        [],
+    ),
+}
 
 
-@pytest.mark.parametrize(("parameters", "body", "left"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_rules(parameters, body, left):
-    text = f"HloModule m\nENTRY e {{\n{parameters}\n{body}\n}}\n"
+@pytest.mark.parametrize("name", CASES)
+def test_rules(name):
+    instructions, left = CASES[name]
+    text = f"HloModule m\nENTRY e {{\n{instructions}\n}}\n"
     module = changed(text, Simplify(), DeadCode())
     assert opcodes(module) == left
     assert_same(text, module)

@@ -1,0 +1,185 @@
+"""compile_module, its stages, and the compile server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distxla.errors import ArgumentError, ClusterError, CompileError, UnsupportedOpError
+from distxla.runtime.compile_server import CompileServer
+from distxla.runtime.compiler import STAGES, compile_module, emit
+from distxla.text.parser import parse_module
+from tests.codegen.runner import Devices, run_devices, run_single
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+SMALL = "HloModule small\nENTRY e {\n  x = f32[4] parameter(0)\n  ROOT y = f32[4] tanh(x)\n}\n"
+
+
+def small():
+    return parse_module(SMALL, "small.hlo")
+
+
+def program_arguments(folder: Path, prefix: str, count: int, devices: int) -> list[list[np.ndarray]]:
+    name = "args" if prefix == "arg" else "expected"
+    with np.load(folder / f"{name}.npz") as file:
+        return [
+            [file[f"{prefix}{k}@{d}"] if f"{prefix}{k}@{d}" in file else file[f"{prefix}{k}"] for k in range(count)]
+            for d in range(devices)
+        ]
+
+
+@pytest.mark.parametrize("text", ["partitioned", "optimized"])
+@pytest.mark.parametrize("name", sorted(p.name for p in PROGRAMS.iterdir() if p.is_dir()))
+def test_the_programs_give_what_xla_gave(name, text):
+    folder = PROGRAMS / name
+    module = parse_module((folder / f"{text}.hlo").read_text(), f"{text}.hlo")
+    meta = json.loads((folder / "meta.json").read_text())
+    program = compile_module(module, replicas=module.replica_count or 1, partitions=module.num_partitions or 1)
+    count = program.replicas * program.partitions
+    assert count == meta["devices"]
+    args = program_arguments(folder, "arg", len(program.parameter_leaves), count)
+    wanted = program_arguments(folder, "out", len(program.result_leaves), count)
+    devices = Devices(program)
+    first = devices(args)
+    for device in range(count):
+        for got, expected in zip(first[device], wanted[device], strict=True):
+            np.testing.assert_allclose(got, expected, rtol=meta["tol"], atol=meta["tol"])
+    again = devices(args)
+    for a, b in zip(first, again, strict=True):
+        for x, y in zip(a, b, strict=True):
+            assert x.tobytes() == y.tobytes()
+    devices.close()
+
+
+def test_timings_cover_the_stages():
+    program = compile_module(small(), replicas=1, partitions=1)
+    assert {"passes", "buffers", "emit", "optimise", "object", "link"} <= set(program.timings)
+    assert program.name == "small"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stages(stage):
+    found = emit(small(), stage, replicas=1, partitions=1)
+    if stage == "object":
+        assert isinstance(found, bytes)
+        assert found.startswith(b"\x7fELF")
+        return
+    assert isinstance(found, str)
+    expected = {
+        "hlo": "kind=kLoop",
+        "schedule": "is_scheduled=true",
+        "buffers": "kernel y (fusion): result[0] <- parameter[0]",
+        "llvm": "i32 @distxla_entry(",
+        "asm": "distxla_entry:",
+    }
+    assert expected[stage] in found
+
+
+def test_stages_that_are_none():
+    with pytest.raises(UnsupportedOpError, match="PTX"):
+        emit(small(), "ptx", replicas=1, partitions=1)
+    with pytest.raises(ArgumentError, match="no stage 'x'"):
+        emit(small(), "x", replicas=1, partitions=1)
+    with pytest.raises(ArgumentError, match="0 replicas"):
+        compile_module(small(), replicas=0, partitions=1)
+
+
+def test_errors_name_the_instruction_and_its_place():
+    text = (
+        "HloModule m\nENTRY e {\n  x = c64[8] parameter(0)\n  ROOT f = c64[8] fft(x), fft_type=FFT, fft_length={8}\n}\n"
+    )
+    with pytest.raises(UnsupportedOpError, match="fft") as caught:
+        compile_module(parse_module(text, "m.hlo"), replicas=1, partitions=1)
+    assert str(caught.value.location) == "m.hlo:4:8"
+
+
+def test_two_replicas_reduce():
+    text = """HloModule m
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = f32[] add(a, b) }
+ENTRY e { x = f32[4] parameter(0)
+ ROOT r = f32[4] all-reduce(x), replica_groups={}, to_apply=add }
+"""
+    program = compile_module(parse_module(text, "m.hlo"), replicas=2, partitions=1)
+    outs = run_devices(program, [[[1, 2, 3, 4]], [[10, 20, 30, 40]]])
+    assert [out[0].tolist() for out in outs] == [[11, 22, 33, 44]] * 2
+
+
+# --- the compile server -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server():
+    with CompileServer() as running:
+        yield running
+
+
+def test_server_compiles(server):
+    program = server.compile(small(), 1, 1)
+    got = run_single(program, [[0.0, 1.0, -1.0, 100.0]])[0]
+    np.testing.assert_allclose(got, np.tanh([0.0, 1.0, -1.0, 100.0]), rtol=1e-6)
+    assert "distxla_entry" in str(server.emit(small(), "llvm", 1, 1))
+
+
+def test_server_passes_errors_on(server):
+    pid = server.pid
+    with pytest.raises(ArgumentError, match="no stage"):
+        server.emit(small(), "x", 1, 1)
+    text = (
+        "HloModule m\nENTRY e {\n  x = c64[8] parameter(0)\n  ROOT f = c64[8] fft(x), fft_type=FFT, fft_length={8}\n}\n"
+    )
+    with pytest.raises(UnsupportedOpError) as caught:
+        server.compile(parse_module(text, "m.hlo"), 1, 1)
+    assert str(caught.value.location) == "m.hlo:4:8"
+    assert server.pid == pid
+
+
+def test_an_abort_costs_one_compilation_and_names_what_was_lowered(server):
+    pid = server.pid
+    with pytest.raises(CompileError, match=r"SIGABRT while working on dot\.7"):
+        server._call("abort", "dot.7")
+    assert server.compile(small(), 1, 1).name == "small"
+    assert server.pid != pid
+
+
+def test_a_closed_server_says_so():
+    server = CompileServer()
+    pid = server.pid
+    server.close()
+    server.close()
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(ClusterError, match="closed"):
+        server.compile(small(), 1, 1)
+
+
+def test_no_server_outlives_its_parent():
+    code = (
+        "from distxla.runtime.compile_server import CompileServer; import time\n"
+        "server = CompileServer(); print(server.pid, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{child}").exists() and _state(child) != "Z":
+        assert time.monotonic() < deadline, "the compile server is still there"
+        time.sleep(0.02)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "Z"
