@@ -107,7 +107,7 @@ def _read_comparison(reading: Reading) -> str:
 
 
 def _read_raw(reading: Reading) -> str:
-    """A value that stays text: something in brackets, a string, a word or number, or a shape and perhaps its literal."""
+    """A value that stays text: something in brackets, a string, a word, a number, a shape and perhaps its literal."""
     lexer = reading.lexer
     start = lexer.skip()
     if lexer.at("("):

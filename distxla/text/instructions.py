@@ -25,7 +25,8 @@ _OPCODE = re.compile(rf"{BLANK}([A-Za-z][A-Za-z0-9_\-]*){BLANK}\(")
 _FIRST_WORD = re.compile(WORD)
 _NAMES_ONLY = re.compile(rf"(?:{BLANK}%?{NAME}{BLANK}(?:,{BLANK}%?{NAME}{BLANK})*+)?+\)")
 _EACH_NAME = re.compile(NAME)
-_NAME_ONLY = re.compile(rf"{BLANK}(?:%({NAME})|({WORD})){BLANK}(?=[,)])")
+_DEFINED = re.compile(rf"({NAME}+){BLANK}=")
+_NAME_ONLY = re.compile(rf"{BLANK}(?:%({NAME}+)|({WORD}+)){BLANK}(?![(\[])")
 _ATTRIBUTE = re.compile(rf"{BLANK},{BLANK}({WORD}){BLANK}=")
 
 
@@ -96,7 +97,8 @@ class InstructionReader:
         self.computations: dict[str, Computation] = {}
         self._scope = _Scope("")
         self._depth = 0
-        self._taken: set[str] | None = None
+        self._instruction_names: set[str] | None = None
+        self._words: set[str] | None = None
         self._ops = op_classes()
 
     def read_body(self, name: str, start: int) -> Computation:
@@ -199,7 +201,7 @@ class InstructionReader:
         opcode = match.group(1)
         offsets["opcode"] = match.span(1)
         if name is None:
-            name = self._fresh(opcode)
+            name = self._fresh_instruction(opcode)
         else:
             offsets["name"] = start, start + len(name) + (text[start] == "%")
         lexer.pos = match.end()
@@ -355,7 +357,7 @@ class InstructionReader:
         if self._depth >= MAX_DEPTH // 2:
             raise lexer.error(f"computations are nested deeper than {MAX_DEPTH // 2}", start, start + 1)
         self._depth += 1
-        name = self._fresh("region")
+        name = self._fresh_computation("region")
         self.computations[name] = self.read_body(name, start)
         self._depth -= 1
         return name
@@ -439,7 +441,7 @@ class InstructionReader:
 
     def _wrap(self, draft: _Draft, sugar: Sugar, result: Shape, thread: str | None) -> str:
         """The computation that holds the wrapped opcode alone; returns its name."""
-        name = self._fresh(f"async_{sugar.wrapped}")
+        name = self._fresh_computation(f"async_{sugar.wrapped}")
         outer, self._scope = self._scope, _Scope(name)
         end = self.lexer.pos
         parameter = op_class("parameter")
@@ -454,16 +456,26 @@ class InstructionReader:
         self._scope = outer
         return name
 
-    def _fresh(self, base: str) -> str:
-        """`base`, with a number where needed, that stands nowhere in the text."""
-        if self._taken is None:
-            self._taken = set(_EACH_NAME.findall(self.lexer.text))
-        name, number = base, 0
-        while name in self._taken:
-            number += 1
-            name = f"{base}.{number}"
-        self._taken.add(name)
-        return name
+    def _fresh_instruction(self, opcode: str) -> str:
+        """The opcode, with a number where the text defines an instruction of that name anywhere."""
+        if self._instruction_names is None:
+            self._instruction_names = set(_DEFINED.findall(self.lexer.text))
+        return _unused(opcode, self._instruction_names)
+
+    def _fresh_computation(self, base: str) -> str:
+        """`base`, with a number where it stands in the text already, as whatever."""
+        if self._words is None:
+            self._words = set(_EACH_NAME.findall(self.lexer.text))
+        return _unused(base, self._words)
+
+
+def _unused(base: str, taken: set[str]) -> str:
+    name, number = base, 0
+    while name in taken:
+        number += 1
+        name = f"{base}.{number}"
+    taken.add(name)
+    return name
 
 
 def _count(low: int, high: int | None) -> str:

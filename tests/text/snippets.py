@@ -19,12 +19,38 @@ def body(*lines: str, before: str = "", header: str = "HloModule m") -> str:
 X, Y = "x = f32[4]{0} parameter(0)", "y = f32[4]{0} parameter(1)"
 M = "m = f32[2,3]{1,0} parameter(0)"
 
-UNARY = (
-    "abs ceil cbrt cosine erf exponential exponential-minus-one floor log log-plus-one logistic negate "
-    "round-nearest-afz round-nearest-even rsqrt sign sine sqrt tan tanh acos acosh asin asinh atanh cosh sinh copy"
-).split()
-BINARY = "add subtract multiply divide remainder maximum minimum power atan2".split()
-BITWISE = "and or xor shift-left shift-right-arithmetic shift-right-logical".split()
+UNARY = [
+    "abs",
+    "ceil",
+    "cbrt",
+    "cosine",
+    "erf",
+    "exponential",
+    "exponential-minus-one",
+    "floor",
+    "log",
+    "log-plus-one",
+    "logistic",
+    "negate",
+    "round-nearest-afz",
+    "round-nearest-even",
+    "rsqrt",
+    "sign",
+    "sine",
+    "sqrt",
+    "tan",
+    "tanh",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atanh",
+    "cosh",
+    "sinh",
+    "copy",
+]
+BINARY = ["add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "power", "atan2"]
+BITWISE = ["and", "or", "xor", "shift-left", "shift-right-arithmetic", "shift-right-logical"]
 
 OPCODES: dict[str, str] = {
     **{op: body(X, f"ROOT r = f32[4]{{0}} {op}(x)") for op in UNARY},
@@ -77,7 +103,9 @@ OPCODES: dict[str, str] = {
         before=ADD,
     ),
     "sort": body(X, "ROOT r = f32[4] sort(x), dimensions={0}, is_stable=true, to_apply=less", before=LESS),
-    "reduce": body(M, "z = f32[] constant(0)", "ROOT r = f32[2] reduce(m, z), dimensions={1}, to_apply=add_f32", before=ADD),
+    "reduce": body(
+        M, "z = f32[] constant(0)", "ROOT r = f32[2] reduce(m, z), dimensions={1}, to_apply=add_f32", before=ADD
+    ),
     "variadic reduce": body(
         M,
         "z = f32[] constant(0)",
@@ -88,7 +116,8 @@ OPCODES: dict[str, str] = {
     "reduce-window": body(
         M,
         "z = f32[] constant(0)",
-        "ROOT r = f32[2,2] reduce-window(m, z), window={size=1x2 stride=1x2 pad=0_0x0_1 rhs_dilate=1x1}, to_apply=add_f32",
+        "ROOT r = f32[2,2] reduce-window(m, z), window={size=1x2 stride=1x2 pad=0_0x0_1 rhs_dilate=1x1}, "
+        "to_apply=add_f32",
         before=ADD,
     ),
     "select-and-scatter": body(
@@ -128,8 +157,8 @@ OPCODES: dict[str, str] = {
     "convolution": body(
         "x = f32[1,8,8,3] parameter(0)",
         "k = f32[3,3,3,16] parameter(1)",
-        "ROOT r = f32[1,4,5,16] convolution(x, k), window={size=3x3 stride=2x2 pad=1_1x2_2 lhs_dilate=1x1 rhs_dilate=1x1 "
-        "rhs_reversal=0x1}, dim_labels=b01f_01io->b01f, feature_group_count=1",
+        "ROOT r = f32[1,4,5,16] convolution(x, k), window={size=3x3 stride=2x2 pad=1_1x2_2 lhs_dilate=1x1 "
+        "rhs_dilate=1x1 rhs_reversal=0x1}, dim_labels=b01f_01io->b01f, feature_group_count=1",
     ),
     "batch-norm-training": body(
         "x = f32[2,3] parameter(0)",
@@ -283,9 +312,13 @@ FEATURES: dict[str, str] = {
     "no header, no ENTRY, no ROOT": "a { x = f32[] parameter(0) }\nb { x = f32[] parameter(0)\n y = f32[] negate(x) }",
     "no header, a signature": "e (x: f32[4]) -> f32[4] { x = f32[4] parameter(0) }",
     "percent": "HloModule %m\n%c { ROOT %x = f32[] parameter(0) }\nENTRY %e { ROOT %x = f32[] parameter(0) }",
+    "names like keywords": "HloModule m\nENTRY %true { %ROOT = f32[] parameter(0)\n %f32 = f32[] abs(%ROOT)\n"
+    " %add = f32[] add(%f32, %ROOT)\n ROOT %nan = f32[] abs(%add) }",
     "signature": "HloModule m\nENTRY e (x.1: f32[4], y: (s32[], token[])) -> f32[4] {\n"
     " x.1 = f32[4] parameter(0)\n y = (s32[], token[]) parameter(1)\n ROOT z = f32[4] copy(x.1) }",
-    "instruction and computation of one name": body(X, "ROOT negated = f32[4] call(x), to_apply=negated", before=NEGATE),
+    "instruction and computation of one name": body(
+        X, "ROOT negated = f32[4] call(x), to_apply=negated", before=NEGATE
+    ),
     "root in the middle": body(X, "ROOT r = f32[4] negate(x)", "z = f32[4] abs(x)"),
     "nested operands": body(X, Y, "ROOT r = f32[4] add(maximum(x, y), f32[4] subtract(f32[4]{0} x, negate(y)))"),
     "nested constant": body(X, "ROOT r = f32[4] multiply(x, f32[4] broadcast(f32[] constant(2)))"),
@@ -304,7 +337,8 @@ FEATURES: dict[str, str] = {
         "ROOT s = select(c, g, x)",
     ),
     "operands with shapes": body(X, "ROOT r = f32[4]{0} add(f32[4]{0} %x, f32[4] x)"),
-    "comments": "// first\nHloModule m /* name */\n\n/* * / ** */ENTRY e { // entry\n x = /*s*/ f32[4]{0} /**/ parameter(/*n*/0)\n"
+    "comments": "// first\nHloModule m /* name */\n\n/* * / ** */ENTRY e { // entry\n"
+    " x = /*s*/ f32[4]{0} /**/ parameter(/*n*/0)\n"
     " ROOT t = (f32[4], /*index=1*/f32[4]) tuple(x, /*index=1*/x) /*end*/ }//",
     "header": body(
         X,
@@ -330,7 +364,7 @@ FEATURES: dict[str, str] = {
         'statistics={visualizing_index=1,st=3.5}, origin={{"a"}}, control-predecessors={x}',
     ),
     "metadata with commas": body('x = f32[4] parameter(0), metadata={op_type="t", op_name="n", profile_type={1}}'),
-    "execution thread": "HloModule m\n\na { x = f32[] parameter(0) }, execution_thread=\"other\"\n\n"
+    "execution thread": 'HloModule m\n\na { x = f32[] parameter(0) }, execution_thread="other"\n\n'
     "ENTRY e { x = f32[] parameter(0) }",
     "async sugar": body(
         X,
@@ -374,8 +408,34 @@ SHAPES: dict[str, str] = {
         "nested tuple": "((f32[], s32[2]{0}), (token[], ()), pred[])",
         "long tuple": "(f32[], f32[], f32[], f32[], f32[], /*index=5*/f32[])",
         "extent zero": "f32[0,3]{1,0}",
-        **{t: f"{t}[3]{{0}}" for t in "pred s2 s4 s8 s16 s32 s64 u2 u4 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128".split()},
-        **{t: f"{t}[3]" for t in "f8e5m2 f8e4m3 f8e4m3fn f8e4m3b11fnuz f8e5m2fnuz f8e4m3fnuz f8e3m4 f4e2m1fn".split()},
+        **{
+            t: f"{t}[3]{{0}}"
+            for t in [
+                "pred",
+                "s2",
+                "s4",
+                "s8",
+                "s16",
+                "s32",
+                "s64",
+                "u2",
+                "u4",
+                "u8",
+                "u16",
+                "u32",
+                "u64",
+                "f16",
+                "bf16",
+                "f32",
+                "f64",
+                "c64",
+                "c128",
+            ]
+        },
+        **{
+            t: f"{t}[3]"
+            for t in ["f8e5m2", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e3m4", "f4e2m1fn"]
+        },
         "f8e8m0fnu": "f8e8m0fnu[3]",
     }.items()
 }
