@@ -36,7 +36,9 @@ class Broadcast(Op):
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         (operand,) = operands
-        self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
+        self.require(
+            operand.is_array and operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape"
+        )
         at, dims = "dimensions", self.dimensions
         self.require(
             len(dims) == operand.rank,
