@@ -3,7 +3,7 @@
 How a device waits. It gives the core away a few times (sched_yield), then sleeps in FUTEX_WAIT. Where devices
 outnumber cores, giving way lets the very peers run that it waits for; a barrier of 8 on 2 cores takes 5 us instead
 of 25 to 40. But where a stranger competes for the core, a yield costs a time slice (1.5 ms a barrier was measured),
-so a wait whose yields took long makes the device sleep at once for its next waits: 16 of them, then twice as many
+so a wait whose yields took long makes the device sleep at once for its next waits: 64 of them, then twice as many
 each time, until yielding pays again. Where cores outnumber devices it spins instead.
 
 Before it sleeps it writes into its record what it waits on, then checks the poison word; it checks again after every
@@ -29,7 +29,7 @@ EVERYBODY = 0x7FFFFFFF
 YIELDS = 8
 SPINS = 4000  # about 40 to 60 us of `pause`
 SLOW_YIELDS = 400_000  # cycles of the time-stamp counter, 100 to 200 us: longer than any switch between peers
-FIRST_PENALTY, LAST_PENALTY = 16, 4096  # waits
+FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
 
 WAIT_FUNCTION, WAKE_FUNCTION = "distxla_wait", "distxla_wake"
 
@@ -125,7 +125,9 @@ def _give_way(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value
                         _return_if_changed(words, word, expected)
                         builder.branch(asleep)
                     with quick, builder.if_then(builder.icmp_unsigned("!=", words.acquire(word), expected)):
-                        words.store(i32(FIRST_PENALTY), record, block.R_YIELD_PENALTY)
+                        penalty = words.load(I32, record, block.R_YIELD_PENALTY)
+                        smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
+                        words.store(smaller, record, block.R_YIELD_PENALTY)
                         builder.ret(i32(Status.OK))
 
 
