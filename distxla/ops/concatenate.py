@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import UNBOUNDED, ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
@@ -55,7 +55,8 @@ class Concatenate(Op):
                 f"{first} and {other} differ in more than dimension {d}",
                 at="operands",
             )
-        extent = sum(operand.dims[d] for operand in operands)
+        extents = [operand.dims[d] for operand in operands]
+        extent = UNBOUNDED if UNBOUNDED in extents else sum(extents)
         flags = [operand.dynamic or (False,) * first.rank for operand in operands]
         dynamic = tuple(any(flag) for flag in zip(*flags, strict=True))
         return Shape(first.element_type, (*first.dims[:d], extent, *first.dims[d + 1 :]), dynamic)
