@@ -29,6 +29,7 @@ LENGTH = struct.Struct("<Q")
 PROGRESS_BYTES = 512
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 2.0
+LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an instruction is only a part of the whole
 
 
 class CompileServer:
@@ -87,7 +88,7 @@ class CompileServer:
                 _send(self._process.stdin, request)
                 answer = _receive(self._process.stdout)
             except (BrokenPipeError, EOFError):
-                raise self._death() from None
+                raise self._death(request) from None
             except BaseException:
                 # Interrupted between question and answer: that answer must not be taken for the next one's.
                 self._stop()
@@ -129,17 +130,37 @@ class CompileServer:
                 os.close(descriptor)
         self._progress = self._messages = -1
 
-    def _death(self) -> CompileError:
-        """What is known about a child that ended instead of answering."""
+    def _death(self, request: tuple[Any, ...]) -> CompileError:
+        """What is known about a child that ended instead of answering `request`."""
         status = self._process.wait()
-        progress = os.pread(self._progress, PROGRESS_BYTES, 0).split(b"\0")[0].decode(errors="replace")
+        progress = self._last_words()
         size = os.fstat(self._messages).st_size
         tail = os.pread(self._messages, 2000, max(0, size - 2000)).decode(errors="replace").strip()
         last = next((line for line in reversed(tail.splitlines()) if "Assertion" in line or "ERROR" in line), "")
         last = last or (tail.splitlines()[-1] if tail else "")
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         doing = f" while working on {progress}" if progress else ""
+        if request[0] == "compile" and progress in LLVM_STAGES and (culprit := self._culprit(request)):
+            doing = f" while {progress}: the code of {culprit}"
         return CompileError(f"the compile server ended with {how}{doing}" + (f": {last[:500]}" if last else ""))
+
+
+    def _last_words(self) -> str:
+        return os.pread(self._progress, PROGRESS_BYTES, 0).split(b"\0")[0].decode(errors="replace")
+
+    def _culprit(self, request: tuple[Any, ...]) -> str:
+        """The instruction whose code ends a process: let another one compile them one by one. "" if none does."""
+        self._stop()
+        self._start()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            _send(self._process.stdin, ("alone", *request[1:]))
+            _receive(self._process.stdout)
+        except (BrokenPipeError, EOFError):
+            self._process.wait()
+            return self._last_words()
+        return ""
 
 
 def _send(pipe: IO[bytes], value: object) -> None:
@@ -209,7 +230,7 @@ def _warm_up() -> None:
 
 
 def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
-    from distxla.runtime.compiler import compile_module, emit
+    from distxla.runtime.compiler import compile_alone, compile_module, emit
 
     if kind == "compile":
         module, replicas, partitions = arguments
@@ -217,6 +238,9 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
     if kind == "emit":
         module, stage, replicas, partitions = arguments
         return emit(module, stage, replicas=replicas, partitions=partitions)
+    if kind == "alone":
+        compile_alone(*arguments, progress)
+        return None
     if kind == "abort":  # what LLVM does to its process, for tests
         progress(arguments[0])
         os.abort()

@@ -122,6 +122,26 @@ def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str |
     return target.emit_assembly(parsed) if stage == "asm" else target.emit_object(parsed)
 
 
+def compile_alone(module: Module, replicas: int, partitions: int, progress: Progress) -> None:
+    """Compile every kernel and every communicating instruction by itself, and drop the code.
+
+    For finding which one LLVM cannot digest: progress is told its name before, and then the process ends.
+    """
+    from distxla.codegen import target
+    from distxla.codegen.buffers import Communicate, Kernel, Plan, plan
+    from distxla.codegen.entry import emit_entry
+    from distxla.collectives.transports.shared_memory import SharedMemory
+
+    scheduled = optimised(module)
+    planned = plan(scheduled)
+    for step in planned.walk():
+        if isinstance(step, Kernel | Communicate):
+            alone = Plan((step,), planned.constants, planned.arena_bytes, planned.buffers)
+            entry = emit_entry(scheduled, alone, SharedMemory(), replicas=replicas, partitions=partitions)
+            progress(step.instruction.name)
+            target.compile_object(entry.llvm_module)
+
+
 def _lower(module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock) -> Entry:
     """Everything before LLVM."""
     with clock.stage("passes"):

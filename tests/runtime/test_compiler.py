@@ -15,7 +15,7 @@ import pytest
 
 from distxla.errors import ArgumentError, ClusterError, CompileError, UnsupportedOpError
 from distxla.runtime.compile_server import CompileServer
-from distxla.runtime.compiler import STAGES, compile_module, emit
+from distxla.runtime.compiler import STAGES, compile_alone, compile_module, emit
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices, run_devices, run_single
 
@@ -99,6 +99,15 @@ def test_errors_name_the_instruction_and_its_place():
     with pytest.raises(UnsupportedOpError, match="fft") as caught:
         compile_module(parse_module(text, "m.hlo"), replicas=1, partitions=1)
     assert str(caught.value.location) == "m.hlo:4:8"
+
+
+def test_instructions_can_be_compiled_one_by_one():
+    folder = PROGRAMS / "halo_stencil"
+    module = parse_module((folder / "partitioned.hlo").read_text(), "partitioned.hlo")
+    told: list[str] = []
+    compile_alone(module, 1, 8, told.append)
+    assert "mul.2" in told
+    assert "pmax.6" in told
 
 
 def test_two_replicas_reduce():
