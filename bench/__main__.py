@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.collective_programs import DEVICES, SIZES, Loop, loops
+from bench.collective_programs import DEVICES, Loop, loops
 
 PROGRAMS = Path(__file__).parent.parent / "tests" / "programs"
 
@@ -161,15 +161,14 @@ def program_table(rows: list[Measured]) -> Table:
 def collective_table(rows: list[Measured]) -> Table:
     table = Table(title="collectives inside a loop: medians of one trip", title_justify="left")
     table.add_column("collective")
-    for size in SIZES:
-        for header in (size, "XLA", "ratio"):
-            table.add_column(header, justify="right")
-    for name in dict.fromkeys(row.name for row in rows):
-        cells = [name]
-        for size in SIZES:
-            row = next(r for r in rows if (r.name, r.size) == (name, size))
-            cells += [seconds(row.step("distxla")), seconds(row.step("xla")), number(row.ratio())]
-        table.add_row(*cells)
+    for header in ("size", "distxla", "XLA", "ratio"):
+        table.add_column(header, justify="right")
+    name = ""
+    for row in rows:
+        if name and row.name != name:
+            table.add_section()
+        name = row.name
+        table.add_row(name, row.size, *(seconds(row.step(side)) for side in ("distxla", "xla")), number(row.ratio()))
     return table
 
 

@@ -1,0 +1,128 @@
+"""`distxla run` on a cluster: what it prints and writes, and how it ends when it does not end well."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import started_processes
+from tests.programs import PROGRAMS
+
+pytestmark = pytest.mark.cluster
+DISTXLA = str(Path(sys.executable).with_name("distxla"))
+ENDLESS = """HloModule endless, num_partitions=2
+again { ROOT p = s32[] parameter(0) }
+always { p = s32[] parameter(0) ROOT yes = pred[] constant(true) }
+ENTRY main { p = s32[] parameter(0) ROOT w = s32[] while(p), condition=always, body=again }
+"""
+SCALE = """HloModule scale
+ENTRY main {{ x = f32[2] parameter(0) c = f32[] constant({factor}) b = f32[2] broadcast(c), dimensions={{}}
+ ROOT y = f32[2] multiply(x, b) }}
+"""
+
+
+def distxla(*args: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    run = subprocess.run([DISTXLA, *args], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == status, run.stdout + run.stderr
+    return run
+
+
+def wait_until_nothing_is_left(before: set[str]) -> None:
+    deadline = time.monotonic() + 15
+    while (left := started_processes() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def test_a_real_program_from_files_to_files(tmp_path: Path) -> None:
+    program = next(p for p in PROGRAMS if p.name == "fsdp")
+    out = tmp_path / "out.npz"
+    run = distxla(
+        "run", str(program.folder / "optimized.hlo"), "--args", str(program.folder / "args.npz"), "--expected",
+        str(program.folder / "expected.npz"), "--compare", "reference", "--out", str(out), "--json", "--repeat", "3",
+    )  # fmt: skip
+    found = json.loads(run.stdout)
+    assert run.stderr == ""
+    assert [c["fits"] for c in found["comparisons"]] == [True, True]
+    assert len(found["steps_s"]) == 3
+    assert min(found[key] for key in ("parse_s", "compile_s", "start_s")) > 0
+    assert len({process["pid"] for process in found["processes"]}) == found["devices"] == 8
+    with np.load(out) as file:
+        program.assert_results([[file[f"out{k}@{d}"] for k in range(3)] for d in range(8)])
+
+
+def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
+    paths = []
+    for factor in (2, 3):
+        path = tmp_path / f"times{factor}.hlo"
+        path.write_text(SCALE.format(factor=factor))
+        paths.append(str(path))
+    np.savez(tmp_path / "args.npz", arg0=np.array([1, 10], np.float32))
+    out = tmp_path / "out.npz"
+    run = distxla(
+        "run", f"{paths[0]}@0,2", f"{paths[1]}@1", "--args", str(tmp_path / "args.npz"), "--out", str(out),
+        "--compare", "reference",
+    )  # fmt: skip
+    assert "on devices 0,2" in run.stdout
+    assert "agrees with the reference: 3 leaves" in run.stdout
+    with np.load(out) as file:
+        assert {key: file[key].tolist() for key in sorted(file.files)} == {
+            "out0@0": [2, 20], "out0@1": [3, 30], "out0@2": [2, 20],
+        }  # fmt: skip
+
+
+def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
+    (tmp_path / "endless.hlo").write_text(ENDLESS)
+    run = distxla("run", str(tmp_path / "endless.hlo"), "--time-limit", "15", status=5)
+    assert "time-limit:" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interruption_takes_everything_down(number: signal.Signals, status: int, tmp_path: Path) -> None:
+    (tmp_path / "endless.hlo").write_text(ENDLESS)
+    before = started_processes()
+    process, replicas = start_and_wait_for_replicas(tmp_path / "endless.hlo", before)
+    assert replicas
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert "Traceback" not in errors
+    wait_until_nothing_is_left(before)
+
+
+def test_a_killed_replica_is_named(tmp_path: Path) -> None:
+    (tmp_path / "endless.hlo").write_text(ENDLESS)
+    before = started_processes()
+    process, replicas = start_and_wait_for_replicas(tmp_path / "endless.hlo", before)
+    time.sleep(1)  # into the run
+    os.kill(replicas[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 4, errors
+    assert errors.startswith("lost: ")
+    assert str(replicas[0]) in errors
+    wait_until_nothing_is_left(before)
+
+
+def start_and_wait_for_replicas(module: Path, before: set[str]) -> tuple[subprocess.Popen[str], list[int]]:
+    """A command that runs forever, and the process ids of its two replicas."""
+    process = subprocess.Popen(
+        [DISTXLA, "run", str(module)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and process.poll() is None:
+        replicas = [int(p.split()[0]) for p in started_processes() - before if "ray::Replica" in p]
+        if len(replicas) == 2:
+            time.sleep(1)
+            return process, replicas
+        time.sleep(0.1)
+    process.kill()
+    raise AssertionError(f"no replicas came up: {process.communicate()}")
