@@ -365,7 +365,9 @@ class Cluster:
             pending.append(self._actors[device].load.remote(reference, placement))
         self._ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(self._control.segment.bytes, np.uint64)
-        executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(len(executable.devices), count)
+        executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
+            len(executable.devices), count
+        )
         executable.arena = self._arena
         executable.number = number
         self._dispatcher.programs[number] = program

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from distxla.codegen.abi import Status
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
+from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
 from distxla.errors import (
     ClusterError,
@@ -39,7 +40,7 @@ class Dispatcher:
         self._block = block
         self._watch = watch
         self._image = load_image(support)
-        self._call = serve.CALL_TYPE(self._image.address_of(serve.CALL))
+        self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._lock = threading.Lock()
         self.programs: dict[int, CompiledProgram] = {}
         self.communicators: list[tuple[int, int]] = []  # (offset, bytes) of all communicator state
@@ -67,13 +68,13 @@ class Dispatcher:
             end = None if time_limit is None else start + time_limit
             address = self._block.segment.address
             try:
-                while (outcome := self._call(address, sequence, target, self._slice(end))) == serve.CALL_AGAIN:
+                while (outcome := self._call(address, sequence, target, self._slice(end))) == call_loops.CALL_AGAIN:
                     if end is not None and time.perf_counter() >= end:
                         raise TimeLimitError(self._where(f"the time limit of {time_limit:g} s ran out", devices))
             except BaseException:
                 self._end(devices)
                 raise
-            if outcome == serve.CALL_POISONED or words[control.H_POISON // 4]:
+            if outcome == call_loops.CALL_POISONED or words[control.H_POISON // 4]:
                 waiting = describe(self._block, devices, self.programs)
                 self._end(devices)
                 raise self._failure(devices, waiting)

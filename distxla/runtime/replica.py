@@ -17,6 +17,7 @@ from typing import Any
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
 from distxla.codegen.image import LoadedImage, load_image
 from distxla.codegen.program import CompiledProgram
+from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
 from distxla.errors import ClusterError
 from distxla.runtime import serve
@@ -82,7 +83,7 @@ class Replica:
         self._record = self._control.segment.address + control.record_offset(self._device)
         self._control.words[(control.record_offset(self._device) + control.R_PID) // 4] = os.getpid()
         self._support = load_image(support)
-        loop = serve.SERVE_TYPE(self._support.address_of(serve.SERVE))
+        loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
         seen = self._control.words[control.H_COMMAND // 4]
         arguments = (self._control.segment.address, self._record, self._programs_address, seen)
         threading.Thread(target=loop, args=arguments, name="serve", daemon=True).start()
@@ -90,7 +91,7 @@ class Replica:
 
     def load(self, program: CompiledProgram, placement: Placement) -> None:
         """Make a program ready to be run by its number."""
-        if placement.number * serve.PROGRAM_ENTRY_BYTES >= PROGRAMS_BYTES:
+        if placement.number * call_loops.PROGRAM_ENTRY_BYTES >= PROGRAMS_BYTES:
             raise ClusterError("too many programs are loaded")
         image = load_image(program)
         table = (ctypes.c_void_p * max(1, len(program.sites)))(
@@ -115,7 +116,7 @@ class Replica:
             device_count=len(self._memories),
         )
         self._loaded[placement.number] = (image, table, states, context)
-        row = (ctypes.c_void_p * 2).from_buffer(self._programs, placement.number * serve.PROGRAM_ENTRY_BYTES)
+        row = (ctypes.c_void_p * 2).from_buffer(self._programs, placement.number * call_loops.PROGRAM_ENTRY_BYTES)
         row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
 
     def unload(self, number: int) -> None:

@@ -103,7 +103,9 @@ def test_bad_arguments_are_named(add_one: dx.Executable, args: list[object], mes
 
 def test_an_array_of_another_device_is_refused(cluster: Cluster, add_one: dx.Executable) -> None:
     array = cluster.put(X, 1)
-    with pytest.raises(dx.ArgumentError, match=r"argument 0 on device 0: expected an array on device 0, found one on d"):
+    with pytest.raises(
+        dx.ArgumentError, match=r"argument 0 on device 0: expected an array on device 0, found one on d"
+    ):
         add_one([[array], [X], [X]])
     assert np.array_equal(np.asarray(add_one([[X], [array], [X]])[1][0]), X + 1)
     with pytest.raises(dx.ArgumentError, match="devices 0 to 2"):

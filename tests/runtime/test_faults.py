@@ -97,7 +97,9 @@ def test_a_killed_replica_is_named_within_a_second() -> None:
         pid = cluster.replicas_info[1][2]
         later(0.5, os.kill, pid, signal.SIGKILL)
         begin = time.monotonic()
-        with pytest.raises(dx.ReplicaLostError, match=rf"the replica of device 1 \(process {pid}\) ended during a call"):
+        with pytest.raises(
+            dx.ReplicaLostError, match=rf"the replica of device 1 \(process {pid}\) ended during a call"
+        ):
             step()
         assert time.monotonic() - begin < 0.5 + 1.5
         with pytest.raises(dx.ReplicaLostError, match="cannot be used any more"):

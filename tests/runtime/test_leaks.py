@@ -87,7 +87,10 @@ def test_two_drivers_at_once_do_not_disturb_each_other() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     drivers = [
         subprocess.Popen(
-            [sys.executable, "-c", text.format(seconds)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            [sys.executable, "-c", text.format(seconds)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
         )
         for seconds in (0, 2)
     ]

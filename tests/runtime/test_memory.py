@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def test_blocks_never_overlap_and_everything_comes_back() -> None:
             except ClusterError:
                 held.pop(0)
         ranges = sorted((b.offset, b.offset + b.size) for b in held)
-        assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
     assert all(b.offset % 64 == 0 for b in held)
     held.clear()
     gc.collect()
