@@ -126,13 +126,18 @@ def _openblas() -> ctypes.CDLL:
 def openblas_core() -> str | None:
     """The value for OPENBLAS_CORETYPE, or None to let the library choose.
 
-    CPUs with AVX-512 that OpenBLAS does not know by model number (AMD's, many virtual ones) get its AVX2 kernels;
-    the SkylakeX ones need only the AVX-512 subsets below and are about twice as fast.
+    AMD's CPUs with AVX-512 get its AVX2 kernels (113 GFLOP/s for 1024^3 f32 on one of them); the SkylakeX ones need
+    only the AVX-512 subsets below and are about twice as fast there (214).
     """
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return None
-    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    flags = set(line.partition(":")[2].split())
+    fields = {}
+    for line in text.partition("\n\n")[0].splitlines():
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
+    if fields.get("vendor_id") == "GenuineIntel":
+        return None  # the library knows these and chooses well
+    flags = set(fields.get("flags", "").split())
     return "SKYLAKEX" if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma"} <= flags else None
