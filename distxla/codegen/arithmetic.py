@@ -111,7 +111,9 @@ def _float_binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarVal
     kind, builder = a.element_type, emit.builder
     x, y = emit.lane(a.llvm), emit.lane(b.llvm)
     flags = ("reassoc",) if emit.reassociate else ()
-    simple = {"add": builder.fadd, "subtract": builder.fsub, "multiply": builder.fmul, "divide": builder.fdiv}.get(opcode)
+    simple = {"add": builder.fadd, "subtract": builder.fsub, "multiply": builder.fmul, "divide": builder.fdiv}.get(
+        opcode
+    )
     if simple is not None:
         return rounded(builder, simple(a.llvm, b.llvm, flags=flags), kind)
     if opcode in ("maximum", "minimum"):
@@ -158,7 +160,9 @@ def _integer_unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarVa
 def _integer_binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     kind, builder = a.element_type, emit.builder
     if kind is PRED:
-        opcode = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "subtract": "xor"}.get(opcode, opcode)
+        opcode = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "subtract": "xor"}.get(
+            opcode, opcode
+        )
     x, y = emit.lane(a.llvm), emit.lane(b.llvm)
     simple = {
         "add": builder.add,
@@ -264,5 +268,3 @@ _INTEGER_BINARY: dict[str, Callable[[ElementType, Lane, Lane], Lane]] = {
     "shift-right-arithmetic": _shift("ashr"),
     "mulhi": _high_product,
 }
-
-

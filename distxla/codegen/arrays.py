@@ -31,9 +31,7 @@ def linear_index(emit: ScalarEmitter, dims: Sequence[int], index: Index) -> Inde
 class MemoryArray:
     """An array at `pointer`, 64-byte aligned unless it is a view, optionally from element `offset` on."""
 
-    def __init__(
-        self, emit: ScalarEmitter, pointer: ir.Value, shape: Shape, offset: IndexExpression | int = 0
-    ) -> None:
+    def __init__(self, emit: ScalarEmitter, pointer: ir.Value, shape: Shape, offset: IndexExpression | int = 0) -> None:
         self.emit = emit
         self.pointer = pointer
         self.shape = shape

@@ -1,6 +1,8 @@
-"""Element-wise opcodes of complex numbers, in Cartesian parts; products and quotients as C's without its recovery of infinities.
+"""Element-wise opcodes of complex numbers, in Cartesian parts; products and quotients as C's without its recovery of
+infinities.
 
-Elementary functions of c64 are computed in f64 parts and rounded, those of c128 in f64 with the library's sine and cosine.
+Elementary functions of c64 are computed in f64 parts and rounded, those of c128 in f64 with the library's sine and
+cosine.
 """
 
 from __future__ import annotations
@@ -84,9 +86,7 @@ def _extreme(emit: ScalarEmitter, larger: bool, a: ScalarValue, b: ScalarValue) 
     second = s.gt(t) if larger else s.lt(t)
     chosen = builder.or_(first.value, builder.and_(x.eq(y).value, second.value))
     chosen = builder.or_(chosen, builder.fcmp_unordered("uno", a.llvm, a.imag))
-    bad = builder.and_(
-        builder.fcmp_unordered("uno", b.llvm, b.imag), builder.fcmp_ordered("ord", a.llvm, a.imag)
-    )
+    bad = builder.and_(builder.fcmp_unordered("uno", b.llvm, b.imag), builder.fcmp_ordered("ord", a.llvm, a.imag))
     chosen = builder.and_(chosen, builder.not_(bad))
     parts = [builder.select(chosen, p, q) for p, q in zip(a.registers(), b.registers())]
     return ScalarValue(a.element_type, *parts)
@@ -107,9 +107,7 @@ def _divide(x: Pair, y: Pair) -> Pair:
     real, imag = (x[0] * c + x[1] * d) / square / usable, (x[1] * c - x[0] * d) / square / usable
     builder = c.builder
     infinite = scale.eq(numbers.inf)
-    finite = c.of(
-        builder.and_(x[0].abs().lt(numbers.inf).value, x[1].abs().lt(numbers.inf).value)
-    )
+    finite = c.of(builder.and_(x[0].abs().lt(numbers.inf).value, x[1].abs().lt(numbers.inf).value))
     zero = c.of(builder.and_(infinite.value, finite.value))
     return zero.select(0.0, real), zero.select(0.0, imag)
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SMALL = 16 * 16 * 16  # multiplications below which the library's start-up costs more than it saves
 
 
-
 def emit_gemm(
     emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
 ) -> None:
@@ -175,6 +174,3 @@ def _multiply_add(emit: BufferEmitter, x: ScalarValue, y: ScalarValue, z: Scalar
         fused = Lane(emit.builder, x.llvm).fma(Lane(emit.builder, y.llvm), Lane(emit.builder, z.llvm))
         return ScalarValue(x.element_type, fused.value)
     return emit.binary("add", emit.binary("multiply", x, y), z)
-
-
-

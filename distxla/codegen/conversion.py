@@ -1,6 +1,7 @@
 """Between element types, and between registers and memory: XLA's ConvertElementType, bitcasts, reduce-precision.
 
-Narrow floats: every conversion to one rounds to nearest even and follows the type's own rules for overflow, NaN and zero.
+Narrow floats: every conversion to one rounds to nearest even and follows the type's own rules for overflow, NaN and
+zero.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
-from distxla.codegen.lane import F16T, F32T, F64T, I1, I32, Lane, float_constant, intrinsic, suffix
+from distxla.codegen.lane import F16T, F32T, F64T, Lane, float_constant, intrinsic, suffix
 from distxla.codegen.value import ScalarValue, is_narrow_float, memory_type, register_type
 from distxla.errors import InternalError
-from distxla.ir.element_type import F32, PRED, ElementType
+from distxla.ir.element_type import PRED, ElementType
 
 if TYPE_CHECKING:
     from distxla.codegen.emitter import ScalarEmitter
@@ -48,7 +49,7 @@ class NarrowFormat:
 def narrow_format(name: str) -> NarrowFormat:
     """The format of an f8* or f4* type."""
     dtype: Any = np.dtype(getattr(ml_dtypes, ElementTypeName[name]))
-    info = ml_dtypes.finfo(dtype)
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
     def code(value: float) -> int:
         with np.errstate(all="ignore"):
@@ -228,7 +229,7 @@ def from_index(emit: ScalarEmitter, index: IndexExpression, element_type: Elemen
     if element_type.is_integer:
         width = register_type(element_type).width
         return ScalarValue(element_type, value.trunc(width).value if width < 64 else value.value)
-    if -(2**31) <= index.low and index.high < 2**31:
+    if index.low >= -(2**31) and index.high < 2**31:
         value = value.trunc(32)
     return _from_integer(emit.builder, value, True, element_type)
 
@@ -249,7 +250,8 @@ def _from_integer(builder: ir.IRBuilder, value: Lane, signed: bool, target: Elem
 
 
 def _odd_f32(builder: ir.IRBuilder, value: Lane, signed: bool) -> Lane:
-    """A wide integer as an f32 rounded to odd, so that a second rounding to a narrower type is the only one that counts."""
+    """A wide integer as an f32 rounded to odd, so that a second rounding to a narrower type is the only one that
+    counts."""
     magnitude = value.abs() if signed else value
     one = magnitude.constant(1)
     low_mask = (1 << (value.width - 24)) - 1
@@ -352,9 +354,7 @@ def _of_memory(builder: ir.IRBuilder, memory: ir.Value, target: ElementType) -> 
     return unpack(builder, memory if memory.type == kind else builder.bitcast(memory, kind), target)
 
 
-def reduce_precision(
-    builder: ir.IRBuilder, a: ScalarValue, exponent_bits: int, mantissa_bits: int
-) -> ScalarValue:
+def reduce_precision(builder: ir.IRBuilder, a: ScalarValue, exponent_bits: int, mantissa_bits: int) -> ScalarValue:
     """Round to a float with that many bits and back; numbers too large become infinite, too small ones zero."""
     kind = a.element_type
     if not kind.is_float:
@@ -384,6 +384,3 @@ def reduce_precision(
     if kind.name == "f16":
         return unpack(builder, reduced, kind)
     return rounded(builder, reduced, kind) if is_narrow_float(kind) else ScalarValue(kind, reduced)
-
-
-

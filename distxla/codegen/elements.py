@@ -64,7 +64,9 @@ def apply_scalar(
             (called,) = op.called_computations
             values[instruction.name] = emit.apply(called, *(leaf for leaves in operands for leaf in leaves))
         else:
-            raise InternalError(f"{instruction.name}: {instruction.opcode} inside the scalar computation {computation.name}")
+            raise InternalError(
+                f"{instruction.name}: {instruction.opcode} inside the scalar computation {computation.name}"
+            )
     return values[computation.root]
 
 

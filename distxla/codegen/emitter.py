@@ -13,8 +13,8 @@ import numpy as np
 from llvmlite import ir
 
 from distxla.codegen import arithmetic, conversion
-from distxla.codegen.arrays import MemoryArray
 from distxla.codegen.abi import Context
+from distxla.codegen.arrays import MemoryArray
 from distxla.codegen.index import HIGHEST, I64, LOWEST, IndexCode, IndexExpression
 from distxla.codegen.lane import I1, I8, I32, Lane, float_constant
 from distxla.codegen.loops import Nest, SplitRequest
@@ -62,9 +62,11 @@ class ScalarEmitter:
             return ScalarValue(element_type, float_constant(kind, number.real), float_constant(kind, number.imag))
         if element_type.is_float:
             if is_narrow_float(element_type):
-                bits = int(np.asarray(value, dtype=element_type.dtype).view(element_type.file_dtype).item()) if (
-                    element_type.name != "f16"
-                ) else None
+                bits = (
+                    int(np.asarray(value, dtype=element_type.dtype).view(element_type.file_dtype).item())
+                    if (element_type.name != "f16")
+                    else None
+                )
                 rounded = float(np.asarray(value, dtype=element_type.dtype))
                 packed = ir.Constant(memory_type(element_type), bits) if bits is not None else None
                 return ScalarValue(element_type, float_constant(kind, rounded), packed=packed)
@@ -177,9 +179,7 @@ class ScalarEmitter:
         address = self.element_pointer(pointer, index, kind)
         if kind.is_complex:
             zero = ir.Constant(I32, 0)
-            imag = self.builder.gep(
-                address, [zero, ir.Constant(I32, 1)], inbounds=True, source_etype=memory_type(kind)
-            )
+            imag = self.builder.gep(address, [zero, ir.Constant(I32, 1)], inbounds=True, source_etype=memory_type(kind))
             self.builder.store(value.llvm, address)
             self.builder.store(value.imag, imag)
             return
@@ -344,8 +344,8 @@ class ScalarEmitter:
         total = prod(extents)
         if total <= UNROLLED:
             values = initial
-            for index in product(*(range(e) for e in extents)):
-                values = body(list(index), values)
+            for constants in product(*(range(e) for e in extents)):
+                values = body(list(constants), values)
             return values
         builder = self.builder
         before, header = builder.block, builder.append_basic_block("fold")
@@ -387,7 +387,7 @@ class ScalarEmitter:
 
     def scalar_array(self, value: ScalarValue) -> ArrayRef:
         """A rank 0 operand that is this value."""
-        return _Scalar(value)
+        return _Scalar(value)  # type: ignore[return-value]
 
 
 class _Scalar:

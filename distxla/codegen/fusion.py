@@ -19,7 +19,8 @@ MAX_PIECES = 28  # 3 a dimension of a three-dimensional pad
 def emit_map(emit: ScalarEmitter, extents: Sequence[int], body: Callable[[tuple[IndexExpression, ...]], None]) -> None:
     """Run `body` for every index over `extents`, in any order.
 
-    Where a comparison in the body is decided by one loop index (the borders of concatenate and pad), the range is cut there
+    Where a comparison in the body is decided by one loop index (the borders of concatenate and pad), the range is cut
+    there
     and each piece gets a body without the branch.
     """
     budget = [MAX_PIECES]

@@ -1,6 +1,7 @@
 """Index arithmetic that simplifies while it is written down.
 
-An index of the generated code is an affine sum of atoms with bounds that are known at compile time. Because reshapes and
+An index of the generated code is an affine sum of atoms with bounds that are known at compile time. Because reshapes
+and
 broadcasts only add, multiply and divide by constants, a linear index that is taken apart and put together again becomes
 itself, and comparisons that always hold become constants. LLVM instructions appear only when an address is needed.
 """
@@ -97,7 +98,8 @@ class IndexCode:
         """What `make` gave for `key` in a region that dominates this one, or gives now."""
         for values in reversed(self._values):
             if key in values:
-                return values[key]
+                found: T = values[key]
+                return found
         made = make()
         self._values[-1][key] = made
         return made
@@ -112,22 +114,20 @@ class IndexCode:
 
     def _sum(self, index: IndexExpression) -> ir.Value:
         total: ir.Value | None = None
-        builder = self.builder
         for value, coefficient in self._factors(index.terms):
-            if coefficient != 1:
-                value = self.remembered(
-                    (id(value), coefficient), lambda v=value, c=coefficient: builder.mul(v, ir.Constant(I64, c), flags=("nsw",))
-                )
-            if total is None:
-                total = value
-            else:
-                total = self.remembered(
-                    (id(total), "+", id(value)), lambda a=total, b=value: builder.add(a, b, flags=("nsw",))
-                )
+            term = value if coefficient == 1 else self._scaled(value, coefficient)
+            total = term if total is None else self._added(total, term)
         assert total is not None
         if index.offset:
-            total = builder.add(total, ir.Constant(I64, index.offset), flags=("nsw",))
+            total = self.builder.add(total, ir.Constant(I64, index.offset), flags=("nsw",))
         return total
+
+    def _scaled(self, value: ir.Value, coefficient: int) -> ir.Value:
+        constant = ir.Constant(I64, coefficient)
+        return self.remembered((id(value), coefficient), lambda: self.builder.mul(value, constant, flags=("nsw",)))
+
+    def _added(self, left: ir.Value, right: ir.Value) -> ir.Value:
+        return self.remembered((id(left), "+", id(right)), lambda: self.builder.add(left, right, flags=("nsw",)))
 
     def _factors(self, terms: Terms) -> list[tuple[ir.Value, int]]:
         """LLVM values with coefficients, outer loops first; loops that are walked as one become one value."""
@@ -137,7 +137,7 @@ class IndexCode:
             if atom.nest is not None:
                 nests.setdefault(atom.nest, []).append((atom.dimension, coefficient))
             elif atom.dividend is not None:
-                rest.append((self.remembered(atom, lambda a=atom: self._divide(a)), coefficient))
+                rest.append((self._quotient_value(atom), coefficient))
             else:
                 assert atom.value is not None
                 rest.append((atom.value, coefficient))
@@ -145,6 +145,9 @@ class IndexCode:
         for nest, parts in sorted(nests.items(), key=lambda item: item[0].depth):
             loops.extend(nest.runs(parts))
         return rest + loops
+
+    def _quotient_value(self, atom: Atom) -> ir.Value:
+        return self.remembered(atom, lambda: self._divide(atom))
 
     def _divide(self, atom: Atom) -> ir.Value:
         assert atom.dividend is not None
@@ -245,7 +248,7 @@ class IndexExpression:
         if self.low >= 0 and self.high < divisor:
             return self.code.constant(0), self
         whole, rest = self._split(divisor)
-        if 0 <= rest.low and rest.high < divisor:
+        if rest.low >= 0 and rest.high < divisor:
             return whole, rest
         if rest.low < 0:
             whole, rest = self.code.constant(0), self
@@ -257,7 +260,12 @@ class IndexExpression:
                 self.code, terms, rest.offset // common, max(0, rest.low // common), max(0, rest.high // common)
             )
             small = divisor // common
-        if len(part.terms) == 1 and part.offset == 0 and part.terms[0][1] == 1 and part.terms[0][0].dividend is not None:
+        if (
+            len(part.terms) == 1
+            and part.offset == 0
+            and part.terms[0][1] == 1
+            and part.terms[0][0].dividend is not None
+        ):
             inner = part.terms[0][0]
             assert inner.dividend is not None
             part, small = inner.dividend, inner.divisor * small

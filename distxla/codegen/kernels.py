@@ -1,6 +1,7 @@
 """One LLVM function for one instruction of a schedule: a fusion, a bare element op or reduction, or a kernel op.
 
-The contract: `void name(ptr context, ptr operand leaves …, ptr result leaves …, ptr scratch)`. All arrays are row-major and
+The contract: `void name(ptr context, ptr operand leaves …, ptr result leaves …, ptr scratch)`. All arrays are
+row-major and
 64-byte aligned; results overlap nothing else, but where the op declares an in-place operand.
 """
 
@@ -83,9 +84,7 @@ class BufferEmitter(ScalarEmitter):
         if not size:
             return
         to, origin = target.address(), source.address()
-        function = intrinsic(
-            self.builder.module, "llvm.memcpy.p0.p0.i64", ir.VoidType(), [POINTER, POINTER, I64, I1]
-        )
+        function = intrinsic(self.builder.module, "llvm.memcpy.p0.p0.i64", ir.VoidType(), [POINTER, POINTER, I64, I1])
         different = self.builder.icmp_unsigned("!=", to, origin)
         with self.builder.if_then(different):
             self.builder.call(function, [to, origin, ir.Constant(I64, size), ir.Constant(I1, 0)])
@@ -97,9 +96,7 @@ class BufferEmitter(ScalarEmitter):
             return MemoryArray(self, MemoryArray(self, buffer.pointer, buffer.shape, start).address(), shape)
         return MemoryArray(self, buffer.pointer, shape, start)
 
-    def gemm(
-        self, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
-    ) -> None:
+    def gemm(self, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand) -> None:
         """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/emit.py."""
         contraction.emit_gemm(self, shape, a, b, c)
 
@@ -114,7 +111,8 @@ def emit_kernel_function(
 ) -> KernelFunction:
     """Add the function that computes `instruction` of `computation` to `llvm_module`.
 
-    Tokens have no pointer: only leaves with data count as leaves here.  Raises CompileError naming the instruction where
+    Tokens have no pointer: only leaves with data count as leaves here.  Raises CompileError naming the instruction
+    where
     its op can't be emitted; errors of the user's module pass through.
     """
     operands = [computation[o].shape for o in instruction.operands]
@@ -213,6 +211,3 @@ def _emit_reduction_roots(
         dimensions = op.dimensions
         reductions.append(Reduction(op.to_apply, tuple(operands[:half]), tuple(operands[half:]), own))
     emit_reductions(emit, dimensions, reductions)
-
-
-

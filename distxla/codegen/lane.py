@@ -1,6 +1,7 @@
 """`Lane`: a scalar LLVM value with operators, so that formulas read as formulas.
 
-Floats get plain IEEE instructions (no fast-math flag), integers wrap. Everything written with lanes is free of branches and
+Floats get plain IEEE instructions (no fast-math flag), integers wrap. Everything written with lanes is free of
+branches and
 calls and therefore vectorises.
 """
 
@@ -65,7 +66,9 @@ class Lane:
 
     def constant(self, number: Any) -> Lane:
         """`number` as a lane of this lane's type."""
-        return Lane(self.builder, float_constant(self.type, number) if self.is_float else ir.Constant(self.type, int(number)))
+        return Lane(
+            self.builder, float_constant(self.type, number) if self.is_float else ir.Constant(self.type, int(number))
+        )
 
     def _other(self, other: Lane | float | int) -> ir.Value:
         return other.value if isinstance(other, Lane) else self.constant(other).value

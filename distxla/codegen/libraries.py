@@ -1,4 +1,5 @@
-"""Functions of native libraries that compiled code calls through its import slots: names, signatures, where they live."""
+"""Functions of native libraries that compiled code calls through its import slots: names, signatures, where they
+live."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Loop nests whose shape is decided after their body is known.
 
-The body is written first, with the loops' indices as unknowns. What it asks for shows which neighbouring dimensions are only
-ever used together as one linear index: those become one loop. So an elementwise fusion is a single flat loop, a bias add
+The body is written first, with the loops' indices as unknowns. What it asks for shows which neighbouring dimensions
+are only
+ever used together as one linear index: those become one loop. So an elementwise fusion is a single flat loop, a bias
+add
 keeps two, and nobody had to analyse the ops. A transposing access makes the nest walk in tiles.
 """
 
@@ -9,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 from llvmlite import ir
 
 from distxla.codegen.index import I64, IndexCode, IndexExpression
 
 TILE = 32
+WRITTEN_OUT = 64  # instructions of a short loop that is replaced by copies of its body
 
 
 class SplitRequest(Exception):
@@ -161,24 +165,32 @@ class Nest:
         builder.branch(body)
         self._resolve(loops, values)
         builder.position_at_end(end)
-        interleaved = self._interleaving(loops, bool(tiles)) if end is body else 1
+        hint = self._hint(loops, bool(tiles)) if end is body else None
         for number, close in enumerate(reversed(closers)):
             latch = close()
-            if number == 0 and interleaved > 1:
-                _annotate(latch, interleaved)
+            if number == 0 and hint is not None:
+                _annotate(latch, *hint)
         builder.branch(done)
         builder.position_at_end(done)
 
-    def _interleaving(self, loops: list[tuple[int, int]], tiled: bool) -> int:
-        """How many vector iterations to run side by side.
+    def _hint(self, loops: list[tuple[int, int]], tiled: bool) -> tuple[str, int | None] | None:
+        """What LLVM should do with the innermost loop beyond vectorising it.
 
-        LLVM leaves long bodies alone, but those with elementary functions are long chains that wait for themselves.
+        It is told not to unroll by itself, which doubles the time to compile for loops of no importance; only short
+        ones are
+        written out. Bodies with elementary functions are long chains that wait for themselves: several iterations run
+        side by side.
         """
         assert self._body is not None
         size = len(self._body.instructions)
-        if not self.parallel or tiled or not loops or size < 24 or self._length(loops[-1]) < 1024:
-            return 1
-        return 4 if size < 160 else 2
+        if tiled or not loops:
+            return None
+        length = self._length(loops[-1])
+        if length * size <= WRITTEN_OUT:
+            return "llvm.loop.unroll.full", None
+        if self.parallel and size >= 24 and length >= 1024:
+            return "llvm.loop.interleave.count", 4 if size < 160 else 2
+        return None
 
     def _partition(self) -> list[tuple[int, int]]:
         """Runs of walked dimensions such that every requested run is a union of them."""
@@ -189,7 +201,9 @@ class Nest:
                 cuts.add(after[0])
         loops: list[tuple[int, int]] = []
         for dimension in self._walked:
-            joined = loops and dimension not in cuts and self._is_full(dimension) and self._before(dimension) is not None
+            joined = (
+                loops and dimension not in cuts and self._is_full(dimension) and self._before(dimension) is not None
+            )
             if joined:
                 loops[-1] = (loops[-1][0], dimension)
             else:
@@ -197,7 +211,8 @@ class Nest:
         return loops
 
     def _tiles(self, loops: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The two runs to walk in tiles: one that some access strides by 1, and the last one, which it strides widely."""
+        """The two runs to walk in tiles: one that some access strides by 1, and the last one, which it strides
+        widely."""
         if not self.parallel or len(loops) < 2:
             return []
         inner = loops[-1]
@@ -222,7 +237,9 @@ class Nest:
         low, high = self.ranges[first]
         return low * span, high * span
 
-    def _loop(self, first: int, end: int | ir.Value, step: int, closers: list[Callable[[], ir.instructions.Instruction]]) -> ir.Value:
+    def _loop(
+        self, first: int, end: int | ir.Value, step: int, closers: list[Callable[[], ir.instructions.Instruction]]
+    ) -> ir.Value:
         """Open one loop that runs at least once; `closers` gets what ends it."""
         builder = self.builder
         before = builder.block
@@ -265,11 +282,13 @@ class Nest:
             position += 1
 
 
-def _annotate(latch: ir.instructions.Instruction, interleaved: int) -> None:
+def _annotate(latch: ir.instructions.Instruction, key: str, number: int | None) -> None:
     """Give a loop's closing branch its metadata; the node names itself, as LLVM wants it."""
     module = latch.parent.module
-    key = ir.MetaDataString(module, "llvm.loop.interleave.count")
-    count = module.add_metadata([key, ir.Constant(ir.IntType(32), interleaved)])
-    node = ir.values.MDValue(module, (count,), name=str(len(module.metadata)))
-    node.operands = (node, count)
+    hint: list[Any] = [ir.MetaDataString(module, key)]
+    if number is not None:
+        hint.append(ir.Constant(ir.IntType(32), number))
+    value = module.add_metadata(hint)
+    node = ir.values.MDValue(module, (value,), name=str(len(module.metadata)))
+    node.operands = (node, value)
     latch.set_metadata("llvm.loop", node)

@@ -1,7 +1,9 @@
 """Elementary functions as straight-line code: no calls, no branches, so that loops around them vectorise.
 
-Bounds are in units in the last place of the result over all finite arguments, subnormal results included; NaN gives NaN,
-infinities and signed zeros give what IEEE 754 and XLA say. f32 results with a bound of 0.6 are computed in f64. The polynomials are least-maximum fits made for these intervals.
+Bounds are in units in the last place of the result over all finite arguments, subnormal results included; NaN gives
+NaN,
+infinities and signed zeros give what IEEE 754 and XLA say. f32 results with a bound of 0.6 are computed in f64. The
+polynomials are least-maximum fits made for these intervals.
 
     function         f32    f64          function         f32    f64
     exp              1.1    1.0          sin, cos         1.6    library
@@ -22,7 +24,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from distxla.codegen.lane import F32T, F64T, I32, Lane
+from distxla.codegen.lane import F64T, I32, Lane
 from distxla.codegen.tables import two_over_pi
 
 # (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2]
@@ -459,4 +461,3 @@ FUNCTIONS: dict[str, Callable[[Lane], Lane]] = {
     "round-nearest-even": lambda x: x.call("roundeven"),
     "round-nearest-afz": round_away,
 }
-

@@ -1,6 +1,7 @@
 """Loops that reduce: along the fastest dimension, across it, and variadic ones by any computation.
 
-Always the same order, so always the same bits. Where the computation is one operation (a sum, a product, a maximum), its
+Always the same order, so always the same bits. Where the computation is one operation (a sum, a product, a maximum),
+its
 order is the vectoriser's to choose, at compile time; narrow floats are then accumulated in f32 and rounded once.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.arrays import MemoryArray
 from distxla.codegen.conversion import convert
@@ -72,10 +73,10 @@ class _Accumulation:
     def initial(self) -> list[ScalarValue]:
         return [self._wide(a.load(()), t) for a, t in zip(self.reduction.initial, self.types)]
 
-    def elements(self, index: Sequence[IndexExpression | int]) -> list[ScalarValue]:
+    def elements(self, index: Any) -> list[ScalarValue]:
         return [self._wide(a.load(index), t) for a, t in zip(self.reduction.arrays, self.types)]
 
-    def _wide(self, value: ScalarValue, kind: ElementType) -> ScalarValue:
+    def _wide(self, value: Any, kind: ElementType) -> ScalarValue:
         return convert(self.emit.builder, value, kind)
 
     def combine(self, total: Sequence[ScalarValue], elements: Sequence[ScalarValue]) -> tuple[ScalarValue, ...]:
@@ -103,9 +104,7 @@ class _Slots:
     def __init__(self, emit: BufferEmitter, types: Sequence[ElementType]) -> None:
         self.emit = emit
         self.types = types
-        self.slots = [
-            [emit.stack_slot(register_type(t)) for _ in range(2 if t.is_complex else 1)] for t in types
-        ]
+        self.slots = [[emit.stack_slot(register_type(t)) for _ in range(2 if t.is_complex else 1)] for t in types]
 
     def load(self) -> list[ScalarValue]:
         builder = self.emit.builder
@@ -219,6 +218,3 @@ def _merged(
     for d, i in zip(reduced, inner):
         index[d] = i
     return index
-
-
-

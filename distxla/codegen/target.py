@@ -53,7 +53,8 @@ def optimise(module: llvm.ModuleRef) -> None:
     options.loop_vectorization = True
     options.slp_vectorization = True
     options.loop_interleaving = True
-    options.loop_unrolling = True
+    # loops say themselves where they should be unrolled (loops.py): LLVM's own choice doubles the time to compile
+    options.loop_unrolling = False
     builder = llvm.create_pass_builder(target_machine(), options)
     builder.getModulePassManager().run(module, builder)
 

@@ -19,7 +19,8 @@ Array = np.ndarray[Any, Any]
 
 
 def samples(kind: ElementType, count: int, seed: int = 0) -> Array:
-    """Numbers that matter for the type: all codes of narrow ones, else limits, zeros, infinities, NaN and random ones."""
+    """Numbers that matter for the type: all codes of narrow ones, else limits, zeros, infinities, NaN and random
+    ones."""
     rng = np.random.default_rng(seed)
     if kind.bits <= 8:
         codes = np.arange(2 if kind.kind == "pred" else 2**kind.bits, dtype=np.uint8)
@@ -38,7 +39,26 @@ def samples(kind: ElementType, count: int, seed: int = 0) -> Array:
         values.real = rng.normal(size=count).astype(part.dtype)
         values.imag = rng.normal(size=count).astype(part.dtype)
         return values
-    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-7, 1e-40, -1e-40, 88.7, 1e4]
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.0,
+        1e-7,
+        1e-40,
+        -1e-40,
+        88.7,
+        1e4,
+    ]
     numbers = np.concatenate([np.tile(special, 9), rng.normal(size=count), rng.normal(size=count) * 30])
     with np.errstate(all="ignore"):
         return rng.permutation(numbers)[:count].astype(kind.dtype)

@@ -18,7 +18,8 @@ REDUCERS = """
 add { a = T[] parameter(0)  b = T[] parameter(1)  ROOT r = T[] add(a, b) }
 mul { a = T[] parameter(0)  b = T[] parameter(1)  ROOT r = T[] multiply(a, b) }
 max { a = T[] parameter(0)  b = T[] parameter(1)  ROOT r = T[] maximum(a, b) }
-odd { a = T[] parameter(0)  b = T[] parameter(1)  s = T[] subtract(a, b)  m = T[] multiply(s, s)  ROOT r = T[] maximum(a, m) }
+odd { a = T[] parameter(0)  b = T[] parameter(1)  s = T[] subtract(a, b)  m = T[] multiply(s, s)  ROOT r = T[]
+maximum(a, m) }
 argmax {
   a = T[] parameter(0)  i = s32[] parameter(1)  b = T[] parameter(2)  j = s32[] parameter(3)
   g = pred[] compare(a, b), direction=GE
@@ -64,7 +65,8 @@ MOVEMENT = [
     ("ROOT r = f32[100,70] transpose(p0), dimensions={1,0}", "f32[100,70]", ["f32[70,100]"]),
     ("ROOT r = f32[64,96] transpose(p0), dimensions={1,0}", "f32[64,96]", ["f32[96,64]"]),
     ("ROOT r = f32[5,64,3,33] transpose(p0), dimensions={2,3,0,1}", "f32[5,64,3,33]", ["f32[3,33,5,64]"]),
-    ("t = f32[8,6] transpose(p0), dimensions={1,0}\n  ROOT r = f32[8,6] add(t, p1)", "f32[8,6]", ["f32[6,8]", "f32[8,6]"]),
+    ("t = f32[8,6] transpose(p0), dimensions={1,0}\n  ROOT r = f32[8,6] add(t, p1)", "f32[8,6]", ["f32[6,8]",
+    "f32[8,6]"]),
     ("b = f32[3,5] broadcast(p1), dimensions={1}\n  ROOT r = f32[3,5] add(p0, b)", "f32[3,5]", ["f32[3,5]", "f32[5]"]),
     ("b = f32[3,5] broadcast(p1), dimensions={0}\n  ROOT r = f32[3,5] add(p0, b)", "f32[3,5]", ["f32[3,5]", "f32[3]"]),
     ("ROOT r = f32[6,4] reshape(p0)", "f32[6,4]", ["f32[2,3,4]"]),
@@ -75,13 +77,15 @@ MOVEMENT = [
     ("ROOT r = f32[2,3] slice(p0), slice={[1:5:2],[0:3:1]}", "f32[2,3]", ["f32[6,4]"]),
     ("ROOT r = f32[4,5] reverse(p0), dimensions={0,1}", "f32[4,5]", ["f32[4,5]"]),
     ("ROOT r = f32[9,3] concatenate(p0, p1, p0), dimensions={0}", "f32[9,3]", ["f32[2,3]", "f32[5,3]"]),
-    ("c = f32[3,7] concatenate(p0, p1), dimensions={1}\n  ROOT r = f32[3,7] negate(c)", "f32[3,7]", ["f32[3,2]", "f32[3,5]"]),
+    ("c = f32[3,7] concatenate(p0, p1), dimensions={1}\n  ROOT r = f32[3,7] negate(c)", "f32[3,7]", ["f32[3,2]",
+    "f32[3,5]"]),
     ("ROOT r = f32[7,9] pad(p0, p1), padding=1_2x3_2", "f32[7,9]", ["f32[4,4]", "f32[]"]),
     ("ROOT r = f32[10,3] pad(p0, p1), padding=1_2_1x-1_0", "f32[10,3]", ["f32[4,4]", "f32[]"]),
     ("ROOT r = f32[4,5,6] pad(p0, p1), padding=1_1x1_1x1_1", "f32[4,5,6]", ["f32[2,3,4]", "f32[]"]),
     ("ROOT r = s32[3,5] iota(), iota_dimension=1", "s32[3,5]", []),
     ("ROOT r = f32[3,5] iota(), iota_dimension=0", "f32[3,5]", []),
-    ("ROOT r = f32[2,3] dynamic-slice(p0, p1, p2), dynamic_slice_sizes={2,3}", "f32[2,3]", ["f32[6,7]", "s32[]", "s32[]"]),
+    ("ROOT r = f32[2,3] dynamic-slice(p0, p1, p2), dynamic_slice_sizes={2,3}", "f32[2,3]", ["f32[6,7]", "s32[]",
+    "s32[]"]),
     ("ROOT r = f32[4,2,3] gather(p0, p1), offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={0,1}, "
      "index_vector_dim=1, slice_sizes={2,3}", "f32[4,2,3]", ["f32[6,7]", "s32[4,2]"]),
     ("c = f32[4] constant({1, 2, 3, -0.0})\n  ROOT r = f32[4] multiply(p0, c)", "f32[4]", ["f32[4]"]),
@@ -165,7 +169,9 @@ def _check_sums(made: Module, kind: str) -> None:
 
 
 def test_reduction_is_repeatable() -> None:
-    made = module("  ROOT r = f32[33] reduce(p0, p1), dimensions={1}, to_apply=add", "f32[33]", ["f32[33,4097]", "f32[]"])
+    made = module(
+        "  ROOT r = f32[33] reduce(p0, p1), dimensions={1}, to_apply=add", "f32[33]", ["f32[33,4097]", "f32[]"]
+    )
     kernel = Kernel(made)
     array = np.random.default_rng(0).normal(size=(33, 4097)).astype(np.float32)
     first = kernel(array, np.float32(0))
@@ -222,7 +228,8 @@ DOTS = [
     ("f32", "dot(p0, p1), lhs_contracting_dims={0}, rhs_contracting_dims={0}", "[]", "[300]", "[300]"),
     ("f32", "dot(p0, p1), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
      "[3,33,40]", "[3,33,20]", "[3,20,40]"),
-    ("f32", "dot(p0, p1), lhs_batch_dims={1}, rhs_batch_dims={2}, lhs_contracting_dims={2,0}, rhs_contracting_dims={0,1}",
+    ("f32", "dot(p0, p1), lhs_batch_dims={1}, rhs_batch_dims={2}, "
+     "lhs_contracting_dims={2,0}, rhs_contracting_dims={0,1}",
      "[3,33,40]", "[5,3,20,33]", "[20,5,3,40]"),
 ]  # fmt: skip
 
@@ -235,7 +242,9 @@ def test_dot(kind: str, expression: str, result: str, left: str, right: str) -> 
     )
     made = parse_module(text, "<test>")
     rng = np.random.default_rng(1)
-    arrays = [(rng.normal(size=p.shape.dims) * 4).astype(p.shape.dtype.dtype) for p in made.entry_computation.parameters]
+    arrays = [
+        (rng.normal(size=p.shape.dims) * 4).astype(p.shape.dtype.dtype) for p in made.entry_computation.parameters
+    ]
     got = Kernel(made)(*arrays)
     ((wanted,),) = run_reference(made, [arrays], replicas=1, partitions=1)
     assert wanted is not None
