@@ -144,7 +144,6 @@ class CompileServer:
             doing = f" while {progress}: the code of {culprit}"
         return CompileError(f"the compile server ended with {how}{doing}" + (f": {last[:500]}" if last else ""))
 
-
     def _last_words(self) -> str:
         return os.pread(self._progress, PROGRESS_BYTES, 0).split(b"\0")[0].decode(errors="replace")
 
@@ -239,7 +238,8 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
         module, stage, replicas, partitions = arguments
         return emit(module, stage, replicas=replicas, partitions=partitions)
     if kind == "alone":
-        compile_alone(*arguments, progress)
+        module, replicas, partitions = arguments
+        compile_alone(module, replicas, partitions, progress)
         return None
     if kind == "abort":  # what LLVM does to its process, for tests
         progress(arguments[0])
