@@ -19,6 +19,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -343,6 +344,12 @@ def release() -> None:
 def _join(address: str) -> None:
     if "://" in address:
         raise ClusterError(f"address {address!r}: a driver joins by host:port, not through a Ray client")
+    host, _, port = address.rpartition(":")
+    if port.isdigit():  # Ray itself tries for minutes, and may end the process
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except OSError as error:
+            raise ClusterError(f"nothing answers at {address}: {error}") from error
     import ray
 
     try:

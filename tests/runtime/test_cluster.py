@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -159,9 +161,6 @@ def test_everything_listens_on_the_loopback_interface_only(cluster: Cluster) -> 
 
 
 def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
-    import subprocess
-    import sys
-
     import ray
 
     address = ray.get_runtime_context().gcs_address
@@ -192,6 +191,12 @@ def test_a_closed_cluster_says_so() -> None:
     opened.close()
     with pytest.raises(dx.ClusterError, match="closed"):
         step([X])
+
+
+def test_an_address_where_nothing_answers() -> None:
+    code = "from distxla.runtime.cluster import Cluster\nwith Cluster(1, address='127.0.0.1:1') as c: c.wait_started()"
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "cluster: nothing answers at 127.0.0.1:1" in outcome.stderr
 
 
 @pytest.mark.parametrize("options", [{"replicas": 0}, {"partitions": 0}, {"backend": "gpu"}], ids=str)
