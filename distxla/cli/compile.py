@@ -43,6 +43,5 @@ def command(module: str, stage: str, replicas: int | None, partitions: int | Non
     elif isinstance(found, bytes) and sys.stdout.isatty():
         raise ArgumentError(f"{stage} is binary; name a file with --out, or redirect the output")
     else:
-        stream = click.get_binary_stream("stdout")
-        stream.write(data if data.endswith(b"\n") or isinstance(found, bytes) else data + b"\n")
-        stream.flush()
+        sys.stdout.buffer.write(data if data.endswith(b"\n") or isinstance(found, bytes) else data + b"\n")
+        sys.stdout.buffer.flush()

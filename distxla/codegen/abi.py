@@ -6,9 +6,9 @@ A program is one position-independent image with these functions:
     i32 distxla_communicate_<k>(Context*, u32 site, const u64* operands, const u64* results)
                                                         the shared-memory routine of communicating site k
 
-The entry calls `context->communicate[k](context, k, operands, results)` for site k: the table holds the routine above, or
-whatever the runtime puts there (a relay, a host callback). operands and results are byte offsets of the leaves' buffers in the
-device's own memory.  A non-zero Status returns at once from every frame of the program.
+The entry calls `context->communicate[k](context, k, operands, results)` for site k: the table holds the routine above,
+or whatever the runtime puts there (a relay, a host callback). operands and results are byte offsets of the leaves'
+buffers in the device's own memory.  A non-zero Status returns at once from every frame of the program.
 
 All buffers are 64-byte aligned, row-major, in the device's memory: parameters and results where the caller says,
 everything else at a fixed offset behind `arena`. A parameter's buffer is never written. Result buffers do not overlap
@@ -38,15 +38,18 @@ class Context(ctypes.Structure):
     """What a program knows of its surroundings; lives in the replica, one for each loaded program."""
 
     _fields_ = (
-        ("memory", ctypes.c_void_p),         # u8*[device_count]: every device's memory in this process, by flattened id
-        ("arena", ctypes.c_uint64),          # offset of this program's arena in the device's own memory
-        ("parameters", ctypes.c_void_p),     # const u64*: offset of each parameter leaf in the device's own memory
-        ("results", ctypes.c_void_p),        # const u64*: offset of each result leaf in the device's own memory
-        ("communicate", ctypes.c_void_p),    # table of routines, one a communicating site
-        ("communicators", ctypes.c_void_p),  # u8*[n]: state of this device's group of communicator k (collectives/plan.py)
-        ("control", ctypes.c_void_p),        # the control block (collectives/control_block.py)
-        ("record", ctypes.c_void_p),         # this device's record in it
-        ("device", ctypes.c_uint32),         # flattened id
+        ("memory", ctypes.c_void_p),  # u8*[device_count]: every device's memory in this process, by flattened id
+        ("arena", ctypes.c_uint64),  # offset of this program's arena in the device's own memory
+        ("parameters", ctypes.c_void_p),  # const u64*: offset of each parameter leaf in the device's own memory
+        ("results", ctypes.c_void_p),  # const u64*: offset of each result leaf in the device's own memory
+        ("communicate", ctypes.c_void_p),  # table of routines, one a communicating site
+        (
+            "communicators",
+            ctypes.c_void_p,
+        ),  # u8*[n]: state of this device's group of communicator k (collectives/plan.py)
+        ("control", ctypes.c_void_p),  # the control block (collectives/control_block.py)
+        ("record", ctypes.c_void_p),  # this device's record in it
+        ("device", ctypes.c_uint32),  # flattened id
         ("replica", ctypes.c_uint32),
         ("partition", ctypes.c_uint32),
         ("device_count", ctypes.c_uint32),

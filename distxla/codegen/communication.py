@@ -24,7 +24,12 @@ class CommunicationEmitter(Protocol):
         """The groups that act together for this instruction. Equal keys share one communicator within the program."""
 
     def emit(
-        self, llvm_module: ir.Module, module: Module, site: Site, spec: CommunicatorSpec, instruction: Instruction,
+        self,
+        llvm_module: ir.Module,
+        module: Module,
+        site: Site,
+        spec: CommunicatorSpec,
+        instruction: Instruction,
         operands: tuple[Shape, ...],
     ) -> ir.Function:
         """Add the function abi.COMMUNICATE_SYMBOL of `site` to `llvm_module`.

@@ -35,6 +35,8 @@ class ReplicaGroups:
     @staticmethod
     def from_iota(shape: tuple[int, ...], dims: tuple[int, ...], permutation: tuple[int, ...] = ()) -> ReplicaGroups:
         """shape: (groups, ids a group); dims: reshape of iota; permutation: of dims, () for none."""
+        if not permutation:  # without one the reshape says nothing, and XLA takes no text that has it
+            dims = (prod(dims),)
         ids = np.arange(prod(dims)).reshape(dims)
         if permutation:
             ids = ids.transpose(permutation)

@@ -15,30 +15,30 @@ REQUIRED: Final = dataclasses.MISSING
 
 # kind -> Python type of the field's value
 KINDS: dict[str, str] = {
-    "int": "int",                          # index=3
-    "float": "float",                      # epsilon=0.001
-    "bool": "bool",                        # is_stable=true
-    "string": "str, from a quoted string", # custom_call_target="f"
-    "word": "str, from a bare word",       # direction=LT, kind=kLoop, fft_type=RFFT
-    "int_list": "tuple[int, ...]",         # dimensions={1,0}
-    "computation": "str, a computation's name",                 # to_apply=%add
-    "computation_list": "tuple[str, ...]",                      # branch_computations={%a, %b}; calls={%f}
+    "int": "int",  # index=3
+    "float": "float",  # epsilon=0.001
+    "bool": "bool",  # is_stable=true
+    "string": "str, from a quoted string",  # custom_call_target="f"
+    "word": "str, from a bare word",  # direction=LT, kind=kLoop, fft_type=RFFT
+    "int_list": "tuple[int, ...]",  # dimensions={1,0}
+    "computation": "str, a computation's name",  # to_apply=%add
+    "computation_list": "tuple[str, ...]",  # branch_computations={%a, %b}; calls={%f}
     "window": "ir.window.Window",
     "dim_labels": "ir.window.ConvolutionDimensions",
-    "padding": "tuple[PaddingDimension, ...]",                  # padding=0_1_0x2_2
-    "slice": "tuple[SliceDimension, ...]",                      # slice={[0:2], [1:9:2]}
+    "padding": "tuple[PaddingDimension, ...]",  # padding=0_1_0x2_2
+    "slice": "tuple[SliceDimension, ...]",  # slice={[0:2], [1:9:2]}
     "replica_groups": "ir.replica_groups.ReplicaGroups",
-    "pairs": "tuple[tuple[int, int], ...]",                     # source_target_pairs={{0,1},{1,0}}
-    "int_list_list": "tuple[tuple[int, ...], ...]",             # slice_sizes={{1,2},{3}}
-    "precision": "tuple[str, ...]",                             # operand_precision={highest,default}
+    "pairs": "tuple[tuple[int, int], ...]",  # source_target_pairs={{0,1},{1,0}}
+    "int_list_list": "tuple[tuple[int, ...], ...]",  # slice_sizes={{1,2},{3}}
+    "precision": "tuple[str, ...]",  # operand_precision={highest,default}
     "aliasing": "tuple of (output index, operand, operand index)",  # output_to_operand_aliasing={{0}: (1, {})}
-    "shape_list": "tuple[Shape, ...]",                          # operand_layout_constraints={f32[2]{0}, ...}
-    "comparison": "str",                                        # type=TOTALORDER
-    "domain": "str, raw text in braces",                        # domain={kind="sharding", entry={...}, exit={...}}
+    "shape_list": "tuple[Shape, ...]",  # operand_layout_constraints={f32[2]{0}, ...}
+    "comparison": "str",  # type=TOTALORDER
+    "domain": "str, raw text in braces",  # domain={kind="sharding", entry={...}, exit={...}}
     "raw": "str, the balanced text as it stands",
     # written between the parentheses instead of operands
-    "number": "int",                                            # parameter(0)
-    "literal": "ir.literal.Literal",                            # constant({1, 2})
+    "number": "int",  # parameter(0)
+    "literal": "ir.literal.Literal",  # constant({1, 2})
 }
 
 
