@@ -332,6 +332,8 @@ def _print_floats(flat: np.ndarray[Any, Any], element_type: ElementType) -> list
 def _shortest(value: float, element_type: ElementType) -> str:
     if not np.isfinite(value):
         return str(value)
+    if element_type.name == "f8e8m0fnu":  # a shorter text of its least value would be below the type's range
+        return repr(value).removesuffix(".0")
     for digits in range(1, 17):
         text = f"{value:.{digits}g}"
         with np.errstate(all="ignore"):
