@@ -16,9 +16,11 @@ _START = re.compile(rf"{BLANK}(?:[{{(0-9\-.]|(?:nan|inf|true|false)\b)")
 _ELIDED = re.compile(rf"{BLANK}\.\.\.(?:[\s,]|{BLANK})*")
 _ELIDED_TUPLE = re.compile(rf"{BLANK}\{{{BLANK}\.\.\.{BLANK}\}}")
 _CHUNK = re.compile(r"[^{}]*+")
-_TOKEN = re.compile(r"\([^(){}]*\)|[^\s,(){}]+(?:\([^(){}]*\))?|.", re.DOTALL)
+_TOKEN = re.compile(r"\((?:[^(){}]|\(0x[0-9a-fA-F]+\))*\)|[^\s,(){}]+(?:\([^(){}]*\))?|.", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_SCALAR = re.compile(rf"{BLANK}(\([^(){{}}]*\)|-?nan\(0x[0-9a-fA-F]+\)|-?[A-Za-z0-9_.]+(?:(?<=[eE])[+-][0-9]+)?)")
+_SCALAR = re.compile(
+    rf"{BLANK}(\((?:[^(){{}}]|\(0x[0-9a-fA-F]+\))*\)|-?nan\(0x[0-9a-fA-F]+\)|-?[A-Za-z0-9_.]+(?:(?<=[eE])[+-][0-9]+)?)"
+)
 _INTEGER = re.compile(r"-?[0-9]+")
 _FLOAT = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-?inf")
 _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]{1,16})\))?")
