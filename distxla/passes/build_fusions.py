@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.order import stable_order
@@ -12,10 +10,8 @@ from distxla.ops.call import Fusion
 from distxla.ops.constant import Constant
 from distxla.ops.parameter import Parameter
 from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.passes.fusion_group import Group
 from distxla.passes.rewriter import Names
-
-if TYPE_CHECKING:
-    from distxla.passes.fuse import Group
 
 EMBEDDED_BYTES = 1024  # larger constants are read from memory, unless all their elements are equal
 

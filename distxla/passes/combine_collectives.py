@@ -15,7 +15,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
 from distxla.ops.tuple import GetTupleElement, Tuple
-from distxla.passes.pipeline import Pass
+from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Names, replaced
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from typing import ClassVar
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
 from distxla.ops.effects import Effects, effectful_computations, has_effects
-from distxla.passes.pipeline import Pass
+from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Rewriter, replaced
 
 

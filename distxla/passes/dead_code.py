@@ -7,7 +7,7 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations, has_effects
-from distxla.passes.pipeline import Pass
+from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import replaced
 
 

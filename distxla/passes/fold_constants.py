@@ -13,7 +13,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
 from distxla.ops.op import Lowering
-from distxla.passes.simplify import Site
+from distxla.passes.rules import Site
 
 MAX_ELEMENTS = 64  # of operands and result: what is larger costs more to read from memory than to compute
 

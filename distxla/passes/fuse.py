@@ -7,7 +7,7 @@ dims or of REDUCTIONs with equal operand dims and dimensions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.ir.computation import Computation
@@ -17,11 +17,10 @@ from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
 from distxla.ops.op import Lowering
 from distxla.passes.build_fusions import build_fusions
+from distxla.passes.fusion_group import Group, Path
 from distxla.passes.merge_fusions import merge_fusions
-from distxla.passes.pipeline import Pass
+from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Names, replaced
-
-Path = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -52,23 +51,6 @@ class Fuse(Pass):
             new.extend(build_fusions(computation, groups, grouping.bare, names))
         computations = replaced(module.computations, new)
         return module if computations is None else module.replace(computations=computations)
-
-
-@dataclass(eq=False)
-class Group:
-    """A fusion in the making: roots (results that go to memory) and members (the roots included), by name.
-
-    paths: for each member the indices at which one iteration reads it, as paths from the roots; elements that are
-    read at the root's own index have the path ().
-    """
-
-    roots: list[str]
-    iterations: int  # elements that the loop visits
-    paths: dict[str, set[Path]] = field(default_factory=dict)
-
-    @property
-    def evaluations(self) -> int:
-        return sum(map(len, self.paths.values()))
 
 
 class _Grouping:

@@ -9,7 +9,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import Lowering
-from distxla.passes.pipeline import Pass
+from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Names
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 from distxla.ir.computation import Computation
 from distxla.ir.order import ancestors
 from distxla.ops.op import Lowering
-
-if TYPE_CHECKING:
-    from distxla.passes.fuse import Group
+from distxla.passes.fusion_group import Group
 
 MAX_ROOTS = 8
 MAX_EVALUATIONS = 256

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from distxla.ir.module import Module
-
-
-@dataclass(frozen=True)
-class Pass(ABC):
-    """A rewriting of modules. Ensures: equal results, bit for bit; the order of effects is kept."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def run(self, module: Module) -> Module:
-        """The rewritten module; the same object when nothing changed."""
+from distxla.passes.combine_collectives import CombineCollectives
+from distxla.passes.common_subexpressions import CommonSubexpressions
+from distxla.passes.dead_code import DeadCode
+from distxla.passes.fuse import Fuse
+from distxla.passes.inline_calls import InlineCalls
+from distxla.passes.module_pass import Pass
+from distxla.passes.resolve_layouts import ResolveLayouts
+from distxla.passes.simplify import Simplify
+from distxla.passes.verify import verify_module
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,6 @@ class Pipeline:
             try:
                 changed = step.run(module)
                 if self.verify and changed is not module:
-                    from distxla.passes.verify import verify_module
-
                     verify_module(changed)
             except Exception as error:
                 error.add_note(f"in pass {step.name}")
@@ -49,14 +43,6 @@ class Pipeline:
 
 def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
-    from distxla.passes.combine_collectives import CombineCollectives
-    from distxla.passes.common_subexpressions import CommonSubexpressions
-    from distxla.passes.dead_code import DeadCode
-    from distxla.passes.fuse import Fuse
-    from distxla.passes.inline_calls import InlineCalls
-    from distxla.passes.resolve_layouts import ResolveLayouts
-    from distxla.passes.simplify import Simplify
-
     return (
         ResolveLayouts(),
         InlineCalls(),

@@ -13,7 +13,7 @@ from distxla.ops.convert import BitcastConvert
 from distxla.ops.op import Op
 from distxla.ops.reshape import Reshape
 from distxla.ops.transpose import Transpose
-from distxla.passes.pipeline import Pass
+from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Rewriter, replaced
 
 

@@ -11,7 +11,7 @@ from distxla.ir.literal import Literal
 from distxla.ops.constant import Constant
 from distxla.ops.op import Op
 from distxla.ops.registry import op_class
-from distxla.passes.simplify import SPREADING, Site, rule
+from distxla.passes.rules import SPREADING, Site, rule
 
 Outcome = Instruction | str | None
 

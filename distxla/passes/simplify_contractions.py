@@ -7,7 +7,7 @@ import dataclasses
 from distxla.ir.instruction import Instruction
 from distxla.ops.dot import Dot
 from distxla.ops.transpose import Transpose
-from distxla.passes.simplify import Site, rule
+from distxla.passes.rules import Site, rule
 
 
 @rule(Transpose)

@@ -20,7 +20,7 @@ from distxla.ops.select import Select
 from distxla.ops.slice import Slice
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
-from distxla.passes.simplify import Site, rule
+from distxla.passes.rules import Site, rule
 
 Outcome = Instruction | str | None
 
