@@ -1,4 +1,4 @@
-"""Runs both sides in turn in one session and prints two tables: whole programs, and collectives inside a loop."""
+"""Runs both sides in turn in one session and prints tables: whole programs, collectives inside a loop, quick commands."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import importlib.util
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -72,6 +74,11 @@ def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | 
         os.environ["DISTXLA_CACHE_DIR"] = os.path.join(
             folder, "cache"
         )  # every program is compiled, none comes from the cache
+        if only is None:
+            for arguments in (["--help"], ["check", str(PROGRAMS / "dp_mlp" / "partitioned.hlo")]):
+                console.print(
+                    f"distxla {arguments[0]}: {seconds(command_seconds(arguments))}, median of whole processes"
+                )
         with sides(xla) as (both, start_s):
             console.print(f"8 distxla replicas were up after {start_s:.2f} s; {len(os.sched_getaffinity(0))} cores")
             measured: dict[str, list[Measured]] = {}
@@ -89,6 +96,16 @@ def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | 
     if json_file is not None:
         found = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
         Path(json_file).write_text(json.dumps(found | {"start_s": start_s}, indent=1))
+
+
+def command_seconds(arguments: list[str], runs: int = 7) -> float:
+    """Median seconds that the command line takes from start to exit."""
+    found = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "distxla.cli.main", *arguments], capture_output=True, check=True)
+        found.append(time.perf_counter() - begin)
+    return statistics.median(found)
 
 
 @contextmanager

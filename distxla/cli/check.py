@@ -18,7 +18,7 @@ def command(modules: tuple[str, ...], replicas: int | None, partitions: int | No
     """
     from distxla.cli.programs import ranges, read_world
     from distxla.ops.effects import Effects
-    from distxla.passes.verify import unsupported, verify_module
+    from distxla.passes.verify import obstacles, verify_module
 
     world = read_world(modules, replicas, partitions)
     for program in world.programs:
@@ -32,9 +32,9 @@ def command(modules: tuple[str, ...], replicas: int | None, partitions: int | No
         acting = Counter(i.opcode for i in instructions if i.op.effects not in (Effects.PURE, Effects.RANDOM))
         if acting:
             click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
-        missing = unsupported(module)
-        for instruction in missing:
-            where = module.locate(instruction)
-            click.echo(f"  no code for {instruction.opcode}: {instruction.name}" + (f" ({where})" if where else ""))
+        missing = obstacles(module)
+        for instruction, why in missing:
+            where = module.locate(instruction, "opcode")
+            click.echo(f"  {instruction.name}: {why}" + (f" ({where})" if where else ""))
         if not missing:
             click.echo("  ok")

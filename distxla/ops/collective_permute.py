@@ -109,11 +109,14 @@ class CollectivePermute(CollectiveOp):
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return self.permuted(operands)
 
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        if self.slice_sizes:
+            return f"this version cannot execute {self.opcode} with slice_sizes"
+        return super().obstacle(shape, operands)
+
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
-        if self.slice_sizes:
-            raise self.unsupported()
         mine = run.replica if self.channel_id is None else run.partition
         extent = 1 + max([mine, *(i for pair in self.source_target_pairs for i in pair)])
         ids = next(component for component in self._components(extent) if mine in component)

@@ -49,24 +49,20 @@ class Constant(Op):
         first = array.reshape(-1)[:1]
         return first[0] if first.tobytes() * array.size == array.tobytes() else None
 
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        if self.literal.is_elided:
+            return "the text elides the constant's value as {...}; dump the module with large constants"
+        return super().obstacle(shape, operands)
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return self._value(self.literal)
 
     def _value(self, literal: Literal) -> Any:
-        if literal.is_elided:
-            raise self._elided()
         if literal.elements is not None:
             return tuple(self._value(element) for element in literal.elements)
         return literal.array
 
-    def _elided(self) -> Exception:
-        from distxla.errors import UnsupportedOpError
-
-        return UnsupportedOpError("the text elided the constant's value as {...}; dump the module with large constants")
-
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
-        if self.literal.is_elided:
-            raise self._elided()
         if self.splat is not None:
             return emit.constant(np.asarray(self.splat)[()], shape.dtype)
         return emit.literal(self.literal).load(index)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import U2, U4, U8, U16, U32, U64, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
@@ -89,6 +88,12 @@ class BitcastConvert(Op):
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return all(t.bits == 8 * t.byte_size for t in (shape.dtype, operands[0].dtype))
 
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        old, new = operands[0].dtype, shape.dtype
+        if old.is_complex and old.bits != new.bits:
+            return f"this version cannot execute bitcast-convert from {old} to {new}"
+        return super().obstacle(shape, operands)
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         old, new = run.operand_shapes[0].dtype, run.shape.dtype
         array = np.array(operands[0], order="C")
@@ -106,8 +111,6 @@ class BitcastConvert(Op):
         old, new = operand.shape.dtype, shape.dtype
         if old.bits == new.bits:
             return emit.bitcast(operand.load(index), new)
-        if old.is_complex:
-            raise UnsupportedOpError(f"this version cannot execute bitcast-convert from {old} to {new}")
         if old.bits > new.bits:
             word = UNSIGNED[old.bits]
             distance = emit.value_of(index[-1] * new.bits, word)

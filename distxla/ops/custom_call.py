@@ -54,3 +54,6 @@ class CustomCall(Op):
                 at="operand_layout_constraints",
             )
         check_aliasing(self, self.output_to_operand_aliasing, shape, operands)
+
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        return f'this version cannot execute custom-call of "{self.custom_call_target}"'

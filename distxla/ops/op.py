@@ -172,6 +172,19 @@ class Op:
         """KERNEL ops: fill the result buffers (one a leaf of the result shape)."""
         raise self.unsupported()
 
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        """What keeps this version from executing the instruction, in a sentence; None if nothing does.
+
+        Asked of every reachable instruction before anything starts. An override adds what only some instructions of
+        the opcode lack.
+        """
+        if self.lowering is Lowering.NONE:
+            return f"this version cannot execute {self.opcode}"
+        for value in (shape, *operands):
+            if value.is_dynamic:
+                return f"this version cannot execute {self.opcode} of the dynamic shape {value}"
+        return None
+
     def unsupported(self) -> DistxlaError:
         from distxla.errors import UnsupportedOpError
 

@@ -16,7 +16,7 @@ from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.effects import Effects
-from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
+from distxla.ops.op import CollectiveOp, RuleViolation
 
 
 def verify_module(module: Module, replicas: int | None = None, partitions: int | None = None) -> None:
@@ -28,24 +28,27 @@ def verify_module(module: Module, replicas: int | None = None, partitions: int |
     _Verifier(module, replicas or module.replica_count, partitions or module.num_partitions).run()
 
 
-def unsupported(module: Module) -> list[Instruction]:
-    """The instructions reachable from the entry that this version cannot execute, in the order of the text."""
-    found: list[Instruction] = []
+def obstacles(module: Module) -> list[tuple[Instruction, str]]:
+    """The instructions reachable from the entry that this version cannot execute, and why, in the order of the text."""
+    found: list[tuple[Instruction, str]] = []
     for computation in _reachable(module):
-        found.extend(i for i in computation if i.op.lowering is Lowering.NONE)
+        for instruction in computation:
+            operands = [operand.shape for operand in computation.operands(instruction)]
+            why = instruction.op.obstacle(instruction.shape, operands)
+            if why is not None:
+                found.append((instruction, why))
     return found
 
 
 def require_executable(module: Module) -> None:
     """Raise UnsupportedOpError, located at the first instruction that cannot be executed, naming all such opcodes."""
-    found = unsupported(module)
+    found = obstacles(module)
     if not found:
         return
-    first, others = found[0], sorted({i.opcode for i in found} - {found[0].opcode})
-    message = f"this version cannot execute {first.opcode}"
+    (first, message), others = found[0], sorted({i.opcode for i, _ in found} - {found[0][0].opcode})
     if others:
         message += f" (nor {', '.join(others)}, further on)"
-    raise UnsupportedOpError(message, module.locate(first))
+    raise UnsupportedOpError(message, module.locate(first, "opcode"))
 
 
 def _reachable(module: Module) -> Iterator[Computation]:

@@ -331,8 +331,8 @@ def _check_executable(module: Module) -> None:
         for instruction in module[pending.pop()]:
             op = instruction.op
             if type(op).evaluate is Op.evaluate and not op.is_parameter:
-                message = f"this version cannot execute {op.opcode}"
-                raise UnsupportedOpError(message, module.locate(instruction))
+                message = op.obstacle(instruction.shape, ()) or f"this version cannot evaluate {op.opcode}"
+                raise UnsupportedOpError(message, module.locate(instruction, "opcode"))
             for name in op.called_computations:
                 if name not in seen:
                     seen.add(name)

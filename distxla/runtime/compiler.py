@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from distxla.codegen.program import CompiledProgram
 from distxla.errors import ArgumentError, CompileError, DistxlaError, UnsupportedOpError
 from distxla.ir.module import Module
-from distxla.ir.shape import Shape
 
 if TYPE_CHECKING:
     from distxla.codegen.entry import Entry
@@ -180,12 +179,3 @@ def _explained() -> Iterator[None]:
 def _check_counts(module: Module, replicas: int, partitions: int) -> None:
     if replicas < 1 or partitions < 1:
         raise ArgumentError(f"a program needs at least one device, not {replicas} replicas x {partitions} partitions")
-    entry = module.entry_computation
-    for shape in (*(p.shape for p in entry.parameters), entry.root_instruction.shape):
-        _check_shape(shape, module)
-
-
-def _check_shape(shape: Shape, module: Module) -> None:
-    for leaf in shape.leaves():
-        if leaf.is_dynamic:
-            raise UnsupportedOpError(f"this version cannot execute programs with dynamic shapes such as {leaf}")

@@ -12,7 +12,7 @@ from distxla.ir.element_type import F32
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Layout, Shape
-from distxla.passes.verify import require_executable, unsupported, verify_module
+from distxla.passes.verify import obstacles, require_executable, verify_module
 from distxla.text.parser import parse_module
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*/*.hlo"))
@@ -246,7 +246,7 @@ def test_the_first_instruction_without_an_executor_is_named() -> None:
         TOPK,
     )
     module = parse_module(text, "m.hlo")
-    assert [i.opcode for i in unsupported(module)] == ["topk", "fft"]
+    assert [i.opcode for i, _ in obstacles(module)] == ["topk", "fft"]
     with pytest.raises(UnsupportedOpError) as caught:
         require_executable(module)
     assert caught.value.message == "this version cannot execute topk (nor fft, further on)"
@@ -254,9 +254,32 @@ def test_the_first_instruction_without_an_executor_is_named() -> None:
     assert caught.value.location.line == 4
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            "  ROOT c = f32[4] constant({...})",
+            "the text elides the constant's value as {...}",
+        ),
+        ('  ROOT c = f32[4] custom-call(), custom_call_target="f"', 'this version cannot execute custom-call of "f"'),
+        (
+            "  p = f32[<=4] parameter(0)\n  ROOT n = f32[<=4] negate(p)",
+            "this version cannot execute parameter of the",
+        ),
+        (
+            "  p = c64[2] parameter(0)\n  ROOT b = u32[2,2] bitcast-convert(p)",
+            "this version cannot execute bitcast",
+        ),
+    ],
+)
+def test_what_only_some_instructions_of_an_opcode_lack_is_said(body: str, why: str) -> None:
+    ((_, found),) = obstacles(parse_module(_module(body)))[:1]
+    assert found.startswith(why)
+
+
 def test_what_nobody_calls_need_not_be_executable() -> None:
     module = parse_module(_module("  ROOT p = f32[8] parameter(0)", TOPK))
-    assert unsupported(module) == []
+    assert obstacles(module) == []
     require_executable(module)
 
 
