@@ -45,7 +45,9 @@ def compile_call_loops() -> CompiledProgram:
 
 
 def _emit_serve(module: ir.Module) -> None:
-    function, words = Words.function(module, SERVE, I32, [POINTER, POINTER, POINTER, I32], internal=False)
+    function, words = Words.function(
+        module, SERVE, I32, [POINTER, POINTER, POINTER, I32], internal=False, optimised=True
+    )
     control, record, programs, first = function.args
     builder = words.builder
     seen, status, time = builder.alloca(I32), builder.alloca(I32), builder.alloca(I64, size=2)
@@ -141,7 +143,7 @@ def _finish(words: Words, control: ir.Value, record: ir.Value, status: ir.Value)
 
 
 def _emit_call(module: ir.Module) -> None:
-    function, words = Words.function(module, CALL, I32, [POINTER, I32, I32, I64], internal=False)
+    function, words = Words.function(module, CALL, I32, [POINTER, I32, I32, I64], internal=False, optimised=True)
     control, sequence, target, nanoseconds = function.args
     builder = words.builder
     command, done = words.at(control, block.H_COMMAND), words.at(control, block.H_DONE)

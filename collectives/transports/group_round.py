@@ -49,7 +49,6 @@ class _Round:
     def __init__(self, llvm_module: ir.Module) -> None:
         self.module = llvm_module
         self.function, self.words = Words.function(llvm_module, ROUND_FUNCTION, I32, [kind for _, kind in ARGUMENTS])
-        self.function.attributes.add("noinline")
         self.argument = {name: value for (name, _), value in zip(ARGUMENTS, self.function.args, strict=True)}
         self.builder = self.words.builder
         self.state = self.argument["state"]

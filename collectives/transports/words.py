@@ -32,12 +32,25 @@ class Words:
 
     @staticmethod
     def function(
-        llvm_module: ir.Module, name: str, result: ir.Type, arguments: list[ir.Type], *, internal: bool = True
+        llvm_module: ir.Module,
+        name: str,
+        result: ir.Type,
+        arguments: list[ir.Type],
+        *,
+        internal: bool = True,
+        optimised: bool = False,
     ) -> tuple[ir.Function, Words]:
-        """A new function with an entry block, and the writer of its body."""
+        """A new function with an entry block, and the writer of its body.
+
+        optimised: LLVM takes the time to make it fast. Code that posts, waits and hands out copies is no faster for
+        it, and in small programs would take longer to compile than all kernels.
+        """
         function = ir.Function(llvm_module, ir.FunctionType(result, arguments), name)
         if internal:
             function.linkage = "internal"
+        if not optimised:
+            function.attributes.add("noinline")
+            function.attributes.add("optnone")
         return function, Words(ir.IRBuilder(function.append_basic_block("entry")))
 
     # --- addresses and plain memory

@@ -170,7 +170,6 @@ def _emit_items(llvm_module: ir.Module, name: str, body: Callable[[Item], None])
     if found is not None:
         return found
     function, words = Words.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
-    function.attributes.add("noinline")
     table, first, end = function.args[4:]
     builder = words.builder
     row_place, begin_place = words.local(POINTER), words.local(I64)
@@ -210,6 +209,10 @@ def emit_fold_items(
 ) -> ir.Function:
     """Items that fold the operands of `members` members with a computation of the module."""
     size = element_type.byte_size
+    found = llvm_module.globals.get(name)
+    if found is not None:
+        return found
+    tile_function = _emit_fold_tile(llvm_module, f"{name}_tile", (module, reduction, element_type, members))
 
     def body(item: Item) -> None:
         words, builder = item.words, item.words.builder
@@ -221,7 +224,7 @@ def emit_fold_items(
             count = words.smallest(i64(TILE_BYTES), builder.sub(item.bytes, begin))
             offset = builder.add(builder.mul(row, item["source_stride"]), begin)
             elements = builder.udiv(count, i64(size))
-            _fold_tile(words, (module, reduction, element_type, members), tile, sources, offset, elements)
+            builder.call(tile_function, [tile, sources, offset, elements])
             target_offset = builder.add(builder.mul(row, item["target_stride"]), begin)
             with item.targets() as member:
                 item.write(words.at(item.target_place(member), target_offset), tile, count)
@@ -229,16 +232,15 @@ def emit_fold_items(
     return _emit_items(llvm_module, name, body)
 
 
-def _fold_tile(
-    words: Words,
-    fold: tuple[Module, str, ElementType, int],
-    tile: ir.Value,
-    sources: ir.Value,
-    offset: ir.Value,
-    elements: ir.Value,
-) -> None:
-    """tile[e] = f(..f(f(s0[e], s1[e]), s2[e])..); a pass reads up to FAN_IN operands, the later ones the tile, too."""
+def _emit_fold_tile(llvm_module: ir.Module, name: str, fold: tuple[Module, str, ElementType, int]) -> ir.Function:
+    """void name(tile, sources, i64 offset, i64 elements): tile[e] = f(..f(f(s0[e], s1[e]), s2[e])..), s0 = sources[0] +
+    offset. A pass reads up to FAN_IN operands, the later ones the tile, too.
+    """
     module, reduction, element_type, members = fold
+    function, words = Words.function(llvm_module, name, VOID, [POINTER, POINTER, I64, I64], optimised=True)
+    function.attributes.add("noinline")
+    tile, sources, offset, elements = function.args
+    tile.add_attribute("noalias")
     builder = words.builder
 
     def one_pass(first: ir.Value, count: int, *, begins: bool) -> None:
@@ -262,6 +264,8 @@ def _fold_tile(
             one_pass(first, FAN_IN, begins=False)
     if members - begun - full:
         one_pass(i64(begun + full), members - begun - full, begins=False)
+    builder.ret_void()
+    return function
 
 
 def emit_copy(words: Words, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
@@ -289,7 +293,7 @@ def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get("distxla_stream_copy")
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, "distxla_stream_copy", VOID, [POINTER, POINTER, I64])
+    function, words = Words.function(llvm_module, "distxla_stream_copy", VOID, [POINTER, POINTER, I64], optimised=True)
     target, source, count = function.args
     builder = words.builder
     address = builder.ptrtoint(target, I64)

@@ -90,6 +90,9 @@ class _EntryEmitter:
         self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
         self.constants: dict[int, ir.GlobalVariable] = {}
         self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), ENTRY_SYMBOL)
+        # It only calls what is worth optimising, and it can be the longest function of all.
+        self.function.attributes.add("noinline")
+        self.function.attributes.add("optnone")
         self.context = self.function.args[0]
         # `begin` holds what is computed once a call: places and the offset tables of the communicating sites.
         self.begin = ir.IRBuilder(self.function.append_basic_block("begin"))
