@@ -19,6 +19,7 @@ from distxla.codegen.index import I64, IndexCode, IndexExpression
 
 TILE = 32
 WRITTEN_OUT = 64  # instructions of a short loop that is replaced by copies of its body
+FEW = 64  # iterations of a whole nest that stay scalar: vectors would save less than the call of the kernel takes
 
 
 class SplitRequest(Exception):
@@ -179,7 +180,7 @@ class Nest:
         It is told not to unroll by itself, which doubles the time to compile for loops of no importance; only short
         ones are
         written out. Bodies with elementary functions are long chains that wait for themselves: several iterations run
-        side by side.
+        side by side. A few iterations that are all there is to do aren't worth the time to vectorise them.
         """
         assert self._body is not None
         size = len(self._body.instructions)
@@ -190,6 +191,9 @@ class Nest:
             return "llvm.loop.unroll.full", None
         if self.parallel and size >= 24 and length >= 1024:
             return "llvm.loop.interleave.count", 4 if size < 160 else 2
+        is_outermost = self.code.depth() == 1
+        if is_outermost and prod(end - first for first, end in self.ranges) <= FEW:
+            return "llvm.loop.vectorize.enable", 0
         return None
 
     def _partition(self) -> list[tuple[int, int]]:
