@@ -215,12 +215,15 @@ def main() -> None:
 
 def _warm_up() -> None:
     """Load what every compilation needs, so that the first one doesn't wait for it."""
-    from distxla.codegen import entry, target  # noqa: F401
+    from distxla.codegen import entry, link, planner, target, values  # noqa: F401
     from distxla.collectives.transports import shared_memory  # noqa: F401
     from distxla.ops.registry import op_classes
-    from distxla.passes import fuse, simplify  # noqa: F401
+    from distxla.passes import pipeline
+    from distxla.runtime import compiler  # noqa: F401
+    from distxla.scheduler import linear  # noqa: F401
 
     op_classes()
+    pipeline.standard_passes()
     machine = target.target_machine()
     # The first pass pipeline and the first object file initialise tables of LLVM.
     parsed = target.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
