@@ -18,8 +18,7 @@ def target_machine() -> llvm.TargetMachine:
     """The host CPU, position-independent code, 512-bit vectors where the CPU has them."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # the shared-memory routines hold a system call
-    llvm.initialize_native_asmparser()  # for the system calls of transports
+    llvm.initialize_native_asmparser()  # routines of transports hold system calls
     features = dict(llvm.get_host_cpu_features())
     # several CPUs with AVX-512 are tuned to 256 bits; loops over long arrays gain from the full width
     features["prefer-256-bit"] = False
