@@ -6,11 +6,12 @@ integers of the same width that hold the bits; 4- and 2-bit types take a byte ea
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]
-KEY = re.compile(r"([a-z]+)(\d+)(?:@(\d+))?")
+KEY = re.compile(r"([a-z]+)([0-9]{1,9})(?:@([0-9]{1,9}))?")
 
 
 def read_leaves(path: str, prefix: str, shapes: Mapping[int, Sequence[Shape]]) -> dict[tuple[int, int], Array]:
@@ -53,6 +54,8 @@ def read_leaves(path: str, prefix: str, shapes: Mapping[int, Sequence[Shape]]) -
 def from_file(array: Array, shape: Shape, what: str) -> Array:
     """The array as `shape.dtype.dtype`; ArgumentError unless extents and type (or its bit view) fit."""
     element = shape.dtype
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))  # the same values: a file may come from any machine
     if array.shape != shape.dims:
         raise ArgumentError(f"{what} has extents {list(array.shape)}, the program's are {list(shape.dims)} ({shape})")
     if array.dtype == element.dtype:
@@ -78,10 +81,38 @@ def to_file(array: Array, element: ElementType) -> Array:
     return bits & element.file_dtype.type((1 << element.bits) - 1) if element.bits < 8 else bits
 
 
+def require_writable(path: str) -> None:
+    """ArgumentError where `write_results` could not write: said before a run, not after hours of it."""
+    target = Path(path)
+    reason = None
+    if target.is_dir():
+        reason = errno.EISDIR
+    elif not target.parent.is_dir():
+        reason = errno.ENOENT
+    elif not os.access(target if _is_special(target) else target.parent, os.W_OK):
+        reason = errno.EACCES
+    if reason is not None:
+        raise ArgumentError(f"cannot write {path}: {os.strerror(reason)}")
+
+
+def _is_special(path: Path) -> bool:
+    """A device or pipe (/dev/null, /dev/stdout), which is written to and never replaced by a file."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write_results(path: str, leaves: Iterable[tuple[int, int, Array, ElementType]]) -> None:
     """Write `out{k}@{d}` for every (k, d, array, element type); the file appears whole or not at all."""
     arrays = {f"out{k}@{d}": to_file(array, element) for k, d, array, element in leaves}
     target = Path(path)
+    if _is_special(target):
+        content = io.BytesIO()  # a pipe cannot seek
+        np.savez(content, allow_pickle=False, **arrays)
+        try:
+            target.write_bytes(content.getbuffer())
+        except OSError as error:
+            raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
+        return
+    target = target.resolve()  # a link stays one
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -124,6 +155,9 @@ def _members(path: str) -> Iterable[tuple[str, Array]]:
     with file:
         for key in file.files:
             try:
-                yield key, file[key]
-            except (ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile, KeyError) as error:
-                raise ArgumentError(f"{path}: {key} cannot be read: the file is damaged, or no array") from error
+                array = file[key]
+            except Exception as error:  # zipfile, zlib, NumPy and its header's parser have many
+                raise ArgumentError(f"{path}: {key!r} cannot be read: the file is damaged, or no array") from error
+            if not isinstance(array, np.ndarray):  # NumPy hands out other members of the archive as bytes
+                raise ArgumentError(f"{path}: {key!r} is no array")
+            yield key, array

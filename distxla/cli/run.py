@@ -77,11 +77,13 @@ def command(
 
     from distxla.cli import comparison, execution, summary
     from distxla.cli.arguments import read_arguments
-    from distxla.cli.array_files import read_leaves, write_results
+    from distxla.cli.array_files import read_leaves, require_writable, write_results
     from distxla.cli.programs import read_world
     from distxla.cli.progress import progress
     from distxla.passes.verify import verify_module
 
+    if out_file is not None:
+        require_writable(out_file)
     world = read_world(modules, replicas, partitions)
     for program in world.programs:
         verify_module(program.module)
@@ -147,5 +149,6 @@ def _differences(
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM unwinds like Ctrl-C, so that everything is taken down."""
+    """SIGTERM unwinds like Ctrl-C, so that everything is taken down; further ones do not disturb that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + number)

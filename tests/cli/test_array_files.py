@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from distxla.cli.array_files import from_file, read_leaves, to_file, write_results
+from distxla.cli.array_files import from_file, read_leaves, require_writable, to_file, write_results
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import DATA_TYPES, F32, ElementType
 from distxla.ir.shape import Shape
@@ -91,7 +94,7 @@ def test_files_that_are_no_archives(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="No such file"):
         read_leaves(str(tmp_path / "none.npz"), "arg", {0: [F32_2]})
     np.savez(tmp_path / "objects.npz", arg0=np.array([{}], dtype=object))
-    with pytest.raises(ArgumentError, match="arg0 cannot be read"):
+    with pytest.raises(ArgumentError, match="'arg0' cannot be read"):
         read_leaves(str(tmp_path / "objects.npz"), "arg", {0: [F32_2]})
 
 
@@ -109,3 +112,64 @@ def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="cannot write"):
         write_results(str(tmp_path / "none" / "out.npz"), [(0, 0, np.zeros(2, np.float32), F32)])
     assert [p.name for p in tmp_path.iterdir()] == ["out.npz"]
+
+
+def npy(header: str) -> bytes:
+    """A .npy file of version 1 with this header and 8 bytes of data."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello",
+        npy("{'descr': '<f4'"),
+        npy("(((((("),
+        npy("{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"),
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000000,), }"),
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999,), }"),
+    ],
+    ids=["no array", "cut header", "nesting", "objects", "huge", "huger"],
+)
+def test_damaged_members_are_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "args.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("arg0.npy", content)
+    with pytest.raises(ArgumentError, match=r"args\.npz: 'arg0' (cannot be read|is no array)"):
+        read_leaves(str(path), "arg", {0: [F32_2]})
+
+
+@pytest.mark.parametrize("key", ["arg" + "9" * 5000, "arg0@" + "9" * 5000, "arg\u0661", "arg\x1b[31m"])
+def test_odd_keys_are_escaped(key: str, tmp_path: Path) -> None:
+    content = io.BytesIO()
+    np.save(content, np.zeros(2, np.float32))
+    path = tmp_path / "args.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{key}.npy", content.getvalue())
+    with pytest.raises(ArgumentError, match="is no key") as caught:
+        read_leaves(str(path), "arg", {0: [F32_2]})
+    assert "\x1b" not in str(caught.value)
+
+
+def test_the_byte_order_of_a_file_is_its_own(tmp_path: Path) -> None:
+    path = save(tmp_path / "args.npz", arg0=np.array([1, 2], ">f4"))
+    assert read_leaves(path, "arg", {0: [F32_2]})[0, 0].tolist() == [1, 2]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    require_writable(str(path))
+    write_results(str(path), [(0, 0, np.zeros(2, np.float32), F32)])
+    assert path.is_fifo()
+    with np.load(io.BytesIO(os.read(reader, 65536))) as file:
+        assert file["out0@0"].tolist() == [0, 0]
+    os.close(reader)
+
+
+@pytest.mark.parametrize(("name", "why"), [("", "Is a directory"), ("missing/out.npz", "No such file")])
+def test_results_that_cannot_be_written_are_refused_before_the_run(name: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=f"cannot write .*: {why}"):
+        require_writable(str(tmp_path / name))
