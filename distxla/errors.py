@@ -48,7 +48,7 @@ class DistxlaError(Exception):
         """`file:line:column: code: message`, then the source line with a caret, then the user's own frame."""
         where = self.location
         if where is None:
-            return f"{self.code}: {self.message}"
+            return printable(f"{self.code}: {self.message}")
         lines = [f"{where}: {self.code}: {self.message}"]
         if where.text:
             text, column, end = _excerpt(where.text, where.column, where.end_column)
@@ -56,7 +56,12 @@ class DistxlaError(Exception):
             lines.append(f"    {' ' * (column - 1)}{'^' * max(1, end - column)}")
         if where.frame:
             lines.append(f"    from {where.frame}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what a terminal would obey: names, paths and frames come from other people's files."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _excerpt(text: str, column: int, end: int, width: int = 160) -> tuple[str, int, int]:

@@ -6,6 +6,8 @@ from collections import Counter
 
 import click
 
+from distxla.errors import printable
+
 
 @click.command("check", short_help="Verify modules and say what would keep them from running; run nothing.")
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
@@ -35,6 +37,6 @@ def command(modules: tuple[str, ...], replicas: int | None, partitions: int | No
         missing = obstacles(module)
         for instruction, why in missing:
             where = module.locate(instruction, "opcode")
-            click.echo(f"  {instruction.name}: {why}" + (f" ({where})" if where else ""))
+            click.echo(printable(f"  {instruction.name}: {why}" + (f" ({where})" if where else "")))
         if not missing:
             click.echo("  ok")

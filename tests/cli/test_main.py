@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from distxla.cli import main as main_module
 from distxla.cli.main import main
+from distxla.errors import ArgumentError
 from tests.programs import PROGRAMS
 
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
@@ -166,3 +167,13 @@ def test_quick_commands_load_neither_ray_nor_llvm(args: list[str]) -> None:
     )
     run = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "odd.hlo"
+    target = 'custom_call_target="a\x1b[31m"'
+    path.write_text(f"HloModule odd\nENTRY main {{ ROOT b = f32[2] custom-call(), {target} }}\n")
+    for command in (["check"], ["run", "--backend", "reference"]):
+        run = subprocess.run([DISTXLA, *command, str(path)], capture_output=True, text=True, check=False)
+        assert "\x1b" not in run.stdout + run.stderr
+    assert str(ArgumentError("a\x1b[31mb\nc")) == "argument: a\\x1b[31mb\nc"
