@@ -34,28 +34,41 @@ SUFFIX = ".program"
 
 
 def cache_folder() -> Path:
-    """DISTXLA_CACHE_DIR, or distxla in XDG_CACHE_HOME, or ~/.cache/distxla."""
+    """DISTXLA_CACHE_DIR, or distxla in XDG_CACHE_HOME, or ~/.cache/distxla.
+
+    Links are followed. Without any home directory it is a path that cannot be made, so nothing is kept.
+    """
     if own := os.environ.get("DISTXLA_CACHE_DIR"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distxla"
+        return Path(own).resolve()
+    try:
+        return (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distxla").resolve()
+    except RuntimeError:
+        return Path(os.devnull) / "distxla"
 
 
 class ProgramCache:
     """A folder of compiled programs; safe to share between processes.
 
-    folder: made with mode 0700 where it is missing. Raises ClusterError for a folder that somebody else owns or can
-    write to. Failing reads and writes (a full disk, say) make it forget, not fail.
+    folder: made with mode 0700 where it is missing; others' rights to it are taken away. Raises ClusterError for what
+    is no folder or somebody else's. A folder that cannot be made (a home that is read-only or missing) and failing
+    reads and writes (a full disk) make it forget, not fail.
     """
 
     def __init__(self, folder: Path | None = None, max_bytes: int = MAX_BYTES) -> None:
         self.folder = folder or cache_folder()
         self.max_bytes = max_bytes
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ClusterError(f"the cache folder {self.folder} is no folder; set DISTXLA_CACHE_DIR") from None
+        except OSError:
+            return  # nothing there to read, and writing fails quietly
         found = self.folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise ClusterError(f"the cache folder {self.folder} does not belong to you; set DISTXLA_CACHE_DIR")
         if found.st_mode & 0o077:
-            self.folder.chmod(0o700)
+            with contextlib.suppress(OSError):  # read-only: then nobody else writes there either
+                self.folder.chmod(0o700)
 
     def get(self, module: Module, replicas: int, partitions: int) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
@@ -75,7 +88,8 @@ class ProgramCache:
             return None
         digest, content = data[len(MAGIC) : len(MAGIC) + 32], data[len(MAGIC) + 32 :]
         if not data.startswith(MAGIC) or hashlib.sha256(content).digest() != digest:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             return None
         program = pickle.loads(content)
         if not isinstance(program, CompiledProgram):

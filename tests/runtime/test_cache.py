@@ -117,6 +117,26 @@ def test_a_folder_of_somebody_else_is_refused(programs, monkeypatch):
         ProgramCache(programs.folder)
 
 
+def test_a_link_to_a_folder_of_ones_own_is_followed(programs, tmp_path, monkeypatch):
+    programs.put(module(), 2, 1, program())
+    link = tmp_path / "link"
+    link.symlink_to(programs.folder)
+    monkeypatch.setenv("DISTXLA_CACHE_DIR", str(link))
+    assert ProgramCache().get(module(), 2, 1) is not None
+
+
+def test_without_a_folder_nothing_is_kept_and_nothing_fails():
+    programs = ProgramCache(Path("/proc/nowhere/distxla"))
+    programs.put(module(), 2, 1, program())
+    assert programs.get(module(), 2, 1) is None
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ClusterError, match="is no folder"):
+        ProgramCache(tmp_path / "file")
+
+
 def test_the_oldest_go_first(tmp_path):
     programs = ProgramCache(tmp_path, max_bytes=2500)
     texts = [TEXT.replace("f32[4]", f"f32[{n}]") for n in (4, 5, 6)]
