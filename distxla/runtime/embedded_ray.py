@@ -17,6 +17,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -35,7 +36,11 @@ from distxla.errors import ClusterError
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 80_000_000
 START_LIMIT_S = 60.0
+LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
 _SESSION = "session"
+_SESSION_FOLDERS = ("logs", "sockets", "runtime")
+_SHARED_MEMORY = "/dev/shm"
+_STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's last words that tell a user nothing
 _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 _lock = threading.Lock()
@@ -47,21 +52,27 @@ class EmbeddedRay:
     """gcs_server and raylet of this process, under a supervisor. Blocking: `start` takes about 0.6 s, `close` 0.2 s."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.mkdtemp(prefix="distxla-")
+        self._private = _private_directory()
+        self._directory = os.path.join(self._private, "t")  # Ray opens this one to everybody: hence one above it
         self._session = os.path.join(self._directory, "s")
-        for name in ("", "logs", "sockets", "runtime"):
-            os.mkdir(os.path.join(self._session, name), 0o700)
+        self._servers: list[int] = []  # process ids
         self._token = secrets.token_hex(32)
         self._node = secrets.token_hex(28)
         self._environment: dict[str, str | None] = {}
         self._printer: Any = None
-        self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in a terminal is the driver's alone
-        )
-        self._send({"directory": self._directory})
+        try:
+            for path in (self._directory, self._session, *(f"{self._session}/{n}" for n in _SESSION_FOLDERS)):
+                os.mkdir(path, 0o700)
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C in a terminal is the driver's alone
+            )
+        except OSError as error:
+            shutil.rmtree(self._private, ignore_errors=True)
+            raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
+        self._send({"directory": self._private})
 
     def start(self, workers: int) -> None:
         """Start both servers and join them; `workers` processes are started ahead of the actors that will want them.
@@ -114,7 +125,7 @@ class EmbeddedRay:
             self._supervisor.kill()
             self._supervisor.wait()
         self._supervisor.stdout.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self._private, ignore_errors=True)
         self._restore_environment()
 
     def _gcs_command(self, folder: Path) -> list[str]:
@@ -192,7 +203,7 @@ class EmbeddedRay:
             "--runtime_env_agent_port=1",
             "--dashboard_agent_listen_port=1",
             f"--object_store_memory={OBJECT_STORE_BYTES}",
-            "--plasma_directory=/dev/shm",
+            f"--plasma_directory={_SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) else self._session}",
             f"--fallback_directory={self._session}",
             "--ray-debugger-external=0",
             f"--gcs-address={address}",
@@ -229,6 +240,7 @@ class EmbeddedRay:
         answer = self._supervisor.stdout.readline()
         if not answer.strip().isdigit():
             raise ClusterError(f"could not start {Path(command[0]).name} of the embedded Ray")
+        self._servers.append(int(answer))
         return int(answer)
 
     def _gcs_port(self) -> int:
@@ -245,14 +257,15 @@ class EmbeddedRay:
     def _wait_for(self, path: Path) -> None:
         end = time.monotonic() + START_LIMIT_S
         while not path.exists():
-            if time.monotonic() > end or self._supervisor.poll() is not None:
+            ended = [pid for pid in self._servers if not os.path.exists(f"/proc/{pid}")]  # the supervisor reaps them
+            if time.monotonic() > end or ended or self._supervisor.poll() is not None:
                 raise ClusterError(f"the embedded Ray did not start: no {path.name}\n{self._messages()}")
             time.sleep(0.002)
 
     def _messages(self) -> str:
         lines: list[str] = []
         for path in sorted(Path(self._session, "logs").glob("*.err")):
-            lines += path.read_text(errors="replace").splitlines()[-8:]
+            lines += [line for line in path.read_text(errors="replace").splitlines() if not _STACK.search(line)][:8]
         return "\n".join("".join(c for c in line[:300] if c.isprintable()) for line in lines)
 
     @contextmanager
@@ -274,6 +287,18 @@ class EmbeddedRay:
 
             Config.initialize("")
             AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _private_directory() -> str:
+    """A new directory of this user alone, with a path that leaves room for the names of sockets."""
+    room = LONGEST_SOCKET_PATH - len("/distxla-01234567/t/s/sockets/plasma")
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > room:
+        parent = "/tmp"
+    try:
+        return tempfile.mkdtemp(prefix="distxla-", dir=parent)
+    except OSError as error:
+        raise ClusterError(f"the embedded Ray needs a directory in {parent}: {error.strerror}") from error
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""The embedded Ray is private to its user, and finds places for its sockets and its store."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.errors import ClusterError
+from distxla.runtime import embedded_ray
+from tests.runtime import hand_made
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_nobody_else_gets_at_its_sockets(temporary: Path) -> None:
+    with dx.Cluster(2) as cluster:
+        cluster.wait_started()
+        (directory,) = temporary.glob("distxla-*")
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert list(directory.rglob("raylet"))
+    assert not list(temporary.iterdir())
+
+
+def test_long_paths_and_a_missing_shared_memory_folder(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / ("a" * 120)))  # longer than a socket's address
+    monkeypatch.setattr(embedded_ray, "_SHARED_MEMORY", "/nowhere")
+    with dx.Cluster(2) as cluster:
+        outs = cluster.adopt(hand_made.add_one(2))([np.zeros(4, np.float32)])
+        assert all(np.array_equal(np.asarray(row[0]), np.ones(4)) for row in outs)
+
+
+def test_a_directory_that_cannot_be_made_is_named(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "missing"))
+    with pytest.raises(ClusterError, match=r"needs a directory in .*missing: No such file"):
+        embedded_ray.EmbeddedRay()
+
+
+def test_a_server_that_ends_at_once_is_reported_at_once(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_ray.EmbeddedRay, "_gcs_command", lambda self, folder: ["/bin/false"])
+    with pytest.raises(ClusterError, match="the embedded Ray did not start"), dx.Cluster(1) as cluster:
+        cluster.wait_started()
+    assert not os.listdir(temporary)
