@@ -79,6 +79,8 @@ class Cluster:
         self._failure: BaseException | None = None
         self._holds_ray = False
         self._closing = threading.Event()
+        self._closed = False
+        self._owner = os.getpid()
         self._lock = threading.RLock()
         self._arena: Block | None = None
         self._numbers = 0
@@ -128,15 +130,17 @@ class Cluster:
     def close(self) -> None:
         """Take down everything that this cluster started; blocks until it is gone. Twice is fine."""
         with self._lock:
-            if self._closing.is_set():
+            if self._closed or self._owner != os.getpid():  # a forked child has its parent's handle, not its cluster
                 return
             self._closing.set()
+        # Nothing below is undone or left out when a Ctrl-C interrupts it and it is called again.
         if self._thread is not None:
             self._thread.join()
         if self._dispatcher is not None and self._watch is not None and not self._watch.lost:
             with contextlib.suppress(DistxlaError):
                 self._dispatcher.stop()
         self._leave()
+        self._closed = True
         _open.discard(self)
 
     def _start(self) -> None:
@@ -216,8 +220,10 @@ class Cluster:
         self._actors = []
         if self._watch is not None:
             self._watch.close()
+            self._watch = None
         if self._dispatcher is not None:
             self._dispatcher.close()
+            self._dispatcher = None
         if self._holds_ray:
             self._holds_ray = False
             embedded_ray.release()

@@ -91,6 +91,7 @@ class CompileServer:
                 raise self._death(request) from None
             except BaseException:
                 # Interrupted between question and answer: that answer must not be taken for the next one's.
+                self._process.kill()
                 self._stop()
                 self._start()
                 raise
@@ -110,7 +111,10 @@ class CompileServer:
             stdout=subprocess.PIPE,
             stderr=self._messages,
             pass_fds=(self._progress,),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={
+                **{name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"},  # not its business
+                "PYTHONPATH": os.pathsep.join(paths),
+            },
             start_new_session=True,  # Ctrl-C is for the parent, which then closes the child
         )
 
@@ -215,7 +219,8 @@ def main() -> None:
 
 def _warm_up() -> None:
     """Load what every compilation needs, so that the first one doesn't wait for it."""
-    from distxla.codegen import entry, link, planner, target, values  # noqa: F401
+    from distxla.codegen import entry, link, planner, values  # noqa: F401
+    from distxla.codegen.backends import cpu  # noqa: F401
     from distxla.collectives.transports import shared_memory  # noqa: F401
     from distxla.ops.registry import op_classes
     from distxla.passes import pipeline

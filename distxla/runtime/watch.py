@@ -63,14 +63,15 @@ class Watch:
 
     def close(self, seconds: float = 5.0) -> None:
         """Stop watching, give the processes half the time to end, kill the rest, and wait until all are gone."""
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        os.close(self._wake)
+        if self._thread.is_alive():  # an interrupted `close` may be called again
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
         self._wait_ended(seconds / 2)
         for device in self._identities:
             self.kill(device)
         self._wait_ended(seconds)
         self._close_descriptors()
+        os.close(self._wake)
 
     def _wait_ended(self, seconds: float) -> None:
         end = time.monotonic() + seconds
