@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +82,16 @@ class Deadline:
             raise TimeLimitError(f"the time limit of {self.seconds:g} s ran out")
         return left
 
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """A TimeLimitError from within speaks of the whole limit, the one that the user gave."""
+        try:
+            yield
+        except TimeLimitError as error:
+            _, _, waiting = error.message.partition("\n")
+            text = f"the time limit of {self.seconds:g} s ran out"
+            raise TimeLimitError(f"{text}\n{waiting}" if waiting else text) from error
+
 
 def _compiling_s(executable: Executable) -> float:
     """Seconds that the compiler's stages took, without loading LLVM's libraries."""
@@ -101,6 +114,8 @@ def run_on_cluster(
         with progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             executables = [cluster.compile(program.module, program.devices) for program in world.programs]
             cluster.wait_started()
+        # Ray has put a handler of its own before Python's that prints a stack trace.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         execution = Execution(
             {},
             compile_s=sum(_compiling_s(e) for e in executables),
@@ -115,7 +130,8 @@ def run_on_cluster(
         with progress("running"):
             for _ in range(repeat):
                 begin = time.perf_counter()
-                outs = cluster.run(programs, placed, time_limit=limit.left())
+                with limit.named():
+                    outs = cluster.run(programs, placed, time_limit=limit.left())
                 execution.steps_s.append(time.perf_counter() - begin)
         execution.load_s = sum(e.load_s for e in executables)
         execution.steps_s[0] -= execution.load_s  # the first call loads the programs
