@@ -17,7 +17,6 @@ from distxla.codegen.abi import ALIGNMENT
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
-from distxla.ir.module import Module
 
 
 class Region(Enum):
@@ -162,20 +161,6 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
             kind = "communicate" if isinstance(step, Communicate) else "kernel"
             results, operands = ", ".join(map(str, step.results)), ", ".join(map(str, step.operands))
             yield f"{indent}{kind} {name} ({step.instruction.opcode}): {results} <- {operands}"
-
-
-def plan(module: Module) -> Plan:
-    """Plan the memory of a scheduled module and the steps of its entry computation.
-
-    Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
-    value the text leaves out; both say where it stands.
-    """
-    from distxla.codegen.planner import Planner
-
-    planner = Planner(module)
-    steps = planner.entry()
-    arena = [b for b in planner.buffers if b.region is Region.ARENA]
-    return Plan(steps, tuple(planner.constants), place(arena), tuple(planner.buffers))
 
 
 def place(buffers: list[Buffer]) -> int:

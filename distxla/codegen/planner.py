@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Region, Step
+from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, place
 from distxla.codegen.values import FOREVER, Value, Values, analyse, is_alias
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
@@ -16,6 +16,18 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.op import Lowering
 
 TOKEN = Buffer(0, Region.NONE)
+
+
+def plan(module: Module) -> Plan:
+    """Plan the memory of a scheduled module and the steps of its entry computation.
+
+    Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
+    value the text leaves out; both say where it stands.
+    """
+    planner = Planner(module)
+    steps = planner.entry()
+    arena = [b for b in planner.buffers if b.region is Region.ARENA]
+    return Plan(steps, tuple(planner.constants), place(arena), tuple(planner.buffers))
 
 
 @dataclass

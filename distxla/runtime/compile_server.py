@@ -229,10 +229,10 @@ def _warm_up() -> None:
 
     op_classes()
     pipeline.standard_passes()
-    machine = target.target_machine()
+    machine = cpu.target_machine()
     # The first pass pipeline and the first object file initialise tables of LLVM.
-    parsed = target.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
-    target.optimise(parsed)
+    parsed = cpu.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
+    cpu.optimise(parsed)
     machine.emit_object(parsed)
 
 

@@ -56,17 +56,17 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
     clock = _Clock()
     _check_counts(module, replicas, partitions)
     entry = _lower(module, replicas, partitions, progress, clock)
-    from distxla.codegen import target
+    from distxla.codegen.backends import cpu
 
     with _explained(), clock.stage("parse_llvm"):
         progress("parsing LLVM IR")
-        parsed = target.parse(entry.llvm_module)
+        parsed = cpu.parse(entry.llvm_module)
     with clock.stage("optimise"):
         progress("optimising LLVM IR")
-        target.optimise(parsed)
+        cpu.optimise(parsed)
     with clock.stage("object"):
         progress("emitting object code")
-        obj = target.emit_object(parsed)
+        obj = cpu.emit_object(parsed)
     with clock.stage("link"):
         image = link(obj)
     return CompiledProgram(
@@ -107,18 +107,18 @@ def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str |
     if stage == "schedule":
         return print_module(optimised(module))
     if stage == "buffers":
-        from distxla.codegen.buffers import plan
+        from distxla.codegen.planner import plan
 
         return plan(optimised(module)).dump()
     entry = _lower(module, replicas, partitions, _silent, _Clock())
-    from distxla.codegen import target
+    from distxla.codegen.backends import cpu
 
     with _explained():
-        parsed = target.parse(entry.llvm_module)
-    target.optimise(parsed)
+        parsed = cpu.parse(entry.llvm_module)
+    cpu.optimise(parsed)
     if stage == "llvm":
         return str(parsed)
-    return target.emit_assembly(parsed) if stage == "asm" else target.emit_object(parsed)
+    return cpu.emit_assembly(parsed) if stage == "asm" else cpu.emit_object(parsed)
 
 
 def compile_alone(module: Module, replicas: int, partitions: int, progress: Progress) -> None:
@@ -126,9 +126,10 @@ def compile_alone(module: Module, replicas: int, partitions: int, progress: Prog
 
     For finding which one LLVM cannot digest: progress is told its name before, and then the process ends.
     """
-    from distxla.codegen import target
-    from distxla.codegen.buffers import Communicate, Kernel, Plan, plan
+    from distxla.codegen.backends import cpu
+    from distxla.codegen.buffers import Communicate, Kernel, Plan
     from distxla.codegen.entry import emit_entry
+    from distxla.codegen.planner import plan
     from distxla.collectives.transports.shared_memory import SharedMemory
 
     scheduled = optimised(module)
@@ -138,7 +139,7 @@ def compile_alone(module: Module, replicas: int, partitions: int, progress: Prog
             alone = Plan((step,), planned.constants, planned.arena_bytes, planned.buffers)
             entry = emit_entry(scheduled, alone, SharedMemory(), replicas=replicas, partitions=partitions)
             progress(step.instruction.name)
-            target.compile_object(entry.llvm_module)
+            cpu.compile_object(entry.llvm_module)
 
 
 def _lower(module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock) -> Entry:
@@ -148,7 +149,7 @@ def _lower(module: Module, replicas: int, partitions: int, progress: Progress, c
         scheduled = optimised(module)
     with clock.stage("buffers"):
         progress("buffers")
-        from distxla.codegen.buffers import plan
+        from distxla.codegen.planner import plan
 
         planned = plan(scheduled)
     with clock.stage("import_llvm"):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distxla.codegen.buffers import Buffer, Communicate, Copy, Kernel, Loop, Region, place, plan
+from distxla.codegen.buffers import Buffer, Communicate, Copy, Kernel, Loop, Region, place
+from distxla.codegen.planner import plan
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.runtime.compiler import optimised
 from distxla.text.parser import parse_module

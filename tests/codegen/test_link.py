@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from distxla.codegen import target
+from distxla.codegen.backends import cpu
 from distxla.codegen.image import load_image, resolve_import
 from distxla.codegen.link import Image, link
 from distxla.codegen.program import CompiledProgram
@@ -16,7 +16,7 @@ from distxla.ir.shape import Shape
 
 
 def build(text: str) -> Image:
-    return link(target.emit_object(target.parse(text)))
+    return link(cpu.emit_object(cpu.parse(text)))
 
 
 def program(image: Image) -> CompiledProgram:
@@ -153,7 +153,7 @@ def test_absolute_addresses_are_refused():
     ],
 )
 def test_other_objects_are_refused(change, message):
-    obj = target.emit_object(target.parse("define void @f() { ret void }"))
+    obj = cpu.emit_object(cpu.parse("define void @f() { ret void }"))
     with pytest.raises(CompileError, match=message):
         link(change(obj))
 

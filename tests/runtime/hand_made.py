@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from distxla.codegen.backends.cpu import compile_object
 from distxla.codegen.link import link
 from distxla.codegen.program import CompiledProgram
-from distxla.codegen.target import compile_object
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
 
