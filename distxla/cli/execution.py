@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,8 +113,6 @@ def run_on_cluster(
         with progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             executables = [cluster.compile(program.module, program.devices) for program in world.programs]
             cluster.wait_started()
-        # Ray has put a handler of its own before Python's that prints a stack trace.
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         execution = Execution(
             {},
             compile_s=sum(_compiling_s(e) for e in executables),
