@@ -20,6 +20,7 @@ from distxla.errors import (
     CollectiveMismatchError,
     DeadlockError,
     DistxlaError,
+    ExecutionError,
     InternalError,
     TimeLimitError,
     UnsupportedOpError,
@@ -272,6 +273,9 @@ def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) 
             if isinstance(error, DistxlaError) and error.location is None:
                 error.location = device.module.locate(instruction)
             raise
+        except MemoryError as error:
+            message = f"there is not enough memory for {instruction.name} ({instruction.shape})"
+            raise ExecutionError(message, device.module.locate(instruction)) from error
         except Exception as error:
             message = f"evaluating {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}"
             raise InternalError(message, device.module.locate(instruction)) from error

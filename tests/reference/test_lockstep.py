@@ -11,6 +11,7 @@ from distxla.errors import (
     ArgumentError,
     CollectiveMismatchError,
     DeadlockError,
+    ExecutionError,
     TimeLimitError,
     UnsupportedOpError,
 )
@@ -136,3 +137,17 @@ ENTRY main { p = s32[] parameter(0) ROOT w = s32[] while(p), condition=always, b
 """)
     with pytest.raises(TimeLimitError, match=r"0\.2 s"):
         run_reference(module, [[np.int32(0)]], replicas=1, partitions=1, time_limit=0.2)
+
+
+def test_arrays_beyond_the_memory_are_named() -> None:
+    text = """HloModule m
+ENTRY main {
+  x = f32[] parameter(0)
+  b = f32[1000000000,1000000] broadcast(x), dimensions={}
+  n = f32[1000000000,1000000] negate(b)
+  ROOT y = f32[1,1] slice(n), slice={[0:1], [0:1]}
+}
+"""
+    module = parse_module(text)
+    with pytest.raises(ExecutionError, match=r"not enough memory for [bn] \(f32\[1000000000,1000000\]"):
+        run_reference(module, [[np.float32(1)]], replicas=1, partitions=1)
