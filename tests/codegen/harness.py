@@ -10,8 +10,9 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from distxla.codegen import libraries, target
+from distxla.codegen import libraries
 from distxla.codegen.abi import Context
+from distxla.codegen.backends import cpu
 from distxla.codegen.kernels import emit_kernel_function
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -32,13 +33,13 @@ class Kernel:
         kernel = emit_kernel_function(llvm_module, module, computation, self.root, "kernel")
         self.scratch_bytes = kernel.scratch_bytes
         self.text = str(llvm_module)
-        parsed = target.parse(llvm_module)
-        target.optimise(parsed)
+        parsed = cpu.parse(llvm_module)
+        cpu.optimise(parsed)
         self.optimised = str(parsed)
         library = ctypes.CDLL(str(libraries.openblas_path()))
         for gemm in libraries.GEMMS.values():
             llvm.add_symbol(gemm.symbol, ctypes.cast(getattr(library, gemm.symbol), ctypes.c_void_p).value)
-        machine = target.target_machine.__wrapped__()
+        machine = cpu.target_machine.__wrapped__()
         self._engine = llvm.create_mcjit_compiler(parsed, machine)
         self._engine.finalize_object()
         leaves = [s for o in self.operands for s in o.leaves()] + list(self.root.shape.leaves())

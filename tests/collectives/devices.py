@@ -13,7 +13,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from distxla.codegen import abi, target
+from distxla.codegen import abi
+from distxla.codegen.backends import cpu
 from distxla.codegen.program import CommunicatorSpec, Site
 from distxla.collectives import control_block as block
 from distxla.collectives.transports.futex import release_waiters
@@ -71,9 +72,9 @@ class Code:
             routine = transport.emit(llvm_module, module, site, spec, instruction, operands)
             _emit_loop(llvm_module, routine, number)
         self.text = str(llvm_module)
-        parsed = target.parse(llvm_module)
-        target.optimise(parsed)
-        self.assembly = target.emit_assembly(parsed)
+        parsed = cpu.parse(llvm_module)
+        cpu.optimise(parsed)
+        self.assembly = cpu.emit_assembly(parsed)
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
         )
