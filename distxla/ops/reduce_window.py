@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ir.window import Window
+from distxla.ir.window import Window, WindowDimension
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
@@ -17,7 +18,7 @@ from distxla.ops.registry import register
 from distxla.ops.window_position import array_positions, check_window, emit_position
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, Index, KernelEmitter, Value
+    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 
 @register
@@ -26,6 +27,7 @@ class ReduceWindow(Op):
 
     Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[windows along d0,..]; a tuple of them for N > 1.
     Padding: places outside of the array and holes of the base dilation add nothing to the initial value.
+    Order:   compiled, windows that are all prefixes (suffixes) are one scan, each result made of its neighbour's.
     Errors:  C1 not as many initial values as arrays; C2 arrays of different extents; C3 an initial value of another
              type; C4 the window's rank; C5 C7 C9 C11 a size, stride, base or window dilation below 1; C13 the
              computation's signature.
@@ -68,6 +70,10 @@ class ReduceWindow(Op):
             for result, value in zip(results, first):
                 emit.fill(result, value)
             return
+        scanned = self._scanned_dimension(arrays[0].shape.dims)
+        if scanned is not None:
+            self._emit_scan(emit, results, arrays, first, *scanned)
+            return
         with emit.loops(dims) as index:
 
             def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -80,3 +86,55 @@ class ReduceWindow(Op):
             values = emit.fold(tuple(d.size for d in self.window.dimensions), first, step)
             for result, value in zip(results, values):
                 result.store(index, value)
+
+    def _scanned_dimension(self, dims: Sequence[int]) -> tuple[int, bool] | None:
+        """(dimension, whether from its end) where the windows are all prefixes or all suffixes of one dimension, as in
+        cumulative sums; None for other windows."""
+        wide = [d for d, w in enumerate(self.window.dimensions) if w != WindowDimension(size=1)]
+        if len(wide) != 1:
+            return None
+        (axis,) = wide
+        window, reach = self.window.dimensions[axis], dims[axis] - 1
+        if window.size <= reach:
+            return None
+        for from_end, (low, high) in enumerate(((window.size - 1, 0), (0, window.size - 1))):
+            if window == WindowDimension(size=window.size, padding_low=low, padding_high=high):
+                return axis, bool(from_end)
+        return None
+
+    def _emit_scan(
+        self,
+        emit: KernelEmitter,
+        results: tuple[Buffer, ...],
+        arrays: Sequence[Buffer],
+        first: tuple[Value, ...],
+        axis: int,
+        from_end: bool,
+    ) -> None:
+        """Each result from the one before: one step an element instead of one for every element of its window.
+
+        From the end this combines in another order than window by window.
+        """
+        dims = results[0].shape.dims
+        outer, extent, inner = dims[:axis], dims[axis], dims[axis + 1 :]
+
+        def at(place: Index, i: IndexLike) -> list[IndexLike]:
+            return [*place[:axis], extent - 1 - i if from_end else i, *place[axis:]]
+
+        def combine(carried: Sequence[Value], index: Sequence[IndexLike]) -> tuple[Value, ...]:
+            combined = emit.apply(self.to_apply, *carried, *(a.load(index) for a in arrays))
+            for result, value in zip(results, combined):
+                result.store(index, value)
+            return combined
+
+        if prod(inner) == 1:
+            with emit.loops((*outer, *inner)) as place:
+                emit.fold((extent,), first, lambda i, carried: combine(carried, at(place, i[0])))
+            return
+        # The loop over the inner dimensions is the innermost one, which vectorises.
+        with emit.loops((*outer, *inner)) as place:
+            combine(first, at(place, 0))
+        with emit.loops((*outer, extent - 1, *inner)) as found:
+            place = (*found[:axis], *found[axis + 1 :])
+            before = at(place, found[axis])
+            combine([result.load(before) for result in results], at(place, found[axis] + 1))

@@ -33,6 +33,19 @@ REDUCED = [
     _reduced("f32[3]", ("f32[0]", "f32[]"), "window={size=2 pad=2_2}, to_apply=add", 1),
     _reduced("f32[0,3]", ("f32[0,3]", "f32[]"), "window={size=1x1}, to_apply=add"),
     _reduced("f32[]", ("f32[]", "f32[]"), "to_apply=add"),
+    # Prefixes and suffixes: cumulative sums, as JAX writes them.
+    _reduced("f32[7]", ("f32[7]", "f32[]"), "window={size=7 pad=0_6}, to_apply=add", 2),
+    _reduced("f32[3,40]", ("f32[3,40]", "f32[]"), "window={size=1x40 pad=0_0x39_0}, to_apply=add", 2),
+    _reduced("f32[40,3]", ("f32[40,3]", "f32[]"), "window={size=40x1 pad=39_0x0_0}, to_apply=add"),
+    _reduced("f32[2,20,37]", ("f32[2,20,37]", "f32[]"), "window={size=1x20x1 pad=0_0x0_19x0_0}, to_apply=add"),
+    _reduced("f32[2,4]", ("f32[2,4]", "f32[]"), "window={size=1x6 pad=0_0x5_0}, to_apply=max", -1e30),
+    _reduced("s8[50]", ("s8[50]", "s8[]"), "window={size=50 pad=49_0}, to_apply=add", element="s8"),
+    _reduced(
+        "(f32[5,8], s32[5,8])",
+        ("f32[5,8]", "s32[5,8]", "f32[]", "s32[]"),
+        "window={size=5x1 pad=4_0x0_0}, to_apply=argmax",
+        -1e30,
+    ),
     _reduced("s8[4,5]", ("s8[4,5]", "s8[]"), "window={size=3x2 pad=1_1x0_1}, to_apply=add", element="s8"),
 ]
 
