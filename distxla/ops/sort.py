@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from distxla.ir.element_type import PRED, S32, S64
+from distxla.ir.element_type import PRED, S32, S64, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
@@ -109,58 +109,23 @@ class Sort(Op):
             def place(i: IndexLike) -> list[IndexLike]:
                 return [*line[:axis], i, *line[axis:]]
 
+            def before(ours: Sequence[Value], theirs: Sequence[Value]) -> Value:
+                return emit.apply(self.to_apply, *(v for pair in zip(ours, theirs) for v in pair))[0]
+
             with emit.loops((extent,)) as (i,):
                 for buffer, operand in zip(source, operands):
                     buffer.store((i,), operand.load(place(i)))
-            width = 1
-            while width < extent:
-                pairs, rest = divmod(extent, 2 * width)
-                with emit.loops((pairs,)) as (pair,):
-                    self._emit_merge(emit, source, target, pair * (2 * width), (width, width))
-                start = pairs * 2 * width
-                if rest > width:
-                    self._emit_merge(emit, source, target, start, (width, rest - width))
-                elif rest:
-                    with emit.loops((rest,)) as (i,):
-                        for to, of in zip(target, source):
-                            to.store((i + start,), of.load((i + start,)))
-                source, target = target, source
-                width *= 2
+            merged = _emit_sorted(emit, source, target, before)
             with emit.loops((extent,)) as (i,):
-                for result, buffer in zip(results, source):
+                for result, buffer in zip(results, merged):
                     result.store(place(i), buffer.load((i,)))
-
-    def _emit_merge(
-        self,
-        emit: KernelEmitter,
-        source: Sequence[Buffer],
-        target: Sequence[Buffer],
-        start: IndexLike,
-        lengths: tuple[int, int],
-    ) -> None:
-        """Merge two neighbouring sorted runs; of equal elements those of the first run come first."""
-        first, second = lengths
-
-        def step(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-            taken = emit.index_of(carried[0])
-            left, right = emit.index_clamp(0, taken, first - 1), emit.index_clamp(0, index[0] - taken, second - 1)
-            ours = [s.load((start + left,)) for s in source]
-            theirs = [s.load((start + first + right,)) for s in source]
-            before = emit.apply(self.to_apply, *(v for pair in zip(theirs, ours) for v in pair))[0]
-            # The second run's element is next where it comes before the first run's, or that run is at its end.
-            left_over = emit.index_compare("LT", index[0] - taken, second)
-            at_end = emit.index_compare("GE", taken, first)
-            next_right = emit.binary("or", at_end, emit.binary("and", left_over, before))
-            for to, our, their in zip(target, ours, theirs):
-                to.store((start + index[0],), emit.select(next_right, their, our))
-            return (emit.value_of(emit.index_select(next_right, taken, taken + 1), S64),)
-
-        emit.fold((first + second,), (emit.constant(0, S64),), step)
 
 
 @register
 class TopK(Op):
     """The k largest (or smallest) elements of the last dimension and their indices, best first.
+
+    Floats are compared in their total order; of equal elements that of the lower index comes first.
 
     Shapes:  T[.., n] -> (T[.., k], s32[.., k]).
     Errors:  C1 a scalar; C2 k is not in 0..n.
@@ -168,7 +133,7 @@ class TopK(Op):
     """
 
     opcode: ClassVar[str] = "topk"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     k: int = attribute("int")
@@ -182,3 +147,103 @@ class TopK(Op):
         self.require(0 <= self.k <= operand.dims[-1], "C2", f"k={self.k} of {operand.dims[-1]}", at="k")
         dims = (*operand.dims[:-1], self.k)
         return Shape.tuple((operand.with_dims(dims), Shape(S32, dims)))
+
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        if operands[0].dtype.is_complex:
+            return f"{operands[0].dtype} has no order"
+        return super().obstacle(shape, operands)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        order = np.argsort(_descending(operands[0], run.operand_shapes[0].dtype, self.largest), axis=-1, kind="stable")
+        best = order[..., : self.k]
+        return np.take_along_axis(operands[0], best, -1), best.astype(np.int32)
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        """Each line is sorted in scratch together with its indices."""
+        (operand,) = operands
+        *lines, extent = operand.shape.dims
+        element = operand.shape.dtype
+        direction = "GT" if self.largest else "LT"
+        comparison = "TOTALORDER" if element.is_float else "SIGNED" if element.is_signed else "UNSIGNED"
+        source, target = ([emit.scratch(Shape(t, (extent,))) for t in (element, S32)] for _ in range(2))
+
+        def before(ours: Sequence[Value], theirs: Sequence[Value]) -> Value:
+            return emit.compare(direction, comparison, ours[0], theirs[0])
+
+        with emit.loops(lines) as line:
+            with emit.loops((extent,)) as (i,):
+                source[0].store((i,), operand.load((*line, i)))
+                source[1].store((i,), emit.value_of(i, S32))
+            merged = _emit_sorted(emit, source, target, before)
+            with emit.loops((self.k,)) as (i,):
+                for result, buffer in zip(results, merged):
+                    result.store((*line, i), buffer.load((i,)))
+
+
+def _descending(array: Any, element: ElementType, largest: bool) -> Any:
+    """Integers that ascend where the elements get worse."""
+    keys = array
+    if element.is_float:
+        # The lower bits of negative floats count away from zero.
+        bits = np.ascontiguousarray(array).view(f"int{8 * array.dtype.itemsize}")
+        if element.bits < 8:
+            bits = bits << (8 - element.bits)
+        keys = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    elif element.bits <= 8:
+        keys = array.astype(np.int16)
+    return ~keys if largest else keys
+
+
+Before = Callable[[Sequence[Any], Sequence[Any]], Any]
+
+
+def _emit_sorted(
+    emit: KernelEmitter, source: Sequence[Buffer], target: Sequence[Buffer], before: Before
+) -> Sequence[Buffer]:
+    """Sort the lines in `source` together, `target` being room for them; returns which of the two holds the result.
+
+    before: whether the first argument's elements, one of each line, come before the second's.
+    """
+    extent = source[0].shape.dims[0]
+    width = 1
+    while width < extent:
+        pairs, rest = divmod(extent, 2 * width)
+        with emit.loops((pairs,)) as (pair,):
+            _emit_merge(emit, source, target, pair * (2 * width), (width, width), before)
+        start = pairs * 2 * width
+        if rest > width:
+            _emit_merge(emit, source, target, start, (width, rest - width), before)
+        elif rest:
+            with emit.loops((rest,)) as (i,):
+                for to, of in zip(target, source):
+                    to.store((i + start,), of.load((i + start,)))
+        source, target = target, source
+        width *= 2
+    return source
+
+
+def _emit_merge(
+    emit: KernelEmitter,
+    source: Sequence[Buffer],
+    target: Sequence[Buffer],
+    start: IndexLike,
+    lengths: tuple[int, int],
+    before: Before,
+) -> None:
+    """Merge two neighbouring sorted runs; of equal elements those of the first run come first."""
+    first, second = lengths
+
+    def step(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+        taken = emit.index_of(carried[0])
+        left, right = emit.index_clamp(0, taken, first - 1), emit.index_clamp(0, index[0] - taken, second - 1)
+        ours = [s.load((start + left,)) for s in source]
+        theirs = [s.load((start + first + right,)) for s in source]
+        # The second run's element is next where it comes before the first run's, or that run is at its end.
+        left_over = emit.index_compare("LT", index[0] - taken, second)
+        at_end = emit.index_compare("GE", taken, first)
+        next_right = emit.binary("or", at_end, emit.binary("and", left_over, before(theirs, ours)))
+        for to, our, their in zip(target, ours, theirs):
+            to.store((start + index[0],), emit.select(next_right, their, our))
+        return (emit.value_of(emit.index_select(next_right, taken, taken + 1), S64),)
+
+    emit.fold((first + second,), (emit.constant(0, S64),), step)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.errors import UnsupportedOpError
+from distxla.passes.verify import require_executable
+from distxla.text.parser import parse_module
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
 
 
@@ -31,6 +34,37 @@ CASES = [
 ]
 
 
+def _top_k(operand: str, k: int, attributes: str = "", values: object = None) -> StructuredCase:
+    element, dims = operand.rstrip("]").split("[")
+    dims = ",".join([*dims.split(",")[:-1], str(k)])
+    return StructuredCase(
+        f"({element}[{dims}], s32[{dims}]) topk(@), k={k}{attributes}",
+        (operand,),
+        element,
+        {} if values is None else {0: np.asarray(values)},
+    )
+
+
+# Zeros of both signs and NaNs of both signs have places of their own in the total order.
+CORNERS = np.array([0.0, np.nan, -0.0, 1.0, -np.nan, -1.0, np.inf, 1.0, -np.inf, 0.0], np.float32)
+CASES += [
+    _top_k("f32[10]", 10, values=CORNERS),
+    _top_k("f32[10]", 10, ", largest=false", CORNERS),
+    _top_k("f32[3,4,17]", 5),
+    _top_k("f32[3,17]", 5, ", largest=false"),
+    _top_k("f32[3,17]", 0),
+    _top_k("f32[0,17]", 2),
+    _top_k("f32[1]", 1),
+    _top_k("s8[50]", 50),
+    _top_k("u8[50]", 7, ", largest=false"),
+    _top_k("u64[50]", 7, values=np.arange(50, dtype=np.uint64) * 2**58),
+    _top_k("s32[50]", 7),
+    _top_k("bf16[50]", 7),
+    _top_k("f64[50]", 7),
+    StructuredCase('(f32[3,5], s32[3,5]) custom-call(@), custom_call_target="TopK"', ("f32[3,17]",)),
+]
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
     assert_compiled_agrees(case)
@@ -39,3 +73,17 @@ def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
 def test_sorts_like_numpy() -> None:
     case = _sort("f32[1009]", 0)
     np.testing.assert_array_equal(case.compiled()[0], np.sort(case.values()[0]))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_top_k_is_a_stable_order_with_nans_at_its_ends(largest: bool) -> None:
+    case = _top_k("f32[10]", 10, f", largest={str(largest).lower()}", CORNERS)
+    ascending, descending = [4, 8, 5, 2, 0, 9, 3, 7, 6, 1], [1, 6, 3, 7, 0, 9, 2, 5, 8, 4]
+    for _, indices in (case.evaluated(), case.compiled()):
+        assert np.asarray(indices).tolist() == (descending if largest else ascending)
+
+
+def test_a_custom_call_that_is_no_top_k_is_an_obstacle() -> None:
+    text = 'ENTRY e {\n  a = f32[4] parameter(0)\n  ROOT c = f32[4] custom-call(a), custom_call_target="TopK"\n}'
+    with pytest.raises(UnsupportedOpError, match='cannot execute custom-call of "TopK"'):
+        require_executable(parse_module(text))

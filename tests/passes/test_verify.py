@@ -236,20 +236,20 @@ def test_a_called_computation_that_is_missing() -> None:
 
 # --- what this version cannot execute --------------------------------------------------------------------------------
 
-TOPK = "topk_of {\n  a = f32[8] parameter(0)\n  ROOT k = (f32[2], s32[2]) topk(a), k=2\n}\n"
+FFT = "fft_of {\n  a = f32[8] parameter(0)\n  ROOT k = c64[5] fft(a), fft_type=RFFT, fft_length={8}\n}\n"
 
 
 def test_the_first_instruction_without_an_executor_is_named() -> None:
     text = _module(
-        "  p = f32[8] parameter(0)\n  c = (f32[2], s32[2]) call(p), to_apply=topk_of\n"
-        "  f = c64[5] fft(p), fft_type=RFFT, fft_length={8}\n  ROOT t = ((f32[2], s32[2]), c64[5]) tuple(c, f)",
-        TOPK,
+        "  p = f32[8] parameter(0)\n  c = c64[5] call(p), to_apply=fft_of\n  q = f32[2,2] parameter(1)\n"
+        "  l = f32[2,2] cholesky(q), lower=true\n  ROOT t = (c64[5], f32[2,2]) tuple(c, l)",
+        FFT,
     )
     module = parse_module(text, "m.hlo")
-    assert [i.opcode for i, _ in obstacles(module)] == ["topk", "fft"]
+    assert [i.opcode for i, _ in obstacles(module)] == ["fft", "cholesky"]
     with pytest.raises(UnsupportedOpError) as caught:
         require_executable(module)
-    assert caught.value.message == "this version cannot execute topk (nor fft, further on)"
+    assert caught.value.message == "this version cannot execute fft (nor cholesky, further on)"
     assert caught.value.location is not None
     assert caught.value.location.line == 4
 
@@ -278,7 +278,7 @@ def test_what_only_some_instructions_of_an_opcode_lack_is_said(body: str, why: s
 
 
 def test_what_nobody_calls_need_not_be_executable() -> None:
-    module = parse_module(_module("  ROOT p = f32[8] parameter(0)", TOPK))
+    module = parse_module(_module("  ROOT p = f32[8] parameter(0)", FFT))
     assert obstacles(module) == []
     require_executable(module)
 
