@@ -159,22 +159,28 @@ class TopK(Op):
         return np.take_along_axis(operands[0], best, -1), best.astype(np.int32)
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
-        """Each line is sorted in scratch together with its indices."""
+        """Each line is sorted in scratch together with its indices; where k is small, only its first k elements are,
+        and the others that are better than the worst of the best are inserted."""
         (operand,) = operands
         *lines, extent = operand.shape.dims
         element = operand.shape.dtype
         direction = "GT" if self.largest else "LT"
         comparison = "TOTALORDER" if element.is_float else "SIGNED" if element.is_signed else "UNSIGNED"
-        source, target = ([emit.scratch(Shape(t, (extent,))) for t in (element, S32)] for _ in range(2))
+        sorted_first = self.k if 0 < self.k * 8 <= extent else extent
+        source, target = ([emit.scratch(Shape(t, (sorted_first,))) for t in (element, S32)] for _ in range(2))
 
         def before(ours: Sequence[Value], theirs: Sequence[Value]) -> Value:
             return emit.compare(direction, comparison, ours[0], theirs[0])
 
         with emit.loops(lines) as line:
-            with emit.loops((extent,)) as (i,):
+            with emit.loops((sorted_first,)) as (i,):
                 source[0].store((i,), operand.load((*line, i)))
                 source[1].store((i,), emit.value_of(i, S32))
             merged = _emit_sorted(emit, source, target, before)
+            with emit.loops((extent - sorted_first,)) as (i,):
+                candidate = operand.load((*line, i + sorted_first))
+                with emit.when(before([candidate], [merged[0].load((sorted_first - 1,))])):
+                    _emit_insert(emit, merged, (candidate, emit.value_of(i + sorted_first, S32)), before)
             with emit.loops((self.k,)) as (i,):
                 for result, buffer in zip(results, merged):
                     result.store((*line, i), buffer.load((i,)))
@@ -192,6 +198,20 @@ def _descending(array: Any, element: ElementType, largest: bool) -> Any:
     elif element.bits <= 8:
         keys = array.astype(np.int16)
     return ~keys if largest else keys
+
+
+def _emit_insert(emit: KernelEmitter, lines: Sequence[Buffer], values: tuple[Value, ...], before: Before) -> None:
+    """Put an element behind those that it doesn't come before; the last one drops out."""
+
+    def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+        moved, found = carried[:-1], carried[-1]
+        present = tuple(line.load(place) for line in lines)
+        found = emit.binary("or", found, before(moved, present))
+        for line, ours, theirs in zip(lines, moved, present):
+            line.store(place, emit.select(found, ours, theirs))
+        return (*(emit.select(found, theirs, ours) for ours, theirs in zip(moved, present)), found)
+
+    emit.fold(lines[0].shape.dims, (*values, emit.constant(False, PRED)), step)
 
 
 Before = Callable[[Sequence[Any], Sequence[Any]], Any]
