@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import click
@@ -18,6 +19,7 @@ def command(modules: tuple[str, ...], replicas: int | None, partitions: int | No
 
     Instructions that are correct but that this version has no code for are listed; `distxla run` would refuse them.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
     from distxla.cli.programs import ranges, read_world
     from distxla.ops.effects import Effects
     from distxla.passes.verify import obstacles, verify_module

@@ -19,7 +19,7 @@ from distxla.ops.op import CollectiveOp, Op
 EVERYBODY = ReplicaGroups()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GroupedCollective(CollectiveOp):
     """A collective whose members are named by `replica_groups`.
 
@@ -36,7 +36,7 @@ class GroupedCollective(CollectiveOp):
     uniform_groups: ClassVar[bool] = True
 
     channel_id: int | None = attribute("int", default=None)
-    replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)  # noqa: RUF009
+    replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)
     constrain_layout: bool = attribute("bool", default=False)
 
     @property
@@ -152,7 +152,7 @@ class GroupedCollective(CollectiveOp):
         return 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GlobalIdsCollective(GroupedCollective):
     """all-reduce, all-gather, reduce-scatter: the three that may use flattened ids, and whose channel_id without
     them makes every partition of a listed replica a member (replicas outer, partitions inner)."""

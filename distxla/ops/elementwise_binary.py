@@ -44,7 +44,7 @@ def common_shape(op: Op, operands: Sequence[Shape], rule: str) -> Shape:
     return Shape(first.element_type, first.dims, dynamic)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ElementwiseBinary(Op):
     """An op that computes each element from the two operands' elements at the same index.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SIGNED = tuple(t for t in INTEGERS if t.is_signed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ElementwiseUnary(Op):
     """An op that computes each element from the operand's element at the same index.
 
@@ -59,7 +59,7 @@ class ElementwiseUnary(Op):
         return emit.unary(self.opcode, operands[0].load(index))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Transcendental(ElementwiseUnary):
     """An element-wise op whose text may ask for an accuracy, as in `result_accuracy={mode=highest}`.
 

@@ -60,7 +60,7 @@ class Lowering(Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Op:
     """Base class. A subclass is decorated with `@register` (ops/registry.py), which makes it a frozen dataclass.
 
@@ -89,6 +89,23 @@ class Op:
     is_elementwise: ClassVar[bool] = False
     # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
     is_expensive: ClassVar[bool] = False
+
+    # Equality, hash and representation are the base's: a dataclass would generate and compile source text for each of
+    # them, for a hundred classes of ops, whenever a command starts.
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
+
+    def __eq__(self, other: object) -> bool:
+        """The same opcode with the same attributes."""
+        return type(self) is type(other) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        attributes = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
+        return f"{type(self).__name__}({attributes})"
 
     # --- text ---------------------------------------------------------------------------------------------------
 
@@ -191,7 +208,7 @@ class Op:
         return UnsupportedOpError(f"this version cannot execute {self.opcode}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class CollectiveOp(Op):
     """Common to the ops whose groups of devices act together."""
 

@@ -19,7 +19,7 @@ T = TypeVar("T", bound=type[Op])
 def register(op_class: T) -> T:
     """Class decorator: make it a frozen dataclass and enter it under its opcode."""
     if _has_fields_of_its_own(op_class):
-        op_class = dataclass(frozen=True)(op_class)  # type: ignore[assignment]
+        op_class = dataclass(frozen=True, eq=False, repr=False)(op_class)  # type: ignore[assignment]
     if op_class.opcode in _OPS:
         raise ValueError(f"opcode {op_class.opcode} is registered twice")
     _OPS[op_class.opcode] = op_class
