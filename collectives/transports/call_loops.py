@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 
 from llvmlite import ir
 
+from distxla.codegen.backends.cpu import compile_object
 from distxla.codegen.link import link
 from distxla.codegen.program import CompiledProgram
-from distxla.codegen.backends.cpu import compile_object
 from distxla.collectives import control_block as block
 from distxla.collectives.call_loops import CALL, CALL_AGAIN, CALL_DONE, CALL_POISONED, PROGRAM_ENTRY_BYTES, SERVE
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, emit_system_call
