@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import uuid
@@ -16,6 +17,12 @@ RUN_MARK = f"DISTXLA_TEST_RUN={uuid.uuid4().hex}"
 os.environ.update([RUN_MARK.split("=", 1)])
 
 LEAK_GRACE_S = 15.0
+
+
+def pytest_configure() -> None:
+    """A shell that runs this in the background lets its jobs, and all that they start, ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -90,10 +92,9 @@ def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
 def test_interruption_takes_everything_down(number: signal.Signals, status: int, tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)
     before = started_processes()
-    process, replicas = start_and_wait_for_replicas(tmp_path / "endless.hlo", before)
-    assert replicas
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    with running_forever(tmp_path / "endless.hlo", before) as (process, _):
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == status
     assert "Traceback" not in errors
     wait_until_nothing_is_left(before)
@@ -102,27 +103,31 @@ def test_interruption_takes_everything_down(number: signal.Signals, status: int,
 def test_a_killed_replica_is_named(tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)
     before = started_processes()
-    process, replicas = start_and_wait_for_replicas(tmp_path / "endless.hlo", before)
-    time.sleep(1)  # into the run
-    os.kill(replicas[0], signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
+    with running_forever(tmp_path / "endless.hlo", before) as (process, replicas):
+        time.sleep(1)  # into the run
+        os.kill(replicas[0], signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 4, errors
     assert errors.startswith("lost: ")
     assert str(replicas[0]) in errors
     wait_until_nothing_is_left(before)
 
 
-def start_and_wait_for_replicas(module: Path, before: set[str]) -> tuple[subprocess.Popen[str], list[int]]:
-    """A command that runs forever, and the process ids of its two replicas."""
+@contextmanager
+def running_forever(module: Path, before: set[str]) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A command that runs an endless module, and the process ids of its two replicas."""
     process = subprocess.Popen(
         [DISTXLA, "run", str(module)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and process.poll() is None:
-        replicas = [int(p.split()[0]) for p in started_processes() - before if "ray::Replica" in p]
-        if len(replicas) == 2:
-            time.sleep(1)
-            return process, replicas
-        time.sleep(0.1)
-    process.kill()
-    raise AssertionError(f"no replicas came up: {process.communicate()}")
+    try:
+        deadline = time.monotonic() + 90
+        replicas: list[int] = []
+        while len(replicas) < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+            replicas = [int(p.split()[0]) for p in started_processes() - before if "ray::Replica" in p]
+        assert len(replicas) == 2
+        time.sleep(1)
+        yield process, replicas
+    finally:
+        process.kill()
+        process.communicate()

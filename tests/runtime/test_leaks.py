@@ -62,12 +62,15 @@ def test_nothing_is_left(way: str, tmp_path: Path) -> None:
         text=True,
         env=environment,
     )
-    assert driver.stdout is not None
-    assert driver.stdout.readline() == "ready\n"
-    if number is not None:
-        time.sleep(0.3)
-        driver.send_signal(number)
-    _, errors = driver.communicate(timeout=30)
+    try:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "ready\n"
+        if number is not None:
+            time.sleep(0.3)
+            driver.send_signal(number)
+        _, errors = driver.communicate(timeout=30)
+    finally:
+        driver.kill()
     if status is None:
         assert driver.returncode != 0
     else:
