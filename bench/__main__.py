@@ -104,7 +104,7 @@ def command_seconds(arguments: list[str], runs: int = 7) -> float:
     for _ in range(runs):
         begin = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-c", "from distxla.cli.main import main; main()", *arguments],
+            [sys.executable, "-c", "from distxla.__main__ import main; main()", *arguments],
             capture_output=True,
             check=True,
         )
