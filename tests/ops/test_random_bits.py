@@ -88,12 +88,10 @@ def test_the_bits_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.startswith("u")])  # JAX generates no others
 def test_evaluate_agrees_with_xla(algorithm: str, shape: str) -> None:
     jax = pytest.importorskip("jax")
     wanted = parse_module(f"ENTRY e {{\n  ROOT p = {shape} parameter(0)\n}}").entry_computation.root_instruction.shape
-    if wanted.dtype.is_signed:
-        pytest.skip("JAX generates unsigned integers")
     chosen = getattr(jax.lax.RandomAlgorithm, algorithm.upper())
     for words in STATES:
         state: Array = np.array(words, np.uint64)
