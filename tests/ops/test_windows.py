@@ -35,7 +35,7 @@ REDUCED = [
     _reduced("f32[]", ("f32[]", "f32[]"), "to_apply=add"),
     # Prefixes and suffixes: cumulative sums, as JAX writes them.
     _reduced("f32[7]", ("f32[7]", "f32[]"), "window={size=7 pad=0_6}, to_apply=add", 2),
-    _reduced("f32[3,40]", ("f32[3,40]", "f32[]"), "window={size=1x40 pad=0_0x39_0}, to_apply=add", 2),
+    _reduced("f32[3,40]", ("f32[3,40]", "f32[]"), "window={size=1x40 pad=0_0x39_0}, to_apply=add"),
     _reduced("f32[40,3]", ("f32[40,3]", "f32[]"), "window={size=40x1 pad=39_0x0_0}, to_apply=add"),
     _reduced("f32[2,20,37]", ("f32[2,20,37]", "f32[]"), "window={size=1x20x1 pad=0_0x0_19x0_0}, to_apply=add"),
     _reduced("f32[2,4]", ("f32[2,4]", "f32[]"), "window={size=1x6 pad=0_0x5_0}, to_apply=max", -1e30),
@@ -64,7 +64,11 @@ SCATTERED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*REDUCED, *SCATTERED], ids=str)
+# XLA cuts a long scan into pieces and begins each of them with the initial value, so it is no judge of these.
+STARTED = [_reduced("f32[3,40]", ("f32[3,40]", "f32[]"), "window={size=1x40 pad=0_0x39_0}, to_apply=add", 2)]
+
+
+@pytest.mark.parametrize("case", [*REDUCED, *SCATTERED, *STARTED], ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
     assert_compiled_agrees(case)
 
