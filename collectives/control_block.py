@@ -2,7 +2,6 @@
 
     header            4 KiB
     device records    RECORD_BYTES each, by flattened id
-    command areas     COMMAND_BYTES each, by flattened id: offsets of the next call's parameters and results
     communicators     carved out by the driver when a program is loaded, zeroed, 64-byte aligned
 
 Little-endian; every field is written by one side only, except the futex words. Words that somebody sleeps on have a
@@ -50,8 +49,6 @@ R_YIELD_PENALTY = 132  # u32: how many waits the next disappointment costs
 R_MISMATCH_DEVICE = 136  # u32: after Status.MISMATCH, a member that came with another instruction
 R_MISMATCH_SITE = 140  # u32: that member's site, of its own program
 
-COMMAND_BYTES = 16384  # u64 offsets: parameters, then results
-
 
 class DeviceState(IntEnum):
     IDLE = 0
@@ -72,11 +69,6 @@ def record_offset(device: int) -> int:
     return HEADER_BYTES + device * RECORD_BYTES
 
 
-def command_offset(device: int, devices: int) -> int:
-    """Offset of a device's command area in the control block."""
-    return HEADER_BYTES + devices * RECORD_BYTES + device * COMMAND_BYTES
-
-
 def fixed_bytes(devices: int) -> int:
     """Bytes before the communicators."""
-    return (HEADER_BYTES + devices * (RECORD_BYTES + COMMAND_BYTES) + 4095) // 4096 * 4096
+    return (HEADER_BYTES + devices * RECORD_BYTES + 4095) // 4096 * 4096

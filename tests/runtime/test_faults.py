@@ -38,9 +38,6 @@ def cluster() -> Iterator[Cluster]:
         yield opened
 
 
-PATIENCE_S = 20.0  # a second would do, but other tests keep the machine busy; what hangs takes longer than this
-
-
 def later(seconds: float, action: object, *arguments: object) -> None:
     timer = threading.Timer(seconds, action, arguments)  # type: ignore[arg-type]
     timer.daemon = True
@@ -68,10 +65,11 @@ def test_mismatch_has_its_own_error(cluster: Cluster) -> None:
 
 def test_time_limit_releases_waiters(cluster: Cluster) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES))
+    assert still_works(cluster)  # its start, which the first call waits for, is not what is bounded here
     begin = time.monotonic()
     with pytest.raises(dx.TimeLimitError, match=r"the time limit of 0\.3 s ran out\n  device 0 computes"):
         step(time_limit=0.3)
-    assert time.monotonic() - begin < PATIENCE_S
+    assert time.monotonic() - begin < 2
     assert still_works(cluster)
 
 
@@ -94,7 +92,7 @@ def test_ctrl_c_ends_the_call_and_leaves_the_cluster_usable(cluster: Cluster) ->
     assert still_works(cluster)
 
 
-def test_a_killed_replica_is_named() -> None:
+def test_a_killed_replica_is_named_within_a_second() -> None:
     with Cluster(DEVICES) as cluster:
         step = cluster.adopt(hand_made.waiting(DEVICES))
         pid = cluster.replicas_info[1][2]
@@ -104,7 +102,7 @@ def test_a_killed_replica_is_named() -> None:
             dx.ReplicaLostError, match=rf"the replica of device 1 \(process {pid}\) ended during a call"
         ):
             step()
-        assert time.monotonic() - begin < PATIENCE_S
+        assert time.monotonic() - begin < 0.5 + 1.5
         with pytest.raises(dx.ReplicaLostError, match="cannot be used any more"):
             step()
 
@@ -124,7 +122,7 @@ def test_a_program_that_never_ends_is_killed_after_the_time_limit() -> None:
         begin = time.monotonic()
         with pytest.raises(dx.TimeLimitError):
             step(time_limit=0.2)
-        assert time.monotonic() - begin < PATIENCE_S
+        assert time.monotonic() - begin < 8
         with pytest.raises(dx.ReplicaLostError):
             step()
 
