@@ -19,6 +19,21 @@ os.environ.update([RUN_MARK.split("=", 1)])
 LEAK_GRACE_S = 15.0
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--conformance", metavar="FOLDER", help="cases with results of others: see tests/test_conformance.py")
+
+
+def conformance_folder(config: pytest.Config) -> Path | None:
+    """Where the conformance cases lie; None where nobody gave any."""
+    given = config.getoption("--conformance") or os.environ.get("DISTXLA_CONFORMANCE")
+    return Path(given) if given else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Cases that nobody gave are no tests, not skipped ones."""
+    return True if collection_path.name == "test_conformance.py" and conformance_folder(config) is None else None
+
+
 def pytest_configure() -> None:
     """A shell that runs this in the background lets its jobs, and all that they start, ignore Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
