@@ -15,7 +15,7 @@ from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.group_round import emit_group_round
 from distxla.collectives.transports.permute_round import NOBODY, PermuteRound
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
-from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, plan_work
+from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, emit_zero, plan_work
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -52,9 +52,9 @@ class SharedMemory:
             groups = op.device_groups(replicas, partitions)
             for size in {len(group) for group in groups}:
                 op.check_size(instruction.shape, operands, size)
-            return CommunicatorSpec(
-                f"groups {_digest(groups)}", groups, tuple(state.group_bytes(len(group)) for group in groups)
-            )
+            silent = op.silent_devices(replicas, partitions)
+            sizes = tuple(state.group_bytes(len(group)) for group in groups)
+            return CommunicatorSpec(f"groups {_digest((groups, silent))}", groups, sizes, silent=silent)
         raise op.unsupported()
 
     def emit(
@@ -170,19 +170,30 @@ class _GroupSite:
         rows, first = {}, 0
         for group in self.spec.groups:
             for position, device in enumerate(group):
-                rows[device] = (position, len(group), first, 0)
+                rows[device] = (position, len(group), first, int(device in self.spec.silent))
             first += len(group)
-        digest = _digest(self.spec.groups)
+        digest = _digest((self.spec.groups, self.spec.silent))
         table = _constant(self.llvm_module, f"distxla_groups_{digest}", I32, _by_device(rows))
         members = _constant(self.llvm_module, f"distxla_members_{digest}", I32, flat)
         row = _device_row(words, self.function.args[0], table)
         position, size, begin = (builder.zext(words.load(I32, row, 4 * i), I64) for i in range(3))
         mine = words.at(members, builder.mul(begin, i64(4)))
+        if self.spec.silent:
+            with words.when(builder.icmp_unsigned("!=", words.load(I32, row, 12), i32(0))):
+                self._zeros()
         sizes = sorted({len(group) for group in self.spec.groups})
         for group_size in sizes[:-1]:
             with words.when(builder.icmp_unsigned("==", size, i64(group_size))):
                 self._rounds(site, group_size, position, mine)
         self._rounds(site, sizes[-1], position, mine)
+
+    def _zeros(self) -> None:
+        """Fill the results, which have the operands' sizes, and return."""
+        words, (context, _, _, received) = self.words, self.function.args
+        memory = words.device_memory(context, words.context_field(context, "device"))
+        for leaf, operand in enumerate(self.operands):
+            emit_zero(words, words.at(memory, words.load(I64, received, 8 * leaf)), i64(operand.byte_size))
+        words.builder.ret(i32(Status.OK))
 
     def _rounds(self, site: Site, size: int, position: ir.Value, members: ir.Value) -> None:
         """Emit the rounds of a group of `size` and the return; more leaves than a slot holds take several rounds."""

@@ -25,6 +25,7 @@ class CommunicatorSpec:
     """Ordered groups of flattened device ids that act together, and the bytes of shared state a group needs.
 
     state_bytes: by position in `groups`. Programs of one run that name the same `key` share the state.
+    silent: devices whose operands go nowhere and who get zeros, each in a group of its own.
     pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
     """
 
@@ -32,6 +33,7 @@ class CommunicatorSpec:
     groups: tuple[tuple[int, ...], ...]
     state_bytes: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...] = ()
+    silent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

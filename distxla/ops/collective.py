@@ -28,12 +28,15 @@ class GroupedCollective(CollectiveOp):
         C2  groups of different sizes (all-reduce alone may have them).
         C3  `use_global_device_ids` without `channel_id`.
         C4  `use_global_device_ids` with empty groups.
-        C5  the groups do not hold every id of the run exactly once (known when replicas and partitions are).
+        C5  the groups do not hold every id of the run exactly once (known when replicas and partitions are);
+            collective-broadcast may leave ids out.
         C6  not the number of operands that the group size or the opcode asks for.
         C7  an operand or result that is no array.
     """
 
     uniform_groups: ClassVar[bool] = True
+    # whether groups that are written out must hold every id; devices of the others get zeros
+    covers_all: ClassVar[bool] = True
 
     channel_id: int | None = attribute("int", default=None)
     replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)
@@ -54,7 +57,18 @@ class GroupedCollective(CollectiveOp):
         return GroupMode.CROSS_REPLICA if self.channel_id is None else GroupMode.CROSS_PARTITION
 
     def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
-        """Ordered flattened device ids of every group; RuleViolation C1 to C5 where the groups don't fit the run."""
+        """Ordered flattened device ids of every group; RuleViolation C1 to C5 where the groups don't fit the run.
+
+        A device whose id no group holds is a group of its own, behind the others; see `silent_devices`.
+        """
+        found = self._listed_groups(replicas, partitions)
+        return (*found, *((device,) for device in _missing(found, replicas * partitions)))
+
+    def silent_devices(self, replicas: int, partitions: int) -> tuple[int, ...]:
+        """Flattened ids of the devices that stand in no group: nobody sends to them, and they get zeros."""
+        return _missing(self._listed_groups(replicas, partitions), replicas * partitions)
+
+    def _listed_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
         self.check_groups()
         mode = self.group_mode
         extent = {
@@ -64,11 +78,12 @@ class GroupedCollective(CollectiveOp):
             GroupMode.FLATTENED_ID: replicas * partitions,
         }[mode]
         ids = self.replica_groups.ids
+        fits = sorted(ids) == list(range(extent)) if self.covers_all else max(ids, default=0) < extent
         self.require(
-            not ids or sorted(ids) == list(range(extent)),
+            not ids or fits,
             "C5",
-            f"the groups must hold each id of 0..{extent - 1} once ({mode.value} groups of {replicas} replicas x "
-            f"{partitions} partitions), they hold {sorted(ids)}",
+            f"the groups must hold {'each id' if self.covers_all else 'ids'} of 0..{extent - 1} once ({mode.value} "
+            f"groups of {replicas} replicas x {partitions} partitions), they hold {sorted(ids)}",
             at="replica_groups",
         )
         return device_groups(self.replica_groups, mode, replicas, partitions)
@@ -162,6 +177,11 @@ class GlobalIdsCollective(GroupedCollective):
         if self.channel_id is None:
             return GroupMode.CROSS_REPLICA
         return GroupMode.FLATTENED_ID if self.global_ids else GroupMode.CROSS_REPLICA_AND_PARTITION
+
+
+def _missing(groups: Sequence[Sequence[int]], count: int) -> tuple[int, ...]:
+    listed = {device for group in groups for device in group}
+    return tuple(device for device in range(count) if device not in listed)
 
 
 def one_or_tuple(shapes: Sequence[Shape]) -> Shape:

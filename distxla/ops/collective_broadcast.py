@@ -14,7 +14,7 @@ from distxla.ops.registry import register
 
 @register
 class CollectiveBroadcast(GroupedCollective):
-    """Every member gets the operand of its group's first member.
+    """Every member gets the operand of its group's first member; who is in no group gets zeros.
 
     Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several.
     Errors:  C1, C2, C5, C7 of the groups and operands.
@@ -23,6 +23,7 @@ class CollectiveBroadcast(GroupedCollective):
     """
 
     opcode = "collective-broadcast"
+    covers_all = False
     min_operands = 1
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:

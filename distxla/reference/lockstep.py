@@ -28,6 +28,7 @@ from distxla.errors import (
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ops.collective import GroupedCollective
 from distxla.ops.op import CollectiveOp, Op
 
 Array = np.ndarray[Any, Any]
@@ -252,6 +253,11 @@ class _Evaluation:
         members = next((group for group in groups if self.device.id in group), None)
         if members is None:
             raise InternalError(f"device {self.device.id} is in no group of {self.instruction.name}")
+        if isinstance(op, GroupedCollective):
+            silent = op.silent_devices(self.world.replicas, self.world.partitions)
+            if self.device.id in silent:
+                zeros = tuple(np.zeros_like(operand) for operand in operands)
+                return zeros if self.shape.is_tuple else zeros[0]
         return self.world.join(self.device, _Meeting(self, op, members, operands))
 
 
