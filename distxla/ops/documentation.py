@@ -26,6 +26,7 @@ SUPPORT: dict[Lowering, str] = {
     Lowering.CONTROL: "compiled",
     Lowering.COMMUNICATION: "compiled, joins devices",
     Lowering.CALL: "inlined",
+    Lowering.EXPANSION: "compiled, as other ops",
     Lowering.NONE: "parsed and verified only",
 }
 

@@ -15,9 +15,10 @@ from distxla.ops.attribute import AttributeSpec, attribute_specs
 from distxla.ops.effects import Effects
 
 if TYPE_CHECKING:
+    from distxla.ir.instruction import Instruction
     from distxla.ops.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
     from distxla.ops.evaluation import Evaluation
-
+    from distxla.ops.expansion import Build
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ class Lowering(Enum):
     CONTROL: `emit_control`: runs other computations (while, conditional).
     COMMUNICATION: a call through the context's table.
     CALL: replaced by the body of its computation before anything is emitted (call, fusion).
+    EXPANSION: replaced by other instructions before anything is emitted; `expand` says by which.
     NONE: this version has no executor for it; running it raises UnsupportedOpError.
     """
 
@@ -57,6 +59,7 @@ class Lowering(Enum):
     CONTROL = "control"
     COMMUNICATION = "communication"
     CALL = "call"
+    EXPANSION = "expansion"
     NONE = "none"
 
 
@@ -187,6 +190,10 @@ class Op:
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         """KERNEL ops: fill the result buffers (one a leaf of the result shape)."""
+        raise self.unsupported()
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        """EXPANSION ops: add instructions that compute `instruction`; the name of the one that has its result."""
         raise self.unsupported()
 
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:

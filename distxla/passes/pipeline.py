@@ -9,6 +9,7 @@ from distxla.ir.module import Module
 from distxla.passes.combine_collectives import CombineCollectives
 from distxla.passes.common_subexpressions import CommonSubexpressions
 from distxla.passes.dead_code import DeadCode
+from distxla.passes.expand import Expand
 from distxla.passes.fuse import Fuse
 from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.module_pass import Pass
@@ -45,6 +46,7 @@ def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
         ResolveLayouts(),
+        Expand(),
         InlineCalls(),
         Simplify(),
         CommonSubexpressions(),
