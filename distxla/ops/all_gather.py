@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import GlobalIdsCollective, one_or_tuple
+from distxla.ops.collective import GlobalIdsCollective, one_or_tuple, synchronous
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
-from distxla.ops.op import Lowering, Op
+from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
+from distxla.ops.tuple import element_leaves
+
+if TYPE_CHECKING:
+    from distxla.ops.expansion import Build
 
 
 @register
@@ -98,7 +103,7 @@ class AllGather(GlobalIdsCollective):
 
 @register
 class AllGatherStart(AllGather):
-    """Begin an all-gather; its one user `all-gather-done` ends it.
+    """Begin an all-gather; its one user `all-gather-done` ends it. This version carries it out at once.
 
     Shapes:  operands -> (operands, results of the all-gather); each side is a tuple where there are several operands.
     Errors:  those of `all-gather`.
@@ -107,7 +112,7 @@ class AllGatherStart(AllGather):
 
     opcode = "all-gather-start"
     starts_pair: ClassVar[bool] = True
-    lowering = Lowering.NONE
+    lowering = Lowering.EXPANSION
     combines: ClassVar[bool] = False
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
@@ -117,6 +122,19 @@ class AllGatherStart(AllGather):
         if shape.elements is None or len(shape.elements) != 2:
             return None
         return super().size_from_result(shape.elements[1], operands)
+
+    @property
+    def round_opcode(self) -> str:
+        return AllGather.opcode
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0] if len(operands) == 1 else operands, run.join(operands)
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        sent = instruction.operands
+        _, shape = instruction.shape.without_layout().elements or ()
+        gathered = build.add(synchronous(self, AllGather), *sent, shape=shape, name=instruction.name)
+        return build.join(sent[0] if len(sent) == 1 else build.join(*sent), gathered)
 
 
 @register
@@ -130,6 +148,7 @@ class AllGatherDone(Op):
 
     opcode = "all-gather-done"
     completes: ClassVar[tuple[str, ...]] = ("all-gather-start",)
+    lowering = Lowering.ALIAS
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1
@@ -138,6 +157,12 @@ class AllGatherDone(Op):
         elements = operands[0].elements or ()
         self.require(len(elements) == 2, "C1", f"the operand is {operands[0]}, not (operand, result)", at="operands")
         return elements[1].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0][1]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return element_leaves(operands[0], 1, leaves[0])
 
 
 def _ratio(larger: Shape, smaller: Shape, dimension: int) -> int | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple
+from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple, synchronous
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
-from distxla.ops.op import Lowering, Op
+from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.expansion import Build
 
 
 @register
@@ -65,7 +69,9 @@ class AllReduce(GlobalIdsCollective):
 
 @register
 class AllReduceStart(AllReduce):
-    """Begin an all-reduce; its one user `all-reduce-done` ends it. The result is already shaped like the all-reduce's.
+    """Begin an all-reduce; its one user `all-reduce-done` ends it. This version carries it out at once.
+
+    The result is already shaped like the all-reduce's.
 
     Shapes and errors: those of `all-reduce`.
     Source:  XLA, HloOpcode::kAllReduceStart.
@@ -73,9 +79,17 @@ class AllReduceStart(AllReduce):
 
     opcode = "all-reduce-start"
     starts_pair: ClassVar[bool] = True
-    lowering = Lowering.NONE
+    lowering = Lowering.EXPANSION
     in_place_operand: ClassVar[int | None] = None
     combines: ClassVar[bool] = False
+
+    @property
+    def round_opcode(self) -> str:
+        return AllReduce.opcode
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        op = synchronous(self, AllReduce)
+        return build.add(op, *instruction.operands, shape=instruction.shape.without_layout(), name=instruction.name)
 
 
 @register
@@ -88,9 +102,16 @@ class AllReduceDone(Op):
 
     opcode = "all-reduce-done"
     completes: ClassVar[tuple[str, ...]] = ("all-reduce-start",)
+    lowering = Lowering.ALIAS
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return operands[0].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return tuple(leaves[0])

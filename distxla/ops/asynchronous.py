@@ -1,28 +1,41 @@
-"""HLO `async-start`, `async-update` and `async-done`: a computation that overlaps with other instructions."""
+"""HLO `async-start`, `async-update` and `async-done`: a computation that may overlap with other instructions.
+
+It runs when it is started, and async-done takes its result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.call import Aliasing, check_arguments
-from distxla.ops.op import Lowering, Op
+from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
+from distxla.ops.token import AfterAll
+from distxla.ops.tuple import element_leaves
+
+if TYPE_CHECKING:
+    from distxla.ops.expansion import Build
 
 
 @register
 class AsyncStart(Op):
-    """Begin a computation; async-done takes its result.
+    """Begin a computation; async-done takes its result. This version runs it at once.
 
-    Shapes:  (T_0, ..) -> ((T_0, ..), U, context..) for a computation (T_0, ..) -> U.
-    Errors:  C1 the computation's signature; C2 the result's shape.
+    Shapes:  (T_0, ..) -> ((T_0, ..), U, context..) for a computation (T_0, ..) -> U. The context is zeros.
+    Errors:  C1 the computation's signature; C2 the result's shape; aliasing: an alias of an operand or output that
+             doesn't exist or differs in shape.
     Source:  XLA's HLO text. `<opcode>-start(..)` is a short form of it where the opcode has no start of its own.
     """
 
     opcode: ClassVar[str] = "async-start"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.EXPANSION
     needs_shape: ClassVar[bool] = True
     starts_pair: ClassVar[bool] = True
     owns_computations: ClassVar[bool] = True
@@ -45,18 +58,30 @@ class AsyncStart(Op):
             f"{self.calls} gives {called(self.calls).result}, the result holds {parts[1]}",
             at="shape",
         )
+        check_aliasing(self, self.output_to_operand_aliasing, called(self.calls).result, operands)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        context = (run.shape.elements or ())[2:]
+        return operands, run.call(self.calls, *operands), *map(_nothing, context)
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        context = (instruction.shape.elements or ())[2:]
+        outputs = build.add(Call(to_apply=self.calls), *instruction.operands)
+        return build.join(
+            build.join(*instruction.operands), outputs, *(_build_nothing(build, part) for part in context)
+        )
 
 
 @register
 class AsyncUpdate(Op):
-    """Give a computation under way a chance to go on.
+    """Give a computation under way a chance to go on: none needs it.
 
     Shapes:  the operand's, which is an async-start's or another async-update's result.
     Errors:  shape: another one.
     """
 
     opcode: ClassVar[str] = "async-update"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
@@ -68,17 +93,23 @@ class AsyncUpdate(Op):
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return operands[0].without_layout()
 
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return tuple(leaves[0])
+
 
 @register
 class AsyncDone(Op):
-    """Wait for a computation and take its result.
+    """Take the result of a computation that async-start began.
 
     Shapes:  ((operands), U, ..) -> U.
     Errors:  C1 the operand is no such tuple; shape: another one than U.
     """
 
     opcode: ClassVar[str] = "async-done"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
@@ -92,3 +123,22 @@ class AsyncDone(Op):
             len(parts) >= 2, "C1", f"the operand must be ((operands), outputs, ..), it is {operands[0]}", at="operands"
         )
         return parts[1].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0][1]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return element_leaves(operands[0], 1, leaves[0])
+
+
+def _nothing(shape: Shape) -> Any:
+    """Zeros; None for a token."""
+    if shape.elements is not None:
+        return tuple(map(_nothing, shape.elements))
+    return np.zeros(shape.dims, shape.dtype.dtype) if shape.is_array else None
+
+
+def _build_nothing(build: Build, shape: Shape) -> str:
+    if shape.elements is not None:
+        return build.join(*(_build_nothing(build, part) for part in shape.elements))
+    return build.constant(0, shape.dtype, shape.dims) if shape.is_array else build.add(AfterAll())

@@ -15,11 +15,12 @@ import numpy as np
 from distxla.ir.element_type import F32, F64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.window import SliceDimension
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.slice import Slice, SliceDimension
+from distxla.ops.slice import Slice
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
@@ -64,7 +65,7 @@ class BatchNormTraining(Op):
         x, scale, offset = map(features.wide, instruction.operands)
         mean, variance = features.moments(x)
         result = features.normalised(x, scale, offset, mean, variance, self.epsilon)
-        return build.tuple(*map(features.narrow, (result, mean, variance)))
+        return build.join(*map(features.narrow, (result, mean, variance)))
 
 
 @register
@@ -104,8 +105,8 @@ class BatchNormGrad(Op):
     """Gradients of batch-norm-training.
 
     Shapes:  (T[..f..], scale, mean, variance: T[f], gradient of the output T[..f..]) -> (T[..f..], T[f], T[f]).
-    Errors:  C1 feature_index; C2 types that differ, or are no floats; C3 a vector that isn't one value a feature; C4 the
-             gradient's shape.
+    Errors:  C1 feature_index; C2 types that differ, or are no floats; C3 a vector that isn't one value a feature;
+             C4 the gradient's shape.
     Source:  StableHLO spec, "batch_norm_grad"; Operation Semantics, "BatchNormGrad".
     """
 
@@ -149,7 +150,7 @@ class BatchNormGrad(Op):
         left = compute("subtract", gradient, spread(compute("divide", of_offset, count)))
         left = compute("subtract", left, compute("multiply", deviation, spread(slope)))
         of_operand = compute("multiply", left, spread(compute("multiply", scale, inverse)))
-        return build.tuple(*map(features.narrow, (of_operand, of_scale, of_offset)))
+        return build.join(*map(features.narrow, (of_operand, of_scale, of_offset)))
 
 
 class _Features:
@@ -197,7 +198,7 @@ class _Features:
         return compute("add", origin, mean), compute("maximum", variance, self.number(0))
 
     def normalised(self, x: str, scale: str, offset: str, mean: str, variance: str, epsilon: float) -> str:
-        build, compute = self.build, self.build.compute
+        compute = self.build.compute
         deviation = compute("rsqrt", compute("add", variance, self.number(epsilon)))
         centered = compute("subtract", x, self.spread(mean))
         scaled = compute("multiply", centered, self.spread(compute("multiply", deviation, scale)))

@@ -184,6 +184,11 @@ def _missing(groups: Sequence[Sequence[int]], count: int) -> tuple[int, ...]:
     return tuple(device for device in range(count) if device not in listed)
 
 
+def synchronous(op: CollectiveOp, op_class: type[CollectiveOp]) -> CollectiveOp:
+    """The op of class `op_class` with the attributes of `op`, which begins it."""
+    return op_class(**{spec.field: getattr(op, spec.field) for spec in op_class.attributes()})
+
+
 def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
     """A result of variadic collectives: the shape itself for one operand, a tuple for several."""
     return shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))

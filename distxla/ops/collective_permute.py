@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.element_type import U32
+from distxla.ir.instruction import Instruction
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import one_or_tuple
+from distxla.ops.collective import one_or_tuple, synchronous
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.op import CollectiveOp, Lowering, Op
+from distxla.ops.op import CollectiveOp, Lowering, Op, T
 from distxla.ops.registry import register
+from distxla.ops.tuple import element_leaves
+
+if TYPE_CHECKING:
+    from distxla.ops.expansion import Build
 
 
 @register
@@ -131,7 +137,7 @@ class CollectivePermute(CollectiveOp):
 
 @register
 class CollectivePermuteStart(CollectivePermute):
-    """Begin a collective-permute; its one user `collective-permute-done` ends it.
+    """Begin a collective-permute; its one user `collective-permute-done` ends it. This version carries it out at once.
 
     Shapes:  operands -> (operands, results) or (operands, results, u32[], u32[]); each side is a tuple where there are
              several operands. With slice_sizes the four operands give (input, output, u32[], u32[]) or without the
@@ -143,7 +149,7 @@ class CollectivePermuteStart(CollectivePermute):
 
     opcode = "collective-permute-start"
     starts_pair: ClassVar[bool] = True
-    lowering = Lowering.NONE
+    lowering = Lowering.EXPANSION
 
     @property
     def combines(self) -> bool:  # type: ignore[override]
@@ -166,6 +172,22 @@ class CollectivePermuteStart(CollectivePermute):
         for mine, theirs in zip(inferred, stated[:2], strict=True):
             self.require(mine.compatible(theirs), "C5", f"expected {mine}, the text says {theirs}", at="shape")
 
+    @property
+    def round_opcode(self) -> str:
+        return CollectivePermute.opcode
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        context = (run.shape.elements or ())[2:]
+        sent = operands[0] if len(operands) == 1 else operands
+        return sent, run.join(operands), *(np.zeros((), np.uint32) for _ in context)
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        sent = instruction.operands
+        _, shape, *context = instruction.shape.without_layout().elements or ()
+        received = build.add(synchronous(self, CollectivePermute), *sent, shape=shape, name=instruction.name)
+        source = sent[0] if len(sent) == 1 else build.join(*sent)
+        return build.join(source, received, *(build.constant(0, U32) for _ in context))
+
 
 @register
 class CollectivePermuteDone(Op):
@@ -178,6 +200,7 @@ class CollectivePermuteDone(Op):
 
     opcode = "collective-permute-done"
     completes: ClassVar[tuple[str, ...]] = ("collective-permute-start",)
+    lowering = Lowering.ALIAS
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1
@@ -188,3 +211,9 @@ class CollectivePermuteDone(Op):
             len(elements) in (2, 4), "C1", f"the operand is {operands[0]}, not (operands, results, ..)", at="operands"
         )
         return elements[1].without_layout()
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0][1]
+
+    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
+        return element_leaves(operands[0], 1, leaves[0])

@@ -94,7 +94,8 @@ class Build(ABC):
     def select(self, predicate: str, on_true: str, on_false: str) -> str:
         return self.add(Select(), predicate, on_true, on_false)
 
-    def tuple(self, *operands: str) -> str:
+    def join(self, *operands: str) -> str:
+        """A tuple of the operands."""
         return self.add(Tuple(), *operands)
 
     def element(self, operand: str, index: int) -> str:
@@ -119,13 +120,13 @@ class Build(ABC):
         body: Callable[[Build, Sequence[str]], Sequence[str]],
     ) -> tuple[str, ...]:
         """A while loop over several values; condition and body are given the values' names inside of it."""
-        state = self.tuple(*initial)
+        state = self.join(*initial)
         shape = self.shape(state)
 
         def parts(inner: Build, parameters: Sequence[str]) -> list[str]:
             return [inner.element(parameters[0], index) for index in range(len(initial))]
 
         test = self.computation([shape], lambda inner, values: condition(inner, parts(inner, values)))
-        step = self.computation([shape], lambda inner, values: inner.tuple(*body(inner, parts(inner, values))))
+        step = self.computation([shape], lambda inner, values: inner.join(*body(inner, parts(inner, values))))
         done = self.add(While(condition=test, body=step), state)
         return tuple(self.element(done, index) for index in range(len(initial)))

@@ -226,6 +226,11 @@ class CollectiveOp(Op):
     combines: ClassVar[bool] = False
 
     @property
+    def round_opcode(self) -> str:
+        """What members must come with to meet: an asynchronous start meets the synchronous form."""
+        return self.opcode
+
+    @property
     @abstractmethod
     def group_mode(self) -> GroupMode:
         """What the ids in the groups mean for this instruction."""

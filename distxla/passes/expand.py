@@ -21,9 +21,9 @@ from distxla.passes.rewriter import Names, Rewriter
 class Expand(Pass):
     """Replace every instruction whose lowering is EXPANSION by those of its op's `expand`.
 
-    Ensures: no EXPANSION is left. New instructions have the place and the metadata of the one that they help to compute;
-    one of them has its name, and what stood before or behind it by control edges stands before or behind all of them
-    that have effects. Results agree as far as rounding goes: an op's `evaluate` need not round at the same places.
+    Ensures: no EXPANSION is left. New instructions have the place and the metadata of the one that they help to
+    compute; one of them has its name, and what stood before or behind it by control edges stands before or behind all
+    of them that have effects. Results agree as far as rounding goes: an op's `evaluate` may round elsewhere.
     """
 
     name: ClassVar[str] = "expand"

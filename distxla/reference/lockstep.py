@@ -356,7 +356,7 @@ def _check_same(meetings: Sequence[_Meeting]) -> None:
         same_shapes = [s.without_layout() for s in other.run.operand_shapes] == [
             s.without_layout() for s in first.run.operand_shapes
         ]
-        if other.op.opcode != first.op.opcode or not same_shapes:
+        if other.op.round_opcode != first.op.round_opcode or not same_shapes:
             ours, theirs = other.run.device.id, first.run.device.id
             raise CollectiveMismatchError(
                 f"device {theirs} came with {_name(first)}, device {ours} with {_name(other)}",
