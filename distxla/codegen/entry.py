@@ -220,7 +220,7 @@ class _EntryEmitter:
         """The function of the instruction; instructions that differ in names only share it."""
         shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
         op = instruction.op.rename_computations(lambda name: f"#{self.structure.number(name)}")
-        key = (op, shapes, instruction.shape.without_layout())
+        key = (op, shapes, instruction.shape.without_layout(), instruction.op.code_annotations(instruction))
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             kernel = emit_kernel_function(

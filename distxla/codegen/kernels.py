@@ -7,7 +7,7 @@ row-major and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,19 @@ class BufferEmitter(ScalarEmitter):
         self._scratch = scratch
         self.scratch_bytes = 0
         self.entry: ir.Block = builder.block
+        self._instruction: Instruction | None = None
+        self.operand_shapes: tuple[Shape, ...] = ()
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction whose kernel this is."""
+        if self._instruction is None:
+            raise InternalError("this function belongs to no instruction")
+        return self._instruction
+
+    def for_instruction(self, instruction: Instruction, operand_shapes: Sequence[Shape]) -> None:
+        """Say whose kernel this is."""
+        self._instruction, self.operand_shapes = instruction, tuple(operand_shapes)
 
     def stack_slot(self, kind: ir.Type) -> ir.Value:
         """Room for one scalar in the function's frame."""
@@ -96,6 +109,32 @@ class BufferEmitter(ScalarEmitter):
             return MemoryArray(self, MemoryArray(self, buffer.pointer, buffer.shape, start).address(), shape)
         return MemoryArray(self, buffer.pointer, shape, start)
 
+    def call_native(
+        self,
+        symbol: str,
+        result: Shape,
+        results: Sequence[MemoryArray],
+        operand_shapes: Sequence[Shape],
+        operands: Sequence[MemoryArray],
+    ) -> None:
+        """Call the imported `void symbol(void* out, void** in)`; see ops/emit.py."""
+        function = intrinsic(self.builder.module, symbol, ir.VoidType(), [POINTER, POINTER])
+        function.attributes.add("nounwind")
+        out, read = iter([r.address() for r in results]), iter([o.address() for o in operands])
+        arguments = Shape.tuple(tuple(operand_shapes))
+        self.builder.call(function, [self._pointer_tree(result, out), self._pointer_tree(arguments, read)])
+
+    def _pointer_tree(self, shape: Shape, leaves: Iterator[ir.Value]) -> ir.Value:
+        """The leaf's address; of a tuple that of a table of its elements' trees, on the stack."""
+        if shape.elements is None:
+            return next(leaves) if shape.is_array else ir.Constant(POINTER, None)
+        elements = [self._pointer_tree(element, leaves) for element in shape.elements]
+        table = self.stack_slot(ir.ArrayType(POINTER, max(1, len(elements))))
+        for k, element in enumerate(elements):
+            place = self.builder.gep(table, [ir.Constant(I64, k)], source_etype=POINTER)
+            self.builder.store(element, place)
+        return table
+
     def gemm(self, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand) -> None:
         """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/emit.py."""
         contraction.emit_gemm(self, shape, a, b, c)
@@ -131,6 +170,7 @@ def emit_kernel_function(
     function.args[-1].add_attribute("noalias")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     emit = BufferEmitter(builder, module, function.args[0], function.args[-1])
+    emit.for_instruction(instruction, operands)
     arrays = [MemoryArray(emit, p, s) for p, s in zip(function.args[1 : 1 + count], operand_leaves)]
     results = [MemoryArray(emit, p, s) for p, s in zip(function.args[1 + count : -1], result_leaves)]
     # code behind the entry block's end, so that scratch addresses and slots may be put into it at any time

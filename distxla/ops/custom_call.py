@@ -9,21 +9,22 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.attribute import attribute
 from distxla.ops.call import Aliasing, check_aliasing
+from distxla.ops.custom_calls.target import Call, call_obstacle, require_target
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.sort import TopK
 
 if TYPE_CHECKING:
+    from distxla.ir.instruction import Instruction
     from distxla.ops.emit import Buffer, KernelEmitter
 
 
 @register
 class CustomCall(Op):
-    """Call a routine by name; of all routines "TopK" alone is executed.
+    """Call a routine by name: one that comes with distxla, or one that the user has registered.
 
-    TopK:    what XLA CPU makes of `topk`: the largest elements and their indices.
+    Names:   each has its class in ops/custom_calls; `distxla.register_custom_call` and --custom-call add to them.
     Shapes:  whatever the text states.
     Errors:  C1 an empty target; C2 operand_layout_constraints that don't fit the operands; aliasing as for fusion.
     Source:  StableHLO spec, "custom_call"; Operation Semantics, "CustomCall".
@@ -61,36 +62,25 @@ class CustomCall(Op):
             )
         check_aliasing(self, self.output_to_operand_aliasing, shape, operands)
 
-    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
-        top_k = self._top_k(shape, operands)
-        if top_k is None:
-            return f'this version cannot execute custom-call of "{self.custom_call_target}"'
-        return top_k.obstacle(shape, operands)
+    def instruction_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        return call_obstacle(Call(instruction, tuple(operands)))
+
+    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        return call_obstacle(Call(instruction, tuple(operands)))
+
+    def code_annotations(self, instruction: Instruction) -> str | None:
+        return instruction.backend_config
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return self._executed(run.shape, run.operand_shapes).evaluate(run, *operands)
+        call = Call(run.instruction, run.operand_shapes)
+        return require_target(call).evaluate(call, run, *operands)
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
-        shape = Shape.tuple([result.shape for result in results])
-        self._executed(shape, [operand.shape for operand in operands]).emit_kernel(emit, results, *operands)
-
-    def _executed(self, shape: Shape, operands: Sequence[Shape]) -> TopK:
-        top_k = self._top_k(shape, operands)
-        if top_k is None:
-            raise self.unsupported()
-        return top_k
-
-    def _top_k(self, shape: Shape, operands: Sequence[Shape]) -> TopK | None:
-        """The op that the target "TopK" stands for; None for other targets and for shapes that are not its."""
-        if self.custom_call_target != "TopK" or len(operands) != 1 or not operands[0].is_array or not operands[0].rank:
-            return None
-        values = shape.elements[0] if shape.elements else shape
-        k = values.dims[-1] if values.is_array and values.rank else -1
-        if not 0 <= k <= operands[0].dims[-1]:
-            return None
-        top_k = TopK(k=k)
-        return top_k if top_k.infer_shape(operands, _calls_nothing).compatible(shape) else None
+        call = Call(emit.instruction, emit.operand_shapes)
+        require_target(call).emit_kernel(call, emit, results, *operands)
 
 
-def _calls_nothing(name: str) -> ProgramShape:
-    raise KeyError(name)
+class HostCall(CustomCall):
+    """A custom-call of a Python routine: what `BindCustomCalls` makes of it for the code generator."""
+
+    lowering: ClassVar[Lowering] = Lowering.HOST

@@ -25,6 +25,7 @@ SUPPORT: dict[Lowering, str] = {
     Lowering.ALIAS: "compiled, costs nothing",
     Lowering.CONTROL: "compiled",
     Lowering.COMMUNICATION: "compiled, joins devices",
+    Lowering.HOST: "runs in Python",
     Lowering.CALL: "inlined",
     Lowering.EXPANSION: "compiled, as other ops",
     Lowering.NONE: "parsed and verified only",

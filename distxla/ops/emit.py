@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from distxla.ir.instruction import Instruction
 
 
 class IndexValue(Protocol):
@@ -129,6 +132,28 @@ class Buffer(ArrayRef, Protocol):
 
 class KernelEmitter(Emitter, Protocol):
     """Code that fills whole buffers."""
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction whose kernel this is, with its annotations."""
+
+    @property
+    def operand_shapes(self) -> tuple[Shape, ...]:
+        """Its operands' shapes, tuples unflattened."""
+
+    def call_native(
+        self,
+        symbol: str,
+        result: Shape,
+        results: Sequence[Buffer],
+        operand_shapes: Sequence[Shape],
+        operands: Sequence[Buffer],
+    ) -> None:
+        """Call the imported `void symbol(void* out, void** in)`.
+
+        out: the result's buffer, for a tuple a table of its elements'; in: a table of the operands'. Tokens are null
+        pointers. results, operands: one buffer a leaf that is no token.
+        """
 
     def loops(self, extents: Sequence[int]) -> AbstractContextManager[tuple[IndexValue, ...]]:
         """Open a loop nest, last dimension fastest; the with-body is the innermost body."""

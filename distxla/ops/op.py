@@ -13,6 +13,7 @@ from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import AttributeSpec, attribute_specs
 from distxla.ops.effects import Effects
+from distxla.ops.run_time_extents import Agreement, same_positions, static_shape, with_extents
 
 if TYPE_CHECKING:
     from distxla.ir.instruction import Instruction
@@ -47,6 +48,7 @@ class Lowering(Enum):
     ALIAS: no code; the result is made of its operands' buffers (tuple, get-tuple-element, parameter, after-all …).
     CONTROL: `emit_control`: runs other computations (while, conditional).
     COMMUNICATION: a call through the context's table.
+    HOST: a call through the context's table of a routine of the replica, in Python.
     CALL: replaced by the body of its computation before anything is emitted (call, fusion).
     EXPANSION: replaced by other instructions before anything is emitted; `expand` says by which.
     NONE: this version has no executor for it; running it raises UnsupportedOpError.
@@ -58,6 +60,7 @@ class Lowering(Enum):
     ALIAS = "alias"
     CONTROL = "control"
     COMMUNICATION = "communication"
+    HOST = "host"
     CALL = "call"
     EXPANSION = "expansion"
     NONE = "none"
@@ -164,6 +167,20 @@ class Op:
                 inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
             )
 
+    # --- dynamic dimensions (see ops/run_time_extents.py) ---------------------------------------------------------
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        """Which operand dimensions must have one extent. By default all that element-wise ops walk through together."""
+        return same_positions(operands) if self.is_elementwise else ()
+
+    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        """The result's shape at run time. shape: as stated, dynamic.  operands: with their run-time extents.
+
+        By default what `infer_shape` makes of those extents.
+        """
+        inferred = self.infer_shape(operands, called)
+        return static_shape(shape) if inferred is None else with_extents(shape, inferred)
+
     # --- execution ----------------------------------------------------------------------------------------------
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
@@ -205,8 +222,22 @@ class Op:
         if self.lowering is Lowering.NONE:
             return f"this version cannot execute {self.opcode}"
         for value in (shape, *operands):
-            if value.is_dynamic:
-                return f"this version cannot execute {self.opcode} of the dynamic shape {value}"
+            if value.is_unbounded:
+                return f"this version cannot execute {self.opcode} of the unbounded shape {value}: `?` needs a bound"
+        return None
+
+    def instruction_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        """`obstacle`, for ops that have to look at the instruction's annotations, too."""
+        return self.obstacle(instruction.shape, operands)
+
+    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        """What keeps the reference from evaluating the instruction, in a sentence; None if nothing does."""
+        if type(self).evaluate is not Op.evaluate or self.is_parameter:
+            return None
+        return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
+
+    def code_annotations(self, instruction: Instruction) -> Any:
+        """Those of the instruction's annotations that its code depends on, hashable; None for none."""
         return None
 
     def unsupported(self) -> DistxlaError:

@@ -34,7 +34,7 @@ def obstacles(module: Module) -> list[tuple[Instruction, str]]:
     for computation in _reachable(module):
         for instruction in computation:
             operands = [operand.shape for operand in computation.operands(instruction)]
-            why = instruction.op.obstacle(instruction.shape, operands)
+            why = instruction.op.instruction_obstacle(instruction, operands)
             if why is not None:
                 found.append((instruction, why))
     return found

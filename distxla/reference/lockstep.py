@@ -29,7 +29,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective
-from distxla.ops.op import CollectiveOp, Op
+from distxla.ops.op import CollectiveOp
 
 Array = np.ndarray[Any, Any]
 
@@ -228,10 +228,15 @@ class _Evaluation:
     device: _Device
     instruction: Instruction
     operand_shapes: tuple[Shape, ...]
+    operands: tuple[Any, ...] = ()
 
     @property
     def shape(self) -> Shape:
-        return self.instruction.shape
+        stated = self.instruction.shape
+        if not stated.is_dynamic:
+            return stated
+        actual = tuple(_actual(v, s) for v, s in zip(self.operands, self.operand_shapes, strict=True))
+        return self.instruction.op.run_time_shape(stated, actual, lambda name: self.device.module[name].program_shape)
 
     @property
     def replica(self) -> int:
@@ -271,9 +276,12 @@ def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) 
             values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
             continue
         shapes = tuple(computation[o].shape for o in instruction.operands)
-        run = _Evaluation(world, device, instruction, shapes)
+        operands = [values[o] for o in instruction.operands]
         try:
-            value = instruction.op.evaluate(run, *(values[o] for o in instruction.operands))
+            if any(s.is_dynamic for s in shapes):
+                operands = fitted(instruction.op, shapes, operands)
+            run = _Evaluation(world, device, instruction, shapes, tuple(operands))
+            value = instruction.op.evaluate(run, *operands)
             values[instruction.name] = _checked(value, instruction.shape, instruction)
         except (DistxlaError, _Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
@@ -325,24 +333,37 @@ def _checked(value: Any, shape: Shape, instruction: Instruction) -> Any:
     if not shape.is_array:
         return value
     array = np.asarray(value)
-    fits = len(array.shape) == shape.rank and all(
-        have == want or (shape.is_dynamic and (have <= want or want < 0))
-        for have, want in zip(array.shape, shape.dims, strict=True)
-    )
+    fits = _fits(array, shape)
     if array.dtype != shape.dtype.dtype or not fits:
         raise InternalError(f"{instruction.name} gave {array.dtype}{list(array.shape)} instead of {shape}")
     return array
+
+
+def _fits(array: Array, shape: Shape) -> bool:
+    """Whether the array has the extents of `shape`, up to the bound where a dimension is dynamic."""
+    return len(array.shape) == shape.rank and all(
+        have == want or (is_dynamic(shape, d) and have < want)
+        for d, (have, want) in enumerate(zip(array.shape, shape.dims, strict=True))
+    )
+
+
+def _actual(value: Any, shape: Shape) -> Shape:
+    """The shape that a value has at run time."""
+    if shape.elements is not None:
+        return Shape.tuple(tuple(_actual(v, s) for v, s in zip(value, shape.elements, strict=True)))
+    return Shape(shape.element_type, value.shape) if shape.is_array else shape
 
 
 def _check_executable(module: Module) -> None:
     """UnsupportedOpError for the first instruction that the entry can reach and that no evaluation exists for."""
     pending, seen = [module.entry], {module.entry}
     while pending:
-        for instruction in module[pending.pop()]:
+        computation = module[pending.pop()]
+        for instruction in computation:
             op = instruction.op
-            if type(op).evaluate is Op.evaluate and not op.is_parameter:
-                message = op.obstacle(instruction.shape, ()) or f"this version cannot evaluate {op.opcode}"
-                raise UnsupportedOpError(message, module.locate(instruction, "opcode"))
+            why = op.evaluation_obstacle(instruction, [o.shape for o in computation.operands(instruction)])
+            if why is not None:
+                raise UnsupportedOpError(why, module.locate(instruction, "opcode"))
             for name in op.called_computations:
                 if name not in seen:
                     seen.add(name)
@@ -383,7 +404,7 @@ def _parameter_values(module: Module, leaves: Sequence[Any], device: int) -> tup
             arrays.append(None)
             continue
         array = np.asarray(value)
-        if array.dtype != shape.dtype.dtype or array.shape != shape.dims:
+        if array.dtype != shape.dtype.dtype or not _fits(array, shape):
             got = f"{array.dtype}{list(array.shape)}"
             raise ArgumentError(f"argument {k} on device {device} is {got}, the program takes {shape}")
         arrays.append(array)

@@ -261,7 +261,7 @@ def test_the_first_instruction_without_an_executor_is_named() -> None:
             "  ROOT c = f32[4] constant({...})",
             "the text elides the constant's value as {...}",
         ),
-        ('  ROOT c = f32[4] custom-call(), custom_call_target="f"', 'this version cannot execute custom-call of "f"'),
+        ('  ROOT c = f32[4] custom-call(), custom_call_target="f"', 'nothing executes the custom-call target "f"'),
         (
             "  p = f32[<=4] parameter(0)\n  ROOT n = f32[<=4] negate(p)",
             "this version cannot execute parameter of the",

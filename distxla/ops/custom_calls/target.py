@@ -1,0 +1,147 @@
+"""`Target`: what executes the custom-calls of a name, and the registry of all names that this version knows.
+
+    @target("lapack_spotrf_ffi", "lapack_dpotrf_ffi")
+    class Potrf(Target):
+        def obstacle(self, call): ...
+        def evaluate(self, call, run, matrix): ...
+        def emit_kernel(self, call, emit, results, matrix): ...
+
+A file in this folder is imported when the first custom-call is looked at.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from distxla.errors import DistxlaError, UnsupportedOpError
+from distxla.ir.instruction import Instruction
+from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.config import BackendConfig, ConfigError, read_config
+
+if TYPE_CHECKING:
+    from distxla.ops.custom_call import CustomCall
+    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.evaluation import Evaluation
+
+T = TypeVar("T", bound="type[Target]")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One custom-call instruction as its target sees it.
+
+    instruction: with its annotations; its op is a CustomCall.  operands: the operands' shapes, tuples unflattened.
+    """
+
+    instruction: Instruction
+    operands: tuple[Shape, ...]
+
+    @property
+    def op(self) -> CustomCall:
+        return self.instruction.op  # type: ignore[return-value]
+
+    @property
+    def name(self) -> str:
+        """The custom_call_target."""
+        return self.op.custom_call_target
+
+    @property
+    def shape(self) -> Shape:
+        """The result's shape."""
+        return self.instruction.shape
+
+    @cached_property
+    def config(self) -> BackendConfig:
+        """The parsed backend_config; ConfigError where it can't be read (which `CustomCall` makes an obstacle)."""
+        return read_config(self.instruction.backend_config)
+
+
+class Target:
+    """Executes the custom-calls of one name, or of a family of names. Instances have no state that changes."""
+
+    def obstacle(self, call: Call) -> str | None:
+        """What keeps this version from executing the call, in a sentence; None if nothing does.
+
+        Shapes and configuration come from other people's text: everything that the other methods rely on is looked at
+        here. A ConfigError counts as an answer.
+        """
+        return None
+
+    def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:
+        """The result by NumPy, as `Op.evaluate` gives it."""
+        raise self.unsupported(call)
+
+    def emit_kernel(self, call: Call, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        """Fill the result buffers; buffers are leaves (tokens have none), as for `Op.emit_kernel`."""
+        raise self.unsupported(call)
+
+    def unsupported(self, call: Call) -> DistxlaError:
+        return UnsupportedOpError(f'this version cannot execute custom-call of "{call.name}"')
+
+
+_targets: dict[str, Target] = {}
+_loaded = False
+
+
+def target(*names: str) -> Callable[[T], T]:
+    """Class decorator: an instance of the class executes the custom-calls of these names."""
+
+    def enter(target_class: T) -> T:
+        instance = target_class()
+        for name in names:
+            if name in _targets:
+                raise ValueError(f"custom-call target {name} is registered twice")
+            _targets[name] = instance
+        return target_class
+
+    return enter
+
+
+def built_in_targets() -> dict[str, Target]:
+    """The targets that come with distxla, by name."""
+    global _loaded
+    if not _loaded:
+        import distxla.ops.custom_calls as package
+
+        for found in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{found.name}")
+        _loaded = True
+    return _targets
+
+
+def find_target(name: str) -> Target | None:
+    """What executes the custom-calls of that name: built in, or registered by the user; None if nothing does."""
+    from distxla.ops.custom_calls.user import user_target
+
+    return built_in_targets().get(name) or user_target(name)
+
+
+def call_obstacle(call: Call) -> str | None:
+    """What keeps this version from executing the call; None if nothing does."""
+    found = find_target(call.name)
+    if found is None:
+        return (
+            f'nothing executes the custom-call target "{call.name}"; register it with '
+            f"dx.register_custom_call or --custom-call"
+        )
+    for shape in (call.shape, *call.operands):
+        if shape.is_dynamic:
+            return f'custom-call of "{call.name}" with the dynamic shape {shape}'
+    try:
+        return found.obstacle(call)
+    except ConfigError as error:
+        return f'custom-call of "{call.name}": {error}'
+
+
+def require_target(call: Call) -> Target:
+    """The call's target; UnsupportedOpError where there is none or the call is not as it wants it."""
+    why = call_obstacle(call)
+    found = find_target(call.name)
+    if why is not None or found is None:
+        raise UnsupportedOpError(why or "")
+    return found

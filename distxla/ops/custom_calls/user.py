@@ -1,0 +1,353 @@
+"""Custom-calls of the user's own: a C symbol of a shared library, or a Python callable.
+
+A module's text names a target only. What the name stands for is said by the process that runs the module, through
+`register_custom_call` or the command line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distxla.errors import ArgumentError, DistxlaError, ExecutionError
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.target import Call, Target, built_in_targets
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.evaluation import Evaluation
+
+ORIGINAL = "API_VERSION_ORIGINAL"
+
+
+@dataclass(frozen=True)
+class UserTarget(Target):
+    """A target that the user has registered under `name`."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What the code of a call depends on, besides the call: "native" or "python"."""
+
+    def obstacle(self, call: Call) -> str | None:
+        op = call.op
+        if op.called_computations:
+            return f'custom-call of "{self.name}" calls computations, which a registered routine cannot be given'
+        opaque = next((leaf for s in (call.shape, *call.operands) for leaf in s.leaves() if leaf.is_opaque), None)
+        if opaque is not None:
+            return f'custom-call of "{self.name}" with a value of {opaque}'
+        return None
+
+
+@dataclass(frozen=True)
+class NativeTarget(UserTarget):
+    """`void symbol(void* out, void** in)` of a shared library; library None: known by name only, to compile for it.
+
+    out: the result's buffer; for a tuple a `void**` table of its elements', nested ones likewise.  in: a table of the
+    operands', of which tuples are tables, too. Tokens are null pointers. Arrays lie in the layouts that the instruction
+    states. An operand that `output_to_operand_aliasing` names is at the same address as its part of the result.
+    """
+
+    library: str | None = None
+    symbol: str = ""
+
+    @property
+    def kind(self) -> str:
+        return "native"
+
+    def obstacle(self, call: Call) -> str | None:
+        if (why := super().obstacle(call)) is not None:
+            return why
+        if call.op.api_version != ORIGINAL:
+            return (
+                f'custom-call of "{self.name}" is of {call.op.api_version}: a registered C function takes '
+                f"(void* out, void** in), which is {ORIGINAL}"
+            )
+        for shape in (*operand_layouts(call), call.shape):
+            for leaf in shape.leaves():
+                if leaf.layout is not None and (leaf.layout.tiles or leaf.layout.other):
+                    return f'custom-call of "{self.name}" with an array in tiles'
+        deep = [s for s in operand_layouts(call) if s.is_tuple]
+        deep += [s for s in call.shape.elements or () if s.is_tuple]
+        if any(not is_row_major(leaf) for shape in deep for leaf in shape.leaves()):
+            return f'custom-call of "{self.name}" with an array in a nested tuple that is not row-major'
+        return None
+
+    def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:
+        arguments = tuple(_physical(value, shape) for value, shape in zip(operands, operand_layouts(call), strict=True))
+        results = _empty(call.shape)
+        for output, operand, index in call.op.output_to_operand_aliasing:
+            part, source = _part(results, output), _part(arguments[operand], index)
+            for to, of in zip(_flat(part), _flat(source), strict=True):
+                if to is not None:
+                    to[...] = of
+            arguments = (*arguments[:operand], _with_part(arguments[operand], index, part), *arguments[operand + 1 :])
+        keep: list[Any] = []
+        load_symbol(self)(_pointer_tree(results, keep), _pointer_tree(arguments, keep))
+        return _logical(results, call.shape)
+
+    def emit_kernel(self, call: Call, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        places = list(operands)
+        for output, operand, index in call.op.output_to_operand_aliasing:
+            to = _leaf_range(call.shape, output)
+            of = _leaf_range(Shape.tuple(call.operands), (operand, *index))
+            for target, source in zip(to, of, strict=True):
+                emit.copy(results[target], places[source])
+                places[source] = results[target]
+        emit.call_native(import_name(self.name), call.shape, results, call.operands, places)
+
+
+@dataclass(frozen=True)
+class PythonTarget(UserTarget):
+    """A callable on NumPy arrays; function None: known by name only, to compile for it."""
+
+    function: Callable[..., Any] | None = None
+
+    @property
+    def kind(self) -> str:
+        return "python"
+
+    def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:
+        assert self.function is not None
+        try:
+            return checked_result(self.function(*map(_read_only, operands)), call.shape)
+        except ResultError as error:
+            raise ExecutionError(f'custom-call {call.instruction.name}: "{self.name}" {error}') from error
+        except DistxlaError:
+            raise
+        except Exception as error:
+            import traceback
+
+            text = "".join(traceback.format_exception(error)).rstrip()
+            message = f'custom-call {call.instruction.name}: "{self.name}" raised {type(error).__name__}\n{text}'
+            raise ExecutionError(message) from error
+
+
+_registered: dict[str, UserTarget] = {}
+
+
+def register_custom_call(
+    name: str, function: Callable[..., Any] | None = None, *, library: str | Path | None = None, symbol: str = ""
+) -> None:
+    """Let custom-calls whose target is `name` run a routine of the user's, in programs that are compiled from now on.
+
+        register_custom_call("relu6", lambda x: np.clip(x, 0, 6))
+        register_custom_call("relu6", library="./librelu.so", symbol="relu6")
+
+    function: called in each device's process with the operands as NumPy arrays that can't be written (tuples as tuples,
+    tokens as None; they are valid during the call only) and returns an array of the result's shape and type, or a
+    tuple; it is sent to those processes by cloudpickle. Its code may run at any time and in any process.
+    library, symbol: a C function `void symbol(void* out, void** in)` (symbol: `name` by default); a library without a
+    slash that is no file here is looked for where the system's loader looks. It is loaded in this process, too.
+
+    A name that was registered before stands for the new routine; programs compiled before keep the old one.  Raises
+    ArgumentError for names that come with distxla, a library that cannot be loaded, a symbol that it doesn't have.
+    """
+    if not name:
+        raise ArgumentError("a custom-call target needs a name")
+    if name in built_in_targets():
+        raise ArgumentError(f'custom-call target "{name}" comes with distxla')
+    if (function is None) == (library is None):
+        raise ArgumentError(f'custom-call target "{name}": give either a callable, or library= and symbol=')
+    found: UserTarget
+    if library is not None:
+        path = Path(library)
+        place = str(path.resolve()) if path.exists() or path.parent != Path() else str(library)
+        found = NativeTarget(name, place, symbol or name)
+        load_symbol(found)
+    else:
+        if not callable(function):
+            raise ArgumentError(f'custom-call target "{name}": {type(function).__name__} is not callable')
+        found = PythonTarget(name, function)
+    _registered[name] = found
+
+
+def unregister_custom_call(name: str) -> None:
+    """Forget a registration; ArgumentError where there is none."""
+    if _registered.pop(name, None) is None:
+        raise ArgumentError(f'custom-call target "{name}" is not registered')
+
+
+def user_target(name: str) -> UserTarget | None:
+    return _registered.get(name)
+
+
+def user_targets(module: Module) -> tuple[UserTarget, ...]:
+    """The registered targets that the module names, by name."""
+    if not _registered:
+        return ()
+    names = {
+        name
+        for computation in module.computations
+        for i in computation
+        if (name := getattr(i.op, "custom_call_target", None)) in _registered
+    }
+    return tuple(_registered[name] for name in sorted(names))
+
+
+def declarations(targets: Iterable[UserTarget]) -> tuple[tuple[str, str], ...]:
+    """(name, kind): all that a compiler needs to know of them."""
+    return tuple((target.name, target.kind) for target in targets)
+
+
+@contextmanager
+def declared(names: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """For the compiler's process: during the with-body exactly these targets are registered, by name and kind only."""
+    before = dict(_registered)
+    _registered.clear()
+    for name, kind in names:
+        _registered[name] = NativeTarget(name) if kind == "native" else PythonTarget(name)
+    try:
+        yield
+    finally:
+        _registered.clear()
+        _registered.update(before)
+
+
+# --- C functions ---------------------------------------------------------------------------------------------------
+
+NATIVE_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_IMPORT = "distxla.custom_call."
+
+
+def import_name(name: str) -> str:
+    """What compiled code imports for the target: any text may be a target's name, so it is spelt in digits."""
+    return _IMPORT + name.encode("utf-8", "surrogatepass").hex()
+
+
+def load_symbol(target: NativeTarget) -> Any:
+    """The C function, its library loaded into this process; ArgumentError where either is missing."""
+    try:
+        library = ctypes.CDLL(target.library)
+    except OSError as error:
+        raise ArgumentError(f'custom-call target "{target.name}": cannot load {target.library}: {error}') from None
+    try:
+        address = ctypes.cast(getattr(library, target.symbol), ctypes.c_void_p).value
+    except AttributeError:
+        message = f'custom-call target "{target.name}": {target.library} has no symbol {target.symbol!r}'
+        raise ArgumentError(message) from None
+    assert address is not None
+    return NATIVE_TYPE(address)
+
+
+def symbol_address(function: Any) -> int:
+    """Where a function of `load_symbol` is."""
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def operand_layouts(call: Call) -> tuple[Shape, ...]:
+    """The operands' shapes with the layouts that the routine takes them in."""
+    return call.op.operand_layout_constraints or call.operands
+
+
+def is_row_major(shape: Shape) -> bool:
+    return not shape.is_array or shape.minor_to_major() == tuple(range(shape.rank - 1, -1, -1))
+
+
+def _order(shape: Shape) -> tuple[int, ...]:
+    """The dimensions as they lie in memory, slowest first."""
+    return tuple(reversed(shape.minor_to_major()))
+
+
+def _physical(value: Any, shape: Shape) -> Any:
+    if shape.elements is not None:
+        return tuple(_physical(v, s) for v, s in zip(value, shape.elements, strict=True))
+    return np.ascontiguousarray(np.transpose(value, _order(shape))) if shape.is_array else None
+
+
+def _empty(shape: Shape) -> Any:
+    if shape.elements is not None:
+        return tuple(map(_empty, shape.elements))
+    if not shape.is_array:
+        return None
+    return np.zeros([shape.dims[d] for d in _order(shape)], shape.dtype.dtype)
+
+
+def _logical(value: Any, shape: Shape) -> Any:
+    if shape.elements is not None:
+        return tuple(_logical(v, s) for v, s in zip(value, shape.elements, strict=True))
+    return np.transpose(value, np.argsort(_order(shape))) if shape.is_array else None
+
+
+def _pointer_tree(value: Any, keep: list[Any]) -> int | None:
+    """The address of an array, or of a table of a tuple's trees; None for a token. keep: what must live meanwhile."""
+    if isinstance(value, tuple):
+        table = (ctypes.c_void_p * max(1, len(value)))(*(_pointer_tree(v, keep) for v in value))
+        keep.append(table)
+        return ctypes.addressof(table)
+    if value is None:
+        return None
+    keep.append(value)
+    address: int = value.ctypes.data
+    return address
+
+
+def _part(value: Any, index: Sequence[int]) -> Any:
+    for k in index:
+        value = value[k]
+    return value
+
+
+def _with_part(value: Any, index: Sequence[int], part: Any) -> Any:
+    if not index:
+        return part
+    return tuple(_with_part(v, index[1:], part) if k == index[0] else v for k, v in enumerate(value))
+
+
+def _flat(value: Any) -> list[Any]:
+    return [leaf for v in value for leaf in _flat(v)] if isinstance(value, tuple) else [value]
+
+
+def _leaf_range(shape: Shape, index: Sequence[int]) -> range:
+    """Which of the array leaves of `shape` belong to the part at `index`."""
+    first = 0
+    for k in index:
+        assert shape.elements is not None
+        first += sum(leaf.is_array for element in shape.elements[:k] for leaf in element.leaves())
+        shape = shape.elements[k]
+    return range(first, first + sum(leaf.is_array for leaf in shape.leaves()))
+
+
+# --- Python --------------------------------------------------------------------------------------------------------
+
+
+class ResultError(ValueError):
+    """What a callable returned is not what the instruction says: "returned f64[2] where f32[2] is due"."""
+
+
+def checked_result(value: Any, shape: Shape) -> Any:
+    """A callable's result as arrays of `shape`; Python numbers take its type. ResultError for anything else."""
+    if shape.elements is not None:
+        if not isinstance(value, tuple | list) or len(value) != len(shape.elements):
+            found = f"{len(value)} values" if isinstance(value, tuple | list) else type(value).__name__
+            raise ResultError(f"returned {found} where a tuple {shape} is due")
+        return tuple(checked_result(v, s) for v, s in zip(value, shape.elements, strict=True))
+    if not shape.is_array:
+        return None
+    dtype = shape.dtype.dtype
+    array = np.asarray(value, dtype) if type(value) in (bool, int, float, complex) else np.asarray(value)
+    if array.dtype != dtype or array.shape != shape.dims:
+        raise ResultError(f"returned {array.dtype}[{','.join(map(str, array.shape))}] where {shape} is due")
+    return array
+
+
+def _read_only(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_read_only, value))
+    if value is None:
+        return None
+    view = value.view()
+    view.flags.writeable = False
+    return view
