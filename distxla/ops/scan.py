@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from distxla.ir.element_type import S64
+from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.call import Call
 from distxla.ops.control_flow import signature
+from distxla.ops.dynamic_slice import DynamicSlice
+from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.expansion import Build
 
 
 @register
 class Scan(Op):
     """Run a computation along a dimension, carrying values from step to step.
 
+    is_reverse begins at the end. is_associative allows another grouping; this version needs none.
+
     Shapes:  N arrays T_i[.., n, ..] and C carries U_j -> (M arrays V_i[.., n, ..], the last carries U_j); the
              computation takes the arrays' slices without the dimension, then the carries, and gives the results'
-             slices and carries.
+             slices and carries. One result stands alone, outside a tuple.
     Errors:  C1 not one dimension of the arrays; C2 more carries than operands; C3 the computation's parameters; C4 the
-             number of results; C5 a carry of another shape.
+             number of results; C5 a carry of another shape; C6 an array that isn't n of the computation's slices.
     Source:  XLA's HLO text.
     """
 
     opcode: ClassVar[str] = "scan"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
     needs_shape: ClassVar[bool] = True
     dimensions: tuple[int, ...] = attribute("int_list")
@@ -69,3 +82,85 @@ class Scan(Op):
                 f"a carry starts as {wanted}, is given as {given} and ends as {result}",
                 at="shape",
             )
+        extents = {operand.dims[axis] for operand in inputs}
+        for result, given in zip(results[: len(results) - carries], gives):
+            fits = result.is_array and axis < result.rank and given.is_array and given.dtype is result.dtype
+            self.require(
+                fits and result.dims[:axis] + result.dims[axis + 1 :] == given.dims,
+                "C6",
+                f"{result} is no array of {given} along dimension {axis}",
+                at="shape",
+            )
+            extents.add(result.dims[axis])
+        self.require(len(extents) <= 1, "C6", f"dimension {axis} has the extents {sorted(extents)}", at="operands")
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        axis, first = self.dimensions[0], len(operands) - (self.num_carries or 0)
+        inputs, carries = operands[:first], operands[first:]
+        results = run.shape.elements or (run.shape,)
+        outputs = [np.zeros(shape.dims, shape.dtype.dtype) for shape in results[: len(results) - len(carries)]]
+        order = range(self._extent(run.shape, run.operand_shapes))
+        for i in reversed(order) if self.is_reverse else order:
+            found = run.call(self.to_apply, *(np.take(array, i, axis) for array in inputs), *carries)
+            values = found if isinstance(found, tuple) else (found,)
+            for output, value in zip(outputs, values):
+                output[(slice(None),) * axis + (i,)] = value
+            carries = values[len(outputs) :]
+        return (*outputs, *carries) if run.shape.elements is not None else (*outputs, *carries)[0]
+
+    def _extent(self, shape: Shape, operands: Sequence[Shape]) -> int:
+        """The number of steps; one where there is nothing to go along."""
+        carries, axis = self.num_carries or 0, self.dimensions[0]
+        results = shape.elements or (shape,)
+        arrays = [*operands[: len(operands) - carries], *results[: len(results) - carries]]
+        return arrays[0].dims[axis] if arrays else 0
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        """A loop over the counter, the carries, the arrays that are read and those that are written."""
+        axis, first = self.dimensions[0], len(instruction.operands) - (self.num_carries or 0)
+        inputs, carries = instruction.operands[:first], instruction.operands[first:]
+        shape = instruction.shape.without_layout()
+        results = shape.elements or (shape,)
+        arrays = results[: len(results) - len(carries)]
+        count = self._extent(shape, [build.shape(name) for name in instruction.operands])
+        outputs = [build.constant(0, array.dtype, array.dims) for array in arrays]
+
+        def step(inner: Build, state: Sequence[str]) -> Sequence[str]:
+            counter, *values = state
+            rest = [values.pop(0) for _ in carries]
+            read, written = values[: len(inputs)], values[len(inputs) :]
+            place = counter
+            if self.is_reverse:
+                place = inner.compute("subtract", inner.constant(count - 1, S64), counter)
+            zero = inner.constant(0, S64)
+
+            def starts(rank: int) -> list[str]:
+                return [place if d == axis else zero for d in range(rank)]
+
+            slices = []
+            for array in read:
+                dims = inner.shape(array).dims
+                sizes = (*dims[:axis], 1, *dims[axis + 1 :])
+                part = inner.add(DynamicSlice(dynamic_slice_sizes=sizes), array, *starts(len(dims)))
+                slices.append(inner.reshape(part, dims[:axis] + dims[axis + 1 :]))
+            found = inner.add(Call(to_apply=self.to_apply), *slices, *rest)
+            given = [found]
+            if inner.shape(found).elements is not None:
+                given = [inner.element(found, k) for k in range(len(results))]
+            following = []
+            for array, value in zip(written, given):
+                dims = inner.shape(array).dims
+                row = inner.reshape(value, (*dims[:axis], 1, *dims[axis + 1 :]))
+                following.append(inner.add(DynamicUpdateSlice(), array, row, *starts(len(dims))))
+            counted = inner.compute("add", counter, inner.constant(1, S64))
+            return [counted, *given[len(arrays) :], *read, *following]
+
+        final = [*carries, *inputs, *outputs]
+        if count:
+            _, *final = build.loop(
+                [build.constant(0, S64), *final],
+                lambda inner, state: inner.compare("LT", state[0], inner.constant(count, S64)),
+                step,
+            )
+        parts = [*final[len(carries) + len(inputs) :], *final[: len(carries)]]
+        return build.join(*parts) if shape.elements is not None else parts[0]

@@ -143,7 +143,7 @@ OPCODES: dict[str, str] = {
     "scan": body(
         "z = f32[] parameter(0)",
         "v = f32[3] parameter(1)",
-        "ROOT r = (f32[], f32[3]) scan(z, v), dimensions={0}, num_carries=1, to_apply=step",
+        "ROOT r = (f32[3], f32[]) scan(v, z), dimensions={0}, num_carries=1, to_apply=step",
         before="step { c = f32[] parameter(0)\n v = f32[] parameter(1)\n s = f32[] add(c, v)\n"
         " ROOT t = (f32[], f32[]) tuple(s, s) }\n",
     ),
