@@ -13,22 +13,24 @@ from typing import Any
 
 from llvmlite import ir
 
-from distxla.codegen import contraction
+from distxla.codegen import contraction, conversion
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.arrays import MemoryArray
 from distxla.codegen.elements import element_array, element_arrays
 from distxla.codegen.emitter import ScalarEmitter
 from distxla.codegen.fusion import emit_elements
 from distxla.codegen.index import I64, IndexExpression
-from distxla.codegen.lane import I1, I8, intrinsic
+from distxla.codegen.lane import I1, I8, I32, intrinsic
 from distxla.codegen.reduction import Reduction, emit_reductions
-from distxla.codegen.value import ScalarValue
+from distxla.codegen.value import ScalarValue, is_narrow_float, memory_type
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
+from distxla.ir.element_type import PRED, ElementType
 from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import ArrayRef
+from distxla.ops.emit import Argument, ArrayRef, Imported
 from distxla.ops.op import Lowering
 
 POINTER = ir.PointerType()
@@ -86,6 +88,19 @@ class BufferEmitter(ScalarEmitter):
         self.entry.instructions.insert(0, place)
         return MemoryArray(self, place, shape)
 
+    def persistent(self, name: str, initial: Literal) -> MemoryArray:
+        """Memory that lives from run to run: a variable in the image's writable part."""
+        assert initial.array is not None
+        data = initial.array.tobytes()
+        variable = self.builder.module.globals.get(name)
+        if variable is None:
+            kind = ir.ArrayType(I8, len(data))
+            variable = ir.GlobalVariable(self.builder.module, kind, name)
+            variable.linkage = "internal"
+            variable.align = ALIGNMENT
+            variable.initializer = ir.Constant(kind, bytearray(data))
+        return MemoryArray(self, variable, initial.shape)
+
     def fill(self, buffer: MemoryArray, value: ScalarValue) -> None:
         """Every element gets `value`."""
         with self.loops(buffer.shape.dims) as index:
@@ -109,6 +124,57 @@ class BufferEmitter(ScalarEmitter):
             return MemoryArray(self, MemoryArray(self, buffer.pointer, buffer.shape, start).address(), shape)
         return MemoryArray(self, buffer.pointer, shape, start)
 
+    def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> ScalarValue | None:
+        """Call an imported C function; see ops/emit.py."""
+        passed = [self._argument(symbol, argument) for argument in arguments]
+        returned = ir.VoidType() if result is None else self._by_value(symbol, result)
+        function = intrinsic(self.builder.module, symbol, returned, [value.type for value in passed])
+        function.attributes.add("nounwind")
+        value = self.builder.call(function, passed)
+        if result is None:
+            return None
+        return conversion.unpack(self.builder, value, result)
+
+    def local(self, value: ScalarValue) -> MemoryArray:
+        """An array of rank 0 in the function's frame."""
+        kind = value.element_type
+        array = MemoryArray(self, self.stack_slot(memory_type(kind)), Shape(kind))
+        array.store((), value)
+        return array
+
+    def _argument(self, symbol: str, argument: Any) -> ir.Value:
+        """What is passed for an argument of `call`."""
+        if argument is None:
+            return ir.Constant(POINTER, None)
+        if isinstance(argument, MemoryArray):
+            return argument.address()
+        if isinstance(argument, Imported):
+            # declared as some function: only its address is asked for
+            return intrinsic(self.builder.module, argument.symbol, ir.VoidType(), [])
+        if isinstance(argument, (int, IndexExpression)):
+            return self.i64(argument)
+        if isinstance(argument, ScalarValue):
+            kind = argument.element_type
+            self._by_value(symbol, kind)
+            if (not kind.is_integer and kind is not PRED) or kind.bits >= 32:
+                return argument.llvm
+            # C's callers extend what is narrower than an int
+            return (self.builder.sext if kind.is_signed else self.builder.zext)(argument.llvm, I32)
+        return self._table([array.address() for array in argument])
+
+    def _by_value(self, symbol: str, kind: ElementType) -> ir.Type:
+        """The type in which a C function takes or returns such a scalar."""
+        if kind.is_complex or is_narrow_float(kind):
+            raise InternalError(f"{symbol}: C has no way to pass {kind} by value here")
+        return memory_type(kind)
+
+    def _table(self, pointers: Sequence[ir.Value]) -> ir.Value:
+        """The address of a table of pointers in the frame."""
+        table = self.stack_slot(ir.ArrayType(POINTER, max(1, len(pointers))))
+        for k, pointer in enumerate(pointers):
+            self.builder.store(pointer, self.builder.gep(table, [ir.Constant(I64, k)], source_etype=POINTER))
+        return table
+
     def call_native(
         self,
         symbol: str,
@@ -128,12 +194,7 @@ class BufferEmitter(ScalarEmitter):
         """The leaf's address; of a tuple that of a table of its elements' trees, on the stack."""
         if shape.elements is None:
             return next(leaves) if shape.is_array else ir.Constant(POINTER, None)
-        elements = [self._pointer_tree(element, leaves) for element in shape.elements]
-        table = self.stack_slot(ir.ArrayType(POINTER, max(1, len(elements))))
-        for k, element in enumerate(elements):
-            place = self.builder.gep(table, [ir.Constant(I64, k)], source_etype=POINTER)
-            self.builder.store(element, place)
-        return table
+        return self._table([self._pointer_tree(element, leaves) for element in shape.elements])
 
     def gemm(self, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand) -> None:
         """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/emit.py."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distxla.ir.element_type import ElementType
@@ -130,6 +131,16 @@ class Buffer(ArrayRef, Protocol):
     def store(self, index: Index, value: Value) -> None: ...
 
 
+@dataclass(frozen=True)
+class Imported:
+    """As an argument of `KernelEmitter.call`: the address of an imported function or of imported data."""
+
+    symbol: str
+
+
+Argument = Buffer | Value | IndexLike | Imported | Sequence[Buffer] | None
+
+
 class KernelEmitter(Emitter, Protocol):
     """Code that fills whole buffers."""
 
@@ -155,6 +166,17 @@ class KernelEmitter(Emitter, Protocol):
         pointers. results, operands: one buffer a leaf that is no token.
         """
 
+    def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> Value | None:
+        """Call the C function that the import `symbol` stands for (codegen/image.py); what it returns.
+
+        A Buffer becomes its address, a sequence of them the address of a table of theirs in the frame, None a null
+        pointer, a Value itself (integers, f32, f64), an index an i64. `constant(3, S32)` is a C int, `local` gives
+        what is passed by reference.
+        """
+
+    def local(self, value: Value) -> Buffer:
+        """An array of rank 0 in the function's frame that holds `value`; one place for all rounds of a loop."""
+
     def loops(self, extents: Sequence[int]) -> AbstractContextManager[tuple[IndexValue, ...]]:
         """Open a loop nest, last dimension fastest; the with-body is the innermost body."""
 
@@ -169,6 +191,12 @@ class KernelEmitter(Emitter, Protocol):
         """The same memory from element `offset` on, seen with another shape (and element type of the same storage).
 
         It must lie within the buffer.
+        """
+
+    def persistent(self, name: str, initial: Literal) -> Buffer:
+        """Memory of the program on this device that keeps its contents from run to run, one for each name.
+
+        initial: what it holds when the program is loaded; the same wherever the name is used.
         """
 
     def scratch(self, shape: Shape) -> Buffer:
