@@ -104,6 +104,11 @@ class Shape:
     def is_dynamic(self) -> bool:
         return bool(self.dynamic) or bool(self.elements and any(e.is_dynamic for e in self.elements))
 
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether a dimension is `?`, without a bound."""
+        return UNBOUNDED in self.dims or any(e.is_unbounded for e in self.elements or ())
+
     def leaves(self) -> Iterator[Shape]:
         """The array, token and opaque shapes in depth-first order; a non-tuple is its own leaf."""
         if self.elements is None:
@@ -126,8 +131,16 @@ class Shape:
         return replace(self, layout=None) if self.layout is not None else self
 
     def compatible(self, other: Shape) -> bool:
-        """Equal but for layouts."""
-        return self.without_layout() == other.without_layout()
+        """Equal but for layouts and for which dimensions are dynamic: sizes follow the values at run time."""
+        if self.elements is not None or other.elements is not None:
+            mine, theirs = self.elements, other.elements
+            return (
+                mine is not None
+                and theirs is not None
+                and len(mine) == len(theirs)
+                and all(a.compatible(b) for a, b in zip(mine, theirs, strict=True))
+            )
+        return self.element_type is other.element_type and self.dims == other.dims
 
     def minor_to_major(self) -> builtins.tuple[int, ...]:
         """The layout's order, row-major where there is no layout."""

@@ -14,6 +14,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import smallest
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
@@ -63,7 +64,8 @@ class AllReduce(GlobalIdsCollective):
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
-        results = tuple(fold(run, self.to_apply, arrays) for arrays in zip(*operands, strict=True))
+        # Members whose extents differ at run time agree on the smallest.
+        results = tuple(fold(run, self.to_apply, smallest(arrays)) for arrays in zip(*operands, strict=True))
         return [results[0] if len(results) == 1 else results] * len(members)
 
 

@@ -65,6 +65,19 @@ class Broadcast(Op):
         own = [d for d in self.dimensions if shape.dims[d] != 1]
         return own == sorted(own) and shape.size == operands[0].size
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        (extents,) = (a.dims for a in actual)
+        dims = list(shape.dims)
+        for n, d in zip(extents, self.dimensions, strict=True):
+            dims[d] = n
+        return shape.with_dims(tuple(dims))
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands
         in_result_order = operand.transpose(np.argsort(self.dimensions)) if self.dimensions else operand

@@ -17,6 +17,7 @@ from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import CollectiveOp, Lowering, Op, T
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import nothing_received
 from distxla.ops.tuple import element_leaves
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class CollectivePermute(CollectiveOp):
         results = []
         for target in ids:
             sent = operands[ids.index(sources[target])] if target in sources else None
-            received = sent or tuple(np.zeros_like(operand) for operand in operands[0])
+            received = sent or tuple(map(nothing_received, operands[0], run.operand_shapes))
             results.append(received[0] if len(received) == 1 else tuple(received))
         return results
 

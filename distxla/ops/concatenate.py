@@ -13,6 +13,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement, same_positions
 
 if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Emitter, Index, IndexLike, Value
@@ -60,6 +61,9 @@ class Concatenate(Op):
         flags = [operand.dynamic or (False,) * first.rank for operand in operands]
         dynamic = tuple(any(flag) for flag in zip(*flags, strict=True))
         return Shape(first.element_type, (*first.dims[:d], extent, *first.dims[d + 1 :]), dynamic)
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        return tuple(group for d, group in enumerate(same_positions(operands)) if d != self.dimension)
 
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return len(operands) == 1

@@ -15,6 +15,7 @@ from distxla.ops.dot_dimensions import check_precision, check_result_type, produ
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement
 from distxla.ops.strided import accumulation_type
 from distxla.ops.window_position import array_positions, check_positive
 
@@ -125,6 +126,10 @@ class Convolution(Op):
             at="shape",
         )
         check_result_type(self, shape, *operands, rule="C27")
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        labels = self.dim_labels
+        return (((0, labels.input_feature), (1, labels.kernel_input_feature)),) if self.feature_group_count == 1 else ()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """One matrix product for each group and each place in the window, on all windows at once."""

@@ -14,6 +14,7 @@ from distxla.ops.dot_dimensions import DotDimensions, check_precision, check_res
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement
 from distxla.ops.strided import (
     accumulation_type,
     as_matrices,
@@ -72,6 +73,11 @@ class Dot(Op):
             at="shape",
         )
         check_result_type(self, shape, *operands)
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        dims = self.dimensions
+        pairs = (*zip(dims.lhs_batch, dims.rhs_batch), *zip(dims.lhs_contracting, dims.rhs_contracting))
+        return tuple(((0, a), (1, b)) for a, b in pairs)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         element_type = run.shape.dtype

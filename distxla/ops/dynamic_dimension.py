@@ -1,20 +1,31 @@
-"""HLO `get-dimension-size` and `set-dimension-size`: extents known at run time only."""
+"""HLO `get-dimension-size` and `set-dimension-size`: extents known at run time only.
+
+What they mean for the other ops: ops/run_time_extents.py. Compiled programs carry the sizes as s32[] values beside the
+arrays (passes/pad_dynamic_dimensions.py), which have their bounds' extents; both ops are gone then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import cut
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.evaluation import Evaluation
 
 
 @register
 class GetDimensionSize(Op):
-    """The run-time extent of a dimension.
+    """The run-time extent of a dimension; of a static one its extent.
 
     Shapes:  array -> s32[].
     Errors:  C1 not one dimension of the operand.
@@ -22,7 +33,7 @@ class GetDimensionSize(Op):
     """
 
     opcode: ClassVar[str] = "get-dimension-size"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     dimensions: tuple[int, ...] = attribute("int_list")
@@ -31,10 +42,19 @@ class GetDimensionSize(Op):
         _check_dimension(self, self.dimensions, operands[0])
         return Shape(S32)
 
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return np.array(operands[0].shape[self.dimensions[0]], np.int32)
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return emit.constant(operands[0].shape.dims[self.dimensions[0]], S32)
+
 
 @register
 class SetDimensionSize(Op):
     """The same array with another run-time extent along a dimension.
+
+    A size below 0 counts as 0, one above the bound as the bound.  Elements that a larger size adds to a dynamic
+    dimension are zeros; in XLA they are what the memory happens to hold.
 
     Shapes:  (T[.., n, ..], s32[]) -> T[.., <=n, ..].
     Errors:  C1 not one dimension of the operand; C2 the size is not s32[]; shape: other extents, another type.
@@ -42,7 +62,8 @@ class SetDimensionSize(Op):
     """
 
     opcode: ClassVar[str] = "set-dimension-size"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    sets_extents: ClassVar[bool] = True
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
     dimensions: tuple[int, ...] = attribute("int_list")
@@ -66,6 +87,19 @@ class SetDimensionSize(Op):
             and all(stated[d] == other[d] for d in range(shape.rank) if d != changed)
         )
         self.require(same, "shape", f"the result is {inferred}, the text says {shape}", at="shape")
+
+    def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
+        return True
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        array, size = operands
+        dimension = self.dimensions[0]
+        bound = run.operand_shapes[0].dims[dimension]
+        extent = min(max(int(size), 0), bound)
+        return cut(array, (*array.shape[:dimension], extent, *array.shape[dimension + 1 :]))
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        return operands[0].load(index)
 
 
 def _check_dimension(op: Op, dimensions: Sequence[int], operand: Shape) -> None:

@@ -10,6 +10,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import widened
 
 if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Emitter, Index, IndexLike, Value
@@ -91,9 +92,12 @@ class DynamicSlice(Op):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         operand, *starts = operands
-        first = evaluated_starts(operand.shape, self.dynamic_slice_sizes, starts)
+        bounds = run.operand_shapes[0].dims
+        first = evaluated_starts(bounds, self.dynamic_slice_sizes, starts)
+        whole = [size == bound for size, bound in zip(self.dynamic_slice_sizes, bounds, strict=True)]
+        seen: Any = widened(operand, [n if w else b for n, b, w in zip(operand.shape, bounds, whole, strict=True)])
         box = tuple(slice(s, s + size) for s, size in zip(first, self.dynamic_slice_sizes, strict=True))
-        result: Array = operand[(*box, ...)]
+        result: Array = seen[(*box, ...)]
         return result
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.conversion import Array
 from distxla.ops.dynamic_slice import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import cut, widened
 
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, KernelEmitter
@@ -46,10 +49,11 @@ class DynamicUpdateSlice(Op):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         operand, update, *starts = operands
-        first = evaluated_starts(operand.shape, update.shape, starts)
-        result: Array = operand.copy()
+        bounds, update_bounds, *_ = (s.dims for s in run.operand_shapes)
+        first = evaluated_starts(bounds, update_bounds, starts)
+        result: Array = np.array(widened(operand, bounds))
         result[tuple(slice(s, s + size) for s, size in zip(first, update.shape, strict=True))] = update
-        return result
+        return cut(result, operand.shape)
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         (result,) = results

@@ -12,6 +12,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement, widened
 
 if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Emitter, Index, IndexLike, Value
@@ -114,9 +115,35 @@ class Gather(Op):
         """Which of the result's batch dimensions, counted among themselves, runs over this one of start_indices."""
         return starts_dimension - (starts_dimension > self.index_vector_dim)
 
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        batching = zip(self.operand_batching_dims, self.start_indices_batching_dims, strict=True)
+        return tuple(((0, a), (1, b)) for a, b in batching)
+
+    def keeps(self, operand: Shape, dimension: int) -> bool:
+        """Whether a dimension's run-time extent is the result's: a window takes all of it, or it is a batching one."""
+        if dimension in self.operand_batching_dims:
+            return True
+        whole = self.slice_sizes[dimension] == operand.dims[dimension]
+        return whole and dimension in self._window_dimensions(operand.rank)
+
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        operand, starts = actual
+        batch = iter(n for d, n in enumerate(starts.dims) if d != self.index_vector_dim)
+        windows = self._window_dimensions(operand.rank)
+        extents = iter(operand.dims[d] if self.keeps(operands[0], d) else self.slice_sizes[d] for d in windows)
+        return shape.with_dims(tuple(next(extents if d in self.offset_dims else batch) for d in range(shape.rank)))
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         operand, starts = operands
-        rank = len(run.shape.dims)
+        stated, rank = run.operand_shapes[0], len(run.shape.dims)
+        extents = (n if self.keeps(stated, d) else stated.dims[d] for d, n in enumerate(operand.shape))
+        operand = widened(operand, tuple(extents))
         if 0 in run.shape.dims:
             return np.zeros(run.shape.dims, operand.dtype)
         vectors = (
@@ -130,7 +157,7 @@ class Gather(Op):
         batch_extents = [run.shape.dims[d] if d in batch_dimensions else 1 for d in range(rank)]
         position: list[Any] = [0] * operand.ndim
         for component, d in enumerate(self.start_index_map):
-            highest = operand.shape[d] - self.slice_sizes[d]
+            highest = stated.dims[d] - self.slice_sizes[d]
             wanted = np.minimum(vectors[..., component].astype(np.uint64), np.uint64(highest)).astype(np.int64)
             clamped = np.where(vectors[..., component] < 0, 0, wanted)
             position[d] = clamped.reshape(batch_extents)

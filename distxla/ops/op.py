@@ -87,6 +87,8 @@ class Op:
     completes: ClassVar[tuple[str, ...]] = ()
     # that operand may also come out of a tuple (a transfer that is carried round a loop)
     completes_indirectly: ClassVar[bool] = False
+    # takes the device's random state and moves it on, so that the next run gives something else (ops/rng.py)
+    advances_state: ClassVar[bool] = False
     # no other instruction calls the computations that this one calls
     owns_computations: ClassVar[bool] = False
     # KERNEL: the operand whose memory the result may take over if nobody reads it afterwards
@@ -95,6 +97,8 @@ class Op:
     is_elementwise: ClassVar[bool] = False
     # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
     is_expensive: ClassVar[bool] = False
+    # the result has extents that an operand's value gives at run time
+    sets_extents: ClassVar[bool] = False
 
     # Equality, hash and representation are the base's: a dataclass would generate and compile source text for each of
     # them, for a hundred classes of ops, whenever a command starts.
@@ -173,12 +177,18 @@ class Op:
         """Which operand dimensions must have one extent. By default all that element-wise ops walk through together."""
         return same_positions(operands) if self.is_elementwise else ()
 
-    def run_time_shape(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
-        """The result's shape at run time. shape: as stated, dynamic.  operands: with their run-time extents.
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        """The result's shape at run time. shape, operands: as stated.  actual: the operands' with run-time extents.
 
         By default what `infer_shape` makes of those extents.
         """
-        inferred = self.infer_shape(operands, called)
+        inferred = self.infer_shape(actual, called)
         return static_shape(shape) if inferred is None else with_extents(shape, inferred)
 
     # --- execution ----------------------------------------------------------------------------------------------

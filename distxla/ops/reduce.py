@@ -13,6 +13,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement, same_positions
 
 
 @register
@@ -47,6 +48,9 @@ class Reduce(Op):
         )
         check_reducer(self, "C6", self.to_apply, called, [a.dtype for a in arrays])
         return result_of([_without(a, self.dimensions) for a in arrays])
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        return same_positions(operands[: len(operands) // 2])
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """Neighbours are combined pairwise until one is left, then with the initial value."""

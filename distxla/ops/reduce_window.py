@@ -15,6 +15,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement, same_positions
 from distxla.ops.window_position import array_positions, check_window, emit_position
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class ReduceWindow(Op):
         dims = check_window(self, self.window, arrays[0], rank="C4", positive=("C5", "C7", "C9", "C11"))
         check_reducer(self, "C13", self.to_apply, called, [a.dtype for a in arrays])
         return result_of([a.with_dims(dims) for a in arrays])
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        return same_positions(operands[: len(operands) // 2])
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """One step for every place in the window, on all windows at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ir.shape import ProgramShape, Shape
@@ -11,6 +12,7 @@ from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.row_major import reshaped_index
+from distxla.ops.run_time_extents import cut, reshaped_extents, widened
 
 if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Emitter, Index, Value
@@ -55,8 +57,34 @@ class Reshape(Op):
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return True
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        dims = list(shape.dims)
+        for group in reshaped_extents(operands[0], shape, self.inferred_dimension):
+            if group.follower is not None:
+                others = prod(shape.dims[d] for d in group.target if d != group.follower)
+                dims[group.follower] = prod(actual[0].dims[d] for d in group.source) // max(others, 1)
+        return shape.with_dims(tuple(dims))
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
-        result: Array = operands[0].reshape(run.shape.dims)
+        (operand,), shape = operands, run.shape
+        (stated,) = run.operand_shapes
+        if operand.shape != stated.dims:
+            # Group by group: what does not fill a row of a split dimension is dropped.
+            groups = reshaped_extents(stated, run.instruction.shape, self.inferred_dimension)
+            extents = list(operand.shape)
+            for group in groups:
+                if group.follower is None:
+                    for d in group.source:
+                        extents[d] = stated.dims[d]
+            flat = widened(operand, extents).reshape([prod(extents[d] for d in group.source) for group in groups])
+            operand = cut(flat, [prod(shape.dims[d] for d in group.target) for group in groups])
+        result: Array = operand.reshape(shape.dims)
         return result
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
@@ -68,12 +96,15 @@ class Reshape(Op):
 class DynamicReshape(Op):
     """Reshape to extents given at run time, one scalar operand a dimension; the result's shape holds their bounds.
 
+    An extent below 0 counts as 0, one above its bound as the bound; elements that are missing are zeros.
+
     Shapes:  T[dims], s32[] for each result dimension -> T[bounds].
     Errors:  C1 element types differ.  C3 not one extent for each result dimension; an extent is no integer scalar.
     """
 
     opcode = "dynamic-reshape"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.ELEMENT
+    sets_extents: ClassVar[bool] = True
     min_operands: ClassVar[int] = 1
     needs_shape: ClassVar[bool] = True
 
@@ -86,3 +117,12 @@ class DynamicReshape(Op):
         for extent in extents:
             fits = extent.is_array and extent.rank == 0 and extent.dtype.is_integer
             self.require(fits, "C3", f"the extent {extent} is no integer scalar", at="operands")
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        operand, *wanted = operands
+        dims = [min(max(int(n), 0), bound) for n, bound in zip(wanted, run.instruction.shape.dims, strict=True)]
+        return cut(operand.reshape(-1), (prod(dims),)).reshape(dims)
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        """Of a static program, where the extents are the bounds."""
+        return operands[0].load(reshaped_index(index, shape.dims, operands[0].shape.dims))

@@ -14,6 +14,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_reducer, result_of
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement, cut, same_positions, widened
 
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, IndexLike, KernelEmitter, Value
@@ -161,23 +162,34 @@ class Scatter(Op):
 
     # --- execution ----------------------------------------------------------------------------------------------
 
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        count = len(operands) // 2
+        rank, batch = operands[count].rank, operands[count + 1].rank
+        index_dims = [d for d in range(rank) if d != self.index_vector_dim]
+        update_dims = [d for d in range(batch) if d not in self.update_window_dims]
+        pairs = zip(index_dims, update_dims, strict=True)
+        places = (((count, i), *((k, u) for k in range(count + 1, len(operands)))) for i, u in pairs)
+        return (*same_positions(operands[:count]), *places)
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         count = len(operands) // 2
-        results = [np.array(a) for a in operands[:count]]
+        # Windows must lie within the bounds; what they write beyond a run-time extent is lost.
+        bounds = [s.dims for s in run.operand_shapes]
+        results = [np.array(widened(a, bounds[0])) for a in operands[:count]]
         indices, updates = operands[count], operands[count + 1 :]
         dims, rank = results[0].shape, results[0].ndim
         if self.index_vector_dim == indices.ndim:
             indices = indices[..., None]
         vectors = np.moveaxis(indices, self.index_vector_dim, -1)
         scatter_axes = [d for d in range(updates[0].ndim) if d not in self.update_window_dims]
-        window = self._window(dims, updates[0].shape)
+        window, widest = self._window(dims, updates[0].shape), self._window(dims, bounds[-1])
         for place in np.ndindex(vectors.shape[:-1]):
             start = [0] * rank
             for value, array_dim in zip(vectors[place], self.scatter_dims_to_operand_dims):
                 start[array_dim] = int(value)
             for array_dim in self.input_batching_dims:
                 start[array_dim] = place[self._batching_position(array_dim)]
-            if any(not 0 <= s <= extent - w for s, w, extent in zip(start, window, dims)):
+            if any(not 0 <= s <= extent - w for s, w, extent in zip(start, widest, dims)):
                 continue
             at: list[Any] = [slice(None)] * updates[0].ndim
             for axis, number in zip(scatter_axes, place):
@@ -188,6 +200,7 @@ class Scatter(Op):
             )
             for result, values in zip(results, combined):
                 result[target] = values
+        results = [cut(r, a.shape) for r, a in zip(results, operands)]
         return results[0] if count == 1 else tuple(results)
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:

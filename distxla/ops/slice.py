@@ -12,6 +12,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import widened
 
 if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Emitter, Index, Value
@@ -56,8 +57,15 @@ class Slice(Op):
         return shape.dims == operands[0].dims
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
+        (operand,), bounds = operands, run.operand_shapes[0].dims
+        # Partly kept dimensions count with their bounds: zeros stand beyond a run-time extent.
+        extents = [
+            n if (d.start, d.limit, d.stride) == (0, bound, 1) else bound
+            for d, n, bound in zip(self.slice, operand.shape, bounds, strict=True)
+        ]
         box = tuple(builtins.slice(d.start, d.limit, d.stride) for d in self.slice)
-        result: Array = operands[0][(*box, ...)]
+        seen: Any = widened(operand, extents)
+        result: Array = seen[(*box, ...)]
         return result
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:

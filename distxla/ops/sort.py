@@ -14,6 +14,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_scalar_computation, result_of
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement, same_positions
 
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
@@ -53,6 +54,9 @@ class Sort(Op):
         pairs = [t for operand in operands for t in (operand.dtype, operand.dtype)]
         check_scalar_computation(self, "C5", self.to_apply, called, pairs, [PRED])
         return result_of([o.without_layout() for o in operands])
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        return same_positions(operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """Runs of doubling length are merged, in all lines at once."""

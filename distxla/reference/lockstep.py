@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +31,8 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.op import CollectiveOp
+from distxla.ops.rng import INITIAL_STATE
+from distxla.ops.run_time_extents import fitted, is_dynamic, nothing_received, static_shape
 
 Array = np.ndarray[Any, Any]
 
@@ -67,10 +70,12 @@ def run_programs(
     replicas: int,
     partitions: int,
     time_limit: float | None = None,
+    random_states: dict[int, int] | None = None,
 ) -> dict[int, list[Array | None]]:
     """Run a module a device; devices that share a group meet, whichever modules they run.
 
     programs and args: by flattened device id; args[d][k] as in `run_reference`.  The counts are the whole world's.
+    random_states: by device where its random state is (the initial one where it isn't named); advanced by the run.
 
     Raises ArgumentError (counts, shapes, types), UnsupportedOpError before anything runs, DeadlockError when no device
     can go on, CollectiveMismatchError when members meet with different instructions, TimeLimitError.
@@ -83,8 +88,12 @@ def run_programs(
             raise ArgumentError(f"there is no device {device} among {replicas} x {partitions}")
         arguments = _parameter_values(module, args.get(device, ()), device)
         devices[device] = _Device(device, *divmod(device, partitions), module, arguments)
+        if random_states is not None:
+            devices[device].random_state = random_states.get(device, INITIAL_STATE)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     _World(devices, replicas, partitions, deadline, time_limit).run()
+    if random_states is not None:
+        random_states.update({device.id: device.random_state for device in devices.values()})
     return {i: list(_leaves(d.result, d.module.entry_computation.root_instruction.shape)) for i, d in devices.items()}
 
 
@@ -117,6 +126,14 @@ class _Device:
     result: Any = None
     error: BaseException | None = None
     finished: bool = False
+    random_state: int = INITIAL_STATE
+
+    @cached_property
+    def is_dynamic(self) -> bool:
+        """Whether arrays of the program may have fewer elements than their shapes state."""
+        return any(
+            i.shape.is_dynamic or i.op.sets_extents for computation in self.module.computations for i in computation
+        )
 
 
 class _World:
@@ -233,10 +250,13 @@ class _Evaluation:
     @property
     def shape(self) -> Shape:
         stated = self.instruction.shape
-        if not stated.is_dynamic:
-            return stated
-        actual = tuple(_actual(v, s) for v, s in zip(self.operands, self.operand_shapes, strict=True))
-        return self.instruction.op.run_time_shape(stated, actual, lambda name: self.device.module[name].program_shape)
+        if not self.device.is_dynamic or not self.operands:
+            return static_shape(stated) if stated.is_dynamic else stated
+        actual = tuple(_actual(v, s) for v, s in zip(self.operands, self.operand_shapes))
+        if all(a.compatible(s) for a, s in zip(actual, self.operand_shapes, strict=True)):
+            return static_shape(stated) if stated.is_dynamic else stated
+        op = self.instruction.op
+        return op.run_time_shape(stated, self.operand_shapes, actual, lambda c: self.device.module[c].program_shape)
 
     @property
     def replica(self) -> int:
@@ -252,6 +272,11 @@ class _Evaluation:
     def map(self, computation: str, *arguments: Any) -> tuple[Array, ...]:
         return map_elements(self.world, self.device, computation, arguments)
 
+    def advance_state(self, delta: int) -> int:
+        state = self.device.random_state
+        self.device.random_state = (state + delta) % (1 << 128)
+        return state
+
     def join(self, operands: tuple[Any, ...]) -> Any:
         op = cast(CollectiveOp, self.instruction.op)
         groups = op.device_groups(self.world.replicas, self.world.partitions)
@@ -261,7 +286,7 @@ class _Evaluation:
         if isinstance(op, GroupedCollective):
             silent = op.silent_devices(self.world.replicas, self.world.partitions)
             if self.device.id in silent:
-                zeros = tuple(np.zeros_like(operand) for operand in operands)
+                zeros = tuple(map(nothing_received, operands, self.operand_shapes))
                 return zeros if self.shape.is_tuple else zeros[0]
         return self.world.join(self.device, _Meeting(self, op, members, operands))
 
@@ -278,11 +303,11 @@ def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) 
         shapes = tuple(computation[o].shape for o in instruction.operands)
         operands = [values[o] for o in instruction.operands]
         try:
-            if any(s.is_dynamic for s in shapes):
+            if device.is_dynamic:
                 operands = fitted(instruction.op, shapes, operands)
             run = _Evaluation(world, device, instruction, shapes, tuple(operands))
             value = instruction.op.evaluate(run, *operands)
-            values[instruction.name] = _checked(value, instruction.shape, instruction)
+            values[instruction.name] = _checked(value, instruction.shape, instruction, device.is_dynamic)
         except (DistxlaError, _Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
                 error.location = device.module.locate(instruction)
@@ -324,16 +349,22 @@ def map_elements(world: _World, device: _Device, name: str, arguments: tuple[Any
     return results
 
 
-def _checked(value: Any, shape: Shape, instruction: Instruction) -> Any:
-    """`value` with NumPy scalars as arrays; InternalError if it is not of `shape`."""
+def _checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool) -> Any:
+    """`value` with NumPy scalars as arrays; InternalError if it is not of `shape`.
+
+    dynamic: the program has dynamic dimensions. Extents then follow the values that flow, whatever the shapes state,
+    and may stay below the stated ones.
+    """
     if shape.elements is not None:
         if not isinstance(value, tuple) or len(value) != len(shape.elements):
             raise InternalError(f"{instruction.name} gave {type(value).__name__} instead of a tuple {shape}")
-        return tuple(_checked(v, s, instruction) for v, s in zip(value, shape.elements, strict=True))
+        return tuple(_checked(v, s, instruction, dynamic) for v, s in zip(value, shape.elements, strict=True))
     if not shape.is_array:
         return value
     array = np.asarray(value)
     fits = _fits(array, shape)
+    if dynamic and array.ndim == shape.rank:
+        fits = all(n <= bound for n, bound in zip(array.shape, shape.dims, strict=True))
     if array.dtype != shape.dtype.dtype or not fits:
         raise InternalError(f"{instruction.name} gave {array.dtype}{list(array.shape)} instead of {shape}")
     return array

@@ -1,0 +1,163 @@
+"""The extents that arrays of dynamic shapes have at run time: `f32[<=8]` stands for 0 to 8 elements.
+
+What lies beyond the run-time extent is no part of a value. Three rules hold for every op and both executors:
+
+* A result dimension that follows a dynamic dimension has the run-time extent which the op's static rule gives.
+* Dimensions that must agree, and don't at run time, have the smallest of their dynamic extents; between operands of
+  element-wise ops an extent of 1 is repeated, as XLA does.
+* An op whose result does not follow a dynamic dimension (a slice of a part of it) sees zeros beyond the extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distxla.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from distxla.ops.op import Op
+
+Array = np.ndarray[Any, Any]
+Agreement = tuple[tuple[int, int], ...]  # (operand, dimension) of the dimensions that must have one extent
+
+
+def is_dynamic(shape: Shape, dimension: int) -> bool:
+    """Whether that dimension of an array shape has an extent of its own at run time."""
+    return bool(shape.dynamic) and shape.dynamic[dimension]
+
+
+def static_shape(shape: Shape) -> Shape:
+    """The shape with every dimension at its bound; tuples recursively; without layouts."""
+    if shape.elements is not None:
+        return Shape.tuple(tuple(static_shape(e) for e in shape.elements))
+    return Shape(shape.element_type, shape.dims)
+
+
+def same_positions(operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+    """Agreements of operands that are walked through together: dimension d of each, scalars left out."""
+    ranks = [s.rank if s.is_array else 0 for s in operands]
+    rank = max(ranks, default=0)
+    members = [k for k, r in enumerate(ranks) if r == rank]
+    return tuple(tuple((k, d) for k in members) for d in range(rank)) if len(members) > 1 else ()
+
+
+def widened(array: Array, dims: Sequence[int]) -> Array:
+    """The array with zeros after its elements, up to `dims`."""
+    if array.shape == tuple(dims):
+        return array
+    result = np.zeros(tuple(dims), array.dtype)
+    result[tuple(slice(n) for n in array.shape)] = array
+    return result
+
+
+def cut(array: Array, dims: Sequence[int]) -> Array:
+    """The first elements of the array, up to `dims`; what is missing is zero."""
+    if array.shape == tuple(dims):
+        return array
+    first = array[tuple(slice(n) for n in dims)]
+    return widened(first, dims)
+
+
+def smallest(arrays: Sequence[Array]) -> list[Array]:
+    """Arrays of one rank, each cut to the smallest extents among them."""
+    dims = tuple(map(min, zip(*(a.shape for a in arrays), strict=True)))
+    return [cut(a, dims) for a in arrays]
+
+
+def nothing_received(array: Array, shape: Shape) -> Array:
+    """What a device has to whom nobody sends: zeros, and no elements along a dynamic dimension."""
+    return np.zeros(tuple(0 if is_dynamic(shape, d) else n for d, n in enumerate(array.shape)), array.dtype)
+
+
+def fitted(op: Op, operands: Sequence[Shape], values: Sequence[Any]) -> list[Any]:
+    """The operands' values with equal extents in the dimensions that must agree; operands: their stated shapes."""
+    arrays = list(values)
+    for agreement in op.agreeing_dimensions(operands):
+        dynamic = [
+            (k, d) for k, d in agreement if is_dynamic(operands[k], d) or arrays[k].shape[d] < operands[k].dims[d]
+        ]
+        if not dynamic:
+            continue
+        extents = [arrays[k].shape[d] for k, d in dynamic]
+        if op.is_elementwise:
+            extents = [n for n in extents if n != 1] or [1]
+        common = min(extents)
+        for k, d in agreement:
+            have = arrays[k].shape[d]
+            if have == 1 and common > 1:
+                arrays[k] = np.repeat(arrays[k], common, axis=d)
+            elif have > common:
+                arrays[k] = arrays[k][(slice(None),) * d + (slice(common),)]
+    return arrays
+
+
+def with_extents(stated: Shape, actual: Shape) -> Shape:
+    """The stated shape's types with the extents of another shape of the same structure, no dimension dynamic."""
+    if stated.elements is not None:
+        return Shape.tuple(
+            tuple(with_extents(s, a) for s, a in zip(stated.elements, actual.elements or (), strict=True))
+        )
+    return Shape(stated.element_type, actual.dims)
+
+
+def reshaped_extents(source: Shape, target: Shape, inferred: int | None = None) -> list[ReshapeGroup]:
+    """The independent parts of a reshape between stated shapes, each with the dimension that takes a dynamic extent.
+
+    inferred: the target dimension that the text names, if any.
+    """
+    groups = dimension_groups(source.dims, target.dims)
+    return [ReshapeGroup(ours, theirs, _follower(target, theirs, inferred)) for ours, theirs in groups]
+
+
+@dataclass(frozen=True)
+class ReshapeGroup:
+    """source and target: dimensions with equal numbers of elements.
+
+    follower: the target dimension whose run-time extent is what the others leave of a dynamic source; None where there
+    is none or more than one: the source then counts with its bounds, zeros beyond its extents.
+    """
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    follower: int | None
+
+
+def _follower(target: Shape, dimensions: Sequence[int], inferred: int | None) -> int | None:
+    if inferred in dimensions:
+        return inferred
+    stated = [d for d in dimensions if is_dynamic(target, d)]
+    several = [d for d in dimensions if target.dims[d] != 1]
+    for found in (stated, several, dimensions):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            return None
+    return None
+
+
+def dimension_groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Split a reshape into independent ones: (source dimensions, target dimensions) with equal numbers of elements.
+
+    As many groups as possible, in order; dimensions of extent 1 that stand alone join a neighbouring group.  Reshapes
+    of empty arrays are one group.
+    """
+    if 0 in source or 0 in target:
+        return [(tuple(range(len(source))), tuple(range(len(target))))]
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        first_i, first_j = i, j
+        left = source[i] if i < len(source) else 1
+        right = target[j] if j < len(target) else 1
+        i, j = min(i + 1, len(source)), min(j + 1, len(target))
+        while left != right:
+            if left < right and i < len(source):
+                left, i = left * source[i], i + 1
+            else:
+                right, j = right * target[j], j + 1
+        groups.append((tuple(range(first_i, i)), tuple(range(first_j, j))))
+    return groups
