@@ -43,7 +43,7 @@ class Execution:
 
 
 def run_on_reference(world: World, arguments: Arguments, repeat: int, time_limit: float | None) -> Execution:
-    """Every device in this process, in NumPy."""
+    """Every device in this process, in NumPy; random states go on from step to step, as on a cluster."""
     import os
     import socket
 
@@ -52,6 +52,7 @@ def run_on_reference(world: World, arguments: Arguments, repeat: int, time_limit
     programs = {device: program.module for device, program in world.program_of.items()}
     limit = Deadline(time_limit)
     execution = Execution({}, places=[(device, socket.gethostname(), os.getpid()) for device in programs])
+    random_states: dict[int, int] = {}
     for _ in range(repeat):
         begin = time.perf_counter()
         execution.outs = run_programs(
@@ -60,9 +61,20 @@ def run_on_reference(world: World, arguments: Arguments, repeat: int, time_limit
             replicas=world.replicas,
             partitions=world.partitions,
             time_limit=limit.left(),
+            random_states=random_states,
         )
         execution.steps_s.append(time.perf_counter() - begin)
     return execution
+
+
+def differs_by_step(world: World) -> bool:
+    """Whether a program has something of its own from step to step, so that step n tells nothing about step 1."""
+    return any(
+        i.op.advances_state
+        for program in world.programs
+        for computation in program.module.computations
+        for i in computation
+    )
 
 
 class Deadline:

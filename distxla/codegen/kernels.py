@@ -99,7 +99,10 @@ class BufferEmitter(ScalarEmitter):
             variable.linkage = "internal"
             variable.align = ALIGNMENT
             variable.initializer = ir.Constant(kind, bytearray(data))
-        return MemoryArray(self, variable, initial.shape)
+        # llvmlite gives a variable a typed pointer, through which it would store bytes only
+        pointer = ir.instructions.CastInstr(self.builder.block, "bitcast", variable, POINTER, name)
+        self.builder._insert(pointer)
+        return MemoryArray(self, pointer, initial.shape)
 
     def fill(self, buffer: MemoryArray, value: ScalarValue) -> None:
         """Every element gets `value`."""

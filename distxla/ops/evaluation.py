@@ -38,3 +38,6 @@ class Evaluation(Protocol):
 
     def join(self, operands: tuple[Any, ...]) -> Any:
         """COMMUNICATION ops: meet the other members; returns this device's result (see `evaluate_group`)."""
+
+    def advance_state(self, delta: int) -> int:
+        """The device's random state, of 128 bits, before it goes on by `delta`; see ops/rng.py."""

@@ -11,6 +11,7 @@ import numpy as np
 from distxla.ir.element_type import ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
+from distxla.ir.window import SliceDimension
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.compare import Compare
 from distxla.ops.constant import Constant
@@ -22,6 +23,7 @@ from distxla.ops.reduce import Reduce
 from distxla.ops.registry import op_class
 from distxla.ops.reshape import Reshape
 from distxla.ops.select import Select
+from distxla.ops.slice import Slice
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 
@@ -83,6 +85,12 @@ class Build(ABC):
         if shape.dims == tuple(dims):
             return operand
         return self.add(Reshape(), operand, shape=Shape(shape.dtype, tuple(dims)))
+
+    def row(self, operand: str, number: int) -> str:
+        """One of the slices along dimension 0, which stays as one of extent 1."""
+        dims = self.shape(operand).dims
+        ranges = (SliceDimension(number, number + 1), *(SliceDimension(0, extent) for extent in dims[1:]))
+        return self.add(Slice(slice=ranges), operand)
 
     def iota(self, element_type: ElementType, dims: Sequence[int], dimension: int) -> str:
         return self.add(Iota(iota_dimension=dimension), shape=Shape(element_type, tuple(dims)))

@@ -10,7 +10,8 @@ they computed there:
     Philox    state u64[3] = (key, counter, counter's upper half); u64[2] leaves the upper half at the key. The array is
               filled in row-major order, four 32-bit elements a block or two 64-bit ones.
 
-Narrower elements are the lowest bits of a 32-bit word. The next state counts on by the blocks taken.
+Narrower elements are the lowest bits of a 32-bit word, and floats have the bits of an unsigned integer. The next state
+counts on by the blocks taken.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distxla.ir.element_type import U32, U64, ElementType
+from distxla.ir.element_type import ELEMENT_TYPES, U32, U64, ElementType
 from distxla.ir.shape import Shape
 
 if TYPE_CHECKING:
@@ -130,12 +131,12 @@ def threefry_array(state: Any, shape: Shape) -> tuple[Any, Any]:
         words = [word.reshape(half) for word in threefry(key, halves(counter))]
         neighbours = np.stack(words, axis + 1).reshape(*half[:axis], 2 * half[axis], *half[axis + 1 :])
         bits = neighbours[tuple(slice(extent) for extent in dims)]
-    return np.array([state[0], _advanced(state[1], counter.size)]), bits.astype(shape.dtype.dtype).reshape(shape.dims)
+    return np.array([state[0], _advanced(state[1], counter.size)]), _lowest_bits(bits, shape.dtype).reshape(shape.dims)
 
 
 def philox_array(state: Any, shape: Shape) -> tuple[Any, Any]:
     """The next state, and the bits as an array of `shape`."""
-    taken = _philox_blocks(shape)
+    taken = philox_blocks(shape)
     low = np.arange(taken, dtype=np.uint64) + state[1]
     high = np.where(low < state[1], np.uint64(1), np.uint64(0)) + (state[2] if len(state) == 3 else state[0])
     words: tuple[Any, ...] = philox(halves(state[:1]), (*halves(low), *halves(high)))
@@ -145,7 +146,18 @@ def philox_array(state: Any, shape: Shape) -> tuple[Any, Any]:
     following = [state[0], _advanced(state[1], taken)]
     if len(state) == 3:
         following.append(_advanced(state[2], int(following[1] < state[1])))
-    return np.array(following), bits.astype(shape.dtype.dtype).reshape(shape.dims)
+    return np.array(following), _lowest_bits(bits, shape.dtype).reshape(shape.dims)
+
+
+def _lowest_bits(words: Any, element_type: ElementType) -> Any:
+    """As many of the lowest bits as an element has, as elements."""
+    bits = (words & words.dtype.type((1 << element_type.bits) - 1)).astype(f"uint{8 * element_type.byte_size}")
+    if element_type.is_float:
+        return bits.view(element_type.dtype)
+    if element_type.is_signed:
+        unused = 8 * element_type.byte_size - element_type.bits
+        bits = (bits << unused).view(f"int{8 * element_type.byte_size}") >> unused
+    return bits.astype(element_type.dtype)
 
 
 def _advanced(word: Any, blocks: int) -> Any:
@@ -214,13 +226,18 @@ def emit_philox(emit: KernelEmitter, following: Buffer | None, bits: Buffer, sta
         for word, value in enumerate(block(whole)[:rest]):
             _store(emit, flat, (whole * each + word,), value)
     if following is not None:
-        low, high = counted_on(_philox_blocks(shape))
+        low, high = counted_on(philox_blocks(shape))
         for place, part in enumerate((key, low, high)[:words]):
             following.store((place,), part.value)
 
 
 def _store(emit: KernelEmitter, buffer: Buffer, index: Index, word: Word) -> None:
-    buffer.store(index, emit.convert(word.value, buffer.shape.dtype))
+    element_type = buffer.shape.dtype
+    if not element_type.is_float:
+        buffer.store(index, emit.convert(word.value, element_type))
+        return
+    bits = emit.convert(word.value, ELEMENT_TYPES[f"u{element_type.bits}"])
+    buffer.store(index, emit.bitcast(bits, element_type))
 
 
 def _row_major(index: Index, dims: Sequence[int]) -> IndexLike:
@@ -238,6 +255,7 @@ def _halved(dims: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     return axis, (*dims[:axis], (dims[axis] + 1) // 2, *dims[axis + 1 :])
 
 
-def _philox_blocks(shape: Shape) -> int:
+def philox_blocks(shape: Shape) -> int:
+    """How many blocks Philox takes for an array of `shape`."""
     each = 2 if shape.dtype.bits == 64 else 4
     return (shape.size + each - 1) // each

@@ -46,6 +46,9 @@ class _Folding:
     def join(self, operands: tuple[Any, ...]) -> Any:
         raise InternalError("constant folding does not communicate")
 
+    def advance_state(self, delta: int) -> int:
+        raise InternalError("constant folding has no random state")
+
 
 def folded(site: Site) -> Literal | None:
     """The instruction's value, if its operands are small constants and NumPy gives the very bits that it would.
