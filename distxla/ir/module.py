@@ -109,8 +109,15 @@ class Module:
         return None
 
     def locate(self, instruction: Instruction, at: str | None = None) -> Location | None:
-        """Where the instruction (or its attribute `at`) stands in the text; None for modules without text."""
+        """Where the instruction (or its attribute `at`) stands in the text.
+
+        Of a module without text: the line of the user's own program that the metadata names, None if it names none.
+        """
         span = (instruction.attribute_spans.get(at) if at else None) or instruction.span
-        if self.source is None or span is None:
+        if self.source is not None and span is not None:
+            return self.source.location(span, self.frame(instruction))
+        metadata = instruction.metadata
+        if self.source is not None or metadata is None or not metadata.get("source_file"):
             return None
-        return self.source.location(span, self.frame(instruction))
+        line = int(metadata.get("source_line", 1))
+        return Location(str(metadata.get("source_file")), line, int(metadata.get("source_column", 1)), 2)

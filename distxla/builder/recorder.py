@@ -1,0 +1,301 @@
+"""`Recorder`: the instructions of one computation as they are added, each checked when it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from distxla.builder.blame import broken_rule
+from distxla.builder.call_site import CallSite, call_site
+from distxla.builder.imports import copied_computations, shared_key
+from distxla.builder.values import ConstantLike, as_integer, as_literal
+from distxla.errors import HloSyntaxError
+from distxla.ir.computation import Computation
+from distxla.ir.element_type import ELEMENT_TYPES, ElementType
+from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.sharding import Sharding
+from distxla.ops.collective import GroupedCollective
+from distxla.ops.constant import Constant
+from distxla.ops.op import CollectiveOp, Op, RuleViolation
+from distxla.ops.parameter import Parameter
+from distxla.ops.tuple import Tuple
+from distxla.text.lexer import Lexer
+from distxla.text.shardings import read_sharding
+
+if TYPE_CHECKING:
+    from distxla.builder.xla_builder import XlaBuilder
+    from distxla.builder.xla_op import XlaOp
+
+# An operand: what the builder gave, or a constant.
+OperandLike: TypeAlias = "XlaOp | ConstantLike"
+# A computation: what `build` gave, a builder that is built now, or a Python function that is run once on parameters.
+ComputationLike: TypeAlias = "Module | XlaBuilder | Callable[..., Any]"
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
+
+
+class Names:
+    """Names of HLO text, each given once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = {*ELEMENT_TYPES, "true", "false", "inf", "nan", "ROOT", "ENTRY", "HloModule"}
+        self._next: dict[str, int] = {}
+
+    def unique(self, wanted: str) -> str:
+        """`wanted`, made a legal name, or with a number behind it where that is taken."""
+        name = stem = legal_name(wanted)
+        while name in self._taken:
+            self._next[stem] = self._next.get(stem, 0) + 1
+            name = f"{stem}.{self._next[stem]}"
+        self._taken.add(name)
+        return name
+
+
+def legal_name(wanted: str) -> str:
+    """A name that HLO text takes: letters, digits, `_`, `.` and `-`, not beginning with a digit."""
+    name = _NOT_IN_NAMES.sub("_", wanted) or "_"
+    return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """What every instruction that is added gets at the moment."""
+
+    scope: str
+    sharding: Sharding | None = None
+    frontend_attributes: tuple[tuple[str, str], ...] = ()
+
+
+class Recorder:
+    """Common to the families of operations that make up `XlaBuilder`: adding, checking, annotating."""
+
+    def __init__(self, name: str, *, replica_count: int | None = None, num_partitions: int | None = None) -> None:
+        self.name = legal_name(name)
+        self.replica_count = replica_count
+        self.num_partitions = num_partitions
+        self._annotations = Annotations(self.name)
+        self._instructions: list[Instruction] = []
+        self._names = Names()
+        self._parameters: dict[int, CallSite] = {}
+        self._computations: dict[str, Computation] = {}
+        self._computation_names = Names()
+        self._computation_names.unique(self.name)
+        self._imported: dict[int, tuple[Module, str]] = {}
+        self._shared: dict[Any, str] = {}
+        for count, argument in ((replica_count, "replica_count"), (num_partitions, "num_partitions")):
+            if count is not None and as_integer(count, argument) < 1:
+                raise broken_rule(f"argument: {argument}={count} must be positive", argument)
+
+    # --- instructions -----------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        op: Op,
+        operands: Sequence[XlaOp] = (),
+        shape: Shape | None = None,
+        *,
+        name: str | None = None,
+        frontend_attributes: Sequence[tuple[str, str]] = (),
+        backend_config: str | None = None,
+    ) -> XlaOp:
+        """Add an instruction after checking it.
+
+        shape: the result's where the op cannot infer it.  Raises VerificationError at the caller's line.
+        """
+        from distxla.builder.xla_op import XlaOp
+
+        for operand in operands:
+            self._check_own(operand)
+        site = call_site()
+        shapes = [operand.shape for operand in operands]
+        shape = self._verified(op, shapes, shape)
+        annotations = self._annotations
+        instruction = Instruction(
+            self._names.unique(name or f"{op.opcode}.{len(self._instructions)}"),
+            shape,
+            op,
+            tuple(operand.name for operand in operands),
+            sharding=annotations.sharding,
+            metadata=site.metadata(annotations.scope),
+            frontend_attributes=tuple({**dict(annotations.frontend_attributes), **dict(frontend_attributes)}.items()),
+            backend_config=backend_config,
+        )
+        self._instructions.append(instruction)
+        if isinstance(op, Parameter):
+            self._parameters[op.number] = site
+        return XlaOp(self._self(), instruction)
+
+    def _verified(self, op: Op, operands: Sequence[Shape], shape: Shape | None) -> Shape:
+        """The result's shape once all rules of the op hold, those of its groups included where the counts are known."""
+        low, high = op.min_operands, op.max_operands
+        if len(operands) < low or (high is not None and len(operands) > high):
+            wanted = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
+            raise broken_rule(f"{op.opcode}.operands: takes {wanted} operands, has {len(operands)}")
+        try:
+            if shape is None:
+                shape = op.infer_shape(operands, self._called)
+                if shape is None:
+                    raise RuleViolation(f"{op.opcode}.shape: the result depends on the number of devices", "shape")
+            op.verify(shape, operands, self._called)
+            if isinstance(op, CollectiveOp) and self.replica_count is not None and self.num_partitions is not None:
+                groups = op.device_groups(self.replica_count, self.num_partitions)
+                if isinstance(op, GroupedCollective):
+                    for size in sorted({len(group) for group in groups}):
+                        op.check_size(shape, operands, size)
+        except RuleViolation as violation:
+            raise broken_rule(violation.message, violation.at) from None
+        return shape
+
+    def _called(self, name: str) -> ProgramShape:
+        return self._computations[name].program_shape
+
+    def _self(self) -> XlaBuilder:
+        """Recorder is the base of XlaBuilder alone."""
+        from distxla.builder.xla_builder import XlaBuilder
+
+        assert isinstance(self, XlaBuilder)
+        return self
+
+    # --- operands ---------------------------------------------------------------------------------------------------
+
+    def _operand(self, value: OperandLike, like: ElementType | None = None) -> XlaOp:
+        """An operand of this builder; anything else becomes a constant, numbers of Python of type `like`."""
+        from distxla.builder.xla_op import XlaOp
+
+        if isinstance(value, XlaOp):
+            self._check_own(value)
+            return value
+        return self._constant(as_literal(value, None, like))
+
+    def _operands(self, values: Sequence[OperandLike], argument: str) -> list[XlaOp]:
+        """At least one operand, from a sequence of them."""
+        if not isinstance(values, (tuple, list)) or not values:
+            raise broken_rule(f"argument: {argument} must be a sequence of at least one operand", argument)
+        return [self._operand(value) for value in values]
+
+    def _value(self, value: Any) -> XlaOp:
+        """Like `_operand`, but a tuple of Python becomes a tuple, and so does a list that holds operands."""
+        from distxla.builder.xla_op import XlaOp
+
+        if isinstance(value, tuple) or (isinstance(value, list) and any(isinstance(v, XlaOp) for v in value)):
+            return self._add(Tuple(), [self._value(element) for element in value])
+        return self._operand(value)
+
+    def _constant(self, literal: Literal) -> XlaOp:
+        return self._add(Constant(literal=literal), (), literal.shape)
+
+    def _check_own(self, operand: XlaOp) -> None:
+        if operand.builder is not self:
+            raise broken_rule(
+                f"operand: {operand.name} belongs to the builder {operand.builder.name}, not to {self.name}; pass it "
+                "to the computation as an argument",
+                culprits=[operand],
+            )
+
+    def _array(self, value: OperandLike, like: ElementType | None = None) -> XlaOp:
+        """An operand that is an array."""
+        operand = self._operand(value, like)
+        if not operand.shape.is_array:
+            raise broken_rule(f"operand: {operand.name} is {operand.shape}, not an array", culprits=[value])
+        return operand
+
+    # --- computations -----------------------------------------------------------------------------------------------
+
+    def _computation(self, value: ComputationLike, parameters: Sequence[Shape], argument: str) -> str:
+        """The name, in this module, of a computation that was given as an argument.
+
+        parameters: what a Python function is run on.  The op that calls it checks its signature.
+        """
+        if isinstance(value, Module):
+            return self._import(value)
+        if isinstance(value, Recorder):
+            if value is self:
+                raise broken_rule(f"computation: {self.name} cannot call itself", argument)
+            return self._import(value._self().build())
+        if not callable(value):
+            raise broken_rule(
+                f"computation: {argument} must be a module, a builder or a function, not {value!r}", argument
+            )
+        return self._import(self._traced(value, parameters))
+
+    def _traced(self, function: Callable[..., Any], parameters: Sequence[Shape]) -> Module:
+        """What a Python function does to parameters of these shapes."""
+        name = getattr(function, "__name__", type(function).__name__)
+        inner = self._self().create_sub_builder("lambda" if name == "<lambda>" else name)
+        operands = [inner.parameter(k, shape.without_layout(), f"p{k}") for k, shape in enumerate(parameters)]
+        return inner.build(inner._value(function(*operands)))
+
+    def _import(self, module: Module) -> str:
+        """Copy a module's computations into this one, once; the name of its entry here.
+
+        Computations of scalars that do the same are shared: every sum of a program has one `add`.
+        """
+        if id(module) in self._imported:
+            return self._imported[id(module)][1]
+        key = shared_key(module)
+        if key is not None and key in self._shared:
+            return self._shared[key]
+        names = {c.name: self._computation_names.unique(c.name) for c in module.computations}
+        for computation in copied_computations(module, names):
+            self._computations[computation.name] = computation
+        entry = names[module.entry]
+        self._imported[id(module)] = module, entry
+        if key is not None:
+            self._shared[key] = entry
+        return entry
+
+    # --- annotations ------------------------------------------------------------------------------------------------
+
+    def set_sharding(self, sharding: str | Sharding | None) -> None:
+        """The sharding of all instructions from here on: HLO text such as `{devices=[2,1]<=[2]}`; None for none."""
+        self._annotations = replace(self._annotations, sharding=_as_sharding(sharding))
+
+    def clear_sharding(self) -> None:
+        """No sharding from here on."""
+        self.set_sharding(None)
+
+    def set_frontend_attributes(self, attributes: Mapping[str, str]) -> None:
+        """The frontend attributes of all instructions from here on; {} for none."""
+        self._annotations = replace(self._annotations, frontend_attributes=tuple(attributes.items()))
+
+    def sharding(self, sharding: str | Sharding | None) -> AbstractContextManager[None]:
+        """`with builder.sharding("{replicated}"):` annotates the instructions that are added inside."""
+        return self._annotated(sharding=_as_sharding(sharding))
+
+    def frontend_attributes(self, **attributes: str) -> AbstractContextManager[None]:
+        """Adds to the frontend attributes of the instructions that are added inside."""
+        return self._annotated(
+            frontend_attributes=tuple({**dict(self._annotations.frontend_attributes), **attributes}.items())
+        )
+
+    def name_scope(self, name: str) -> AbstractContextManager[None]:
+        """The instructions that are added inside have `.../name/method` as their op_name."""
+        return self._annotated(scope=f"{self._annotations.scope}/{name}")
+
+    @contextmanager
+    def _annotated(self, **changes: Any) -> Iterator[None]:
+        before = {name: getattr(self._annotations, name) for name in changes}
+        self._annotations = replace(self._annotations, **changes)
+        try:
+            yield
+        finally:
+            self._annotations = replace(self._annotations, **before)
+
+
+def _as_sharding(value: str | Sharding | None) -> Sharding | None:
+    if not isinstance(value, str):
+        return value
+    lexer = Lexer(value)
+    try:
+        sharding = read_sharding(lexer)
+        if not lexer.at_end():
+            raise lexer.expected("the end of the sharding")
+    except HloSyntaxError as error:
+        raise broken_rule(f"sharding: {value!r} is none: {error.message}", "sharding") from None
+    return sharding

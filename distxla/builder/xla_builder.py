@@ -1,0 +1,190 @@
+"""`XlaBuilder`: HLO programs, one method for every operation of the Operation Semantics pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distxla.builder.blame import broken_rule
+from distxla.builder.collectives import Collectives
+from distxla.builder.contractions import Contractions
+from distxla.builder.control_flow import ControlFlow
+from distxla.builder.numerics import Numerics
+from distxla.builder.recorder import Annotations
+from distxla.builder.reductions import Reductions
+from distxla.builder.transfers import Transfers
+from distxla.builder.values import (
+    ConstantLike,
+    ElementTypeLike,
+    ShapeLike,
+    as_element_type,
+    as_integer,
+    as_integers,
+    as_literal,
+    as_shape,
+)
+from distxla.builder.xla_op import XlaOp
+from distxla.errors import VerificationError
+from distxla.ir.computation import Computation
+from distxla.ir.element_type import ElementType
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.conversion import integer_range
+from distxla.ops.parameter import Parameter
+
+
+class XlaBuilder(Numerics, Contractions, Reductions, Collectives, ControlFlow, Transfers):
+    """Records a computation, instruction by instruction, and makes it a module.
+
+        b = XlaBuilder("mean")
+        x = b.parameter(0, "f32[1024]", "x")
+        b.all_reduce(b.reduce(x, 0, lambda a, b: a + b, [0]), lambda a, b: a + b) / 4096
+        module = b.build()                      # of the last value; runs, and prints as HLO text
+
+    Every call checks shapes, types and attributes: what is wrong is a VerificationError that points at the caller's own
+    line and names the argument. The lines travel along as metadata, so later reports name them, too.
+
+    Operands are values of this builder, or numbers, lists and arrays of NumPy, which become constants. A shape is
+    `"f32[2,3]"`, `("f32", (2, 3))`, a Shape, an array, or a tuple of shapes. A computation is a module, another
+    builder, or a Python function, which is run once on parameters of the shapes that the operation asks for.
+
+    replica_count, num_partitions: what the module's header says; with both known, groups are checked against them.
+    """
+
+    _aliases: Sequence[str] = ()
+    _donors: Sequence[str] = ()
+
+    def create_sub_builder(self, name: str) -> XlaBuilder:
+        """A builder for a computation that this one will call."""
+        inner = type(self)(name, replica_count=self.replica_count, num_partitions=self.num_partitions)
+        inner._annotations = Annotations(f"{self._annotations.scope}/{inner.name}")
+        return inner
+
+    # --- parameters and constants -----------------------------------------------------------------------------------
+
+    def parameter(self, number: int, shape: ShapeLike, name: str | None = None) -> XlaOp:
+        """Argument `number` of the computation, from 0; each number once."""
+        which = as_integer(number, "number")
+        if which in self._parameters:
+            raise broken_rule(f"parameter.number: parameter {which} exists already", "number")
+        return self._add(Parameter(number=which), (), as_shape(shape), name=name or f"p{which}")
+
+    def constant(self, value: ConstantLike | Literal, element_type: ElementTypeLike | None = None) -> XlaOp:
+        """A constant of any element type.
+
+        Arrays and scalars of NumPy keep their type; other numbers become s32, f32, c64 or pred unless it is given.
+        """
+        if isinstance(value, Literal):
+            return self._constant(value)
+        wanted = None if element_type is None else as_element_type(element_type, "element_type")
+        return self._constant(as_literal(value, wanted))
+
+    def constant_literal(self, literal: ConstantLike | Literal) -> XlaOp:
+        """`constant` under the name of the pages' examples."""
+        return self.constant(literal)
+
+    def zero(self, element_type: ElementTypeLike) -> XlaOp:
+        """The scalar 0."""
+        return self.constant(False, element_type)
+
+    def one(self, element_type: ElementTypeLike) -> XlaOp:
+        """The scalar 1."""
+        return self.constant(True, element_type)
+
+    def min_value(self, element_type: ElementTypeLike) -> XlaOp:
+        """The lowest scalar of a type, -inf where it has that: the identity of max."""
+        return self._constant(_extreme(as_element_type(element_type, "element_type"), -1))
+
+    def max_value(self, element_type: ElementTypeLike) -> XlaOp:
+        """The highest scalar of a type, inf where it has that: the identity of min."""
+        return self._constant(_extreme(as_element_type(element_type, "element_type"), 1))
+
+    # --- the module -------------------------------------------------------------------------------------------------
+
+    def get_shape(self, operand: XlaOp) -> Shape:
+        """The operand's shape."""
+        self._check_own(operand)
+        return operand.shape
+
+    def get_program_shape(self, root: XlaOp | None = None) -> ProgramShape:
+        """Parameters and result of what `build` would give."""
+        return self._computation_of(root).program_shape
+
+    def set_up_alias(
+        self,
+        output_index: Sequence[int],
+        param_number: int,
+        param_index: Sequence[int] = (),
+        kind: str = "may-alias",
+    ) -> None:
+        """The entry's result at `output_index` takes over a parameter's memory.  kind: may-alias or must-alias."""
+        if kind not in ("may-alias", "must-alias"):
+            raise broken_rule(f"alias.kind: {kind!r} is neither may-alias nor must-alias", "kind")
+        output, index = as_integers(output_index, "output_index"), as_integers(param_index, "param_index")
+        number = as_integer(param_number, "param_number")
+        self._aliases = (*self._aliases, f"{_braced(output)}: ({number}, {_braced(index)}, {kind})")
+
+    def add_buffer_donor(self, param_number: int, param_index: Sequence[int] = ()) -> None:
+        """A parameter's memory may be used for results."""
+        number, index = as_integer(param_number, "param_number"), as_integers(param_index, "param_index")
+        self._donors = (*self._donors, f"({number}, {_braced(index)})")
+
+    def build(self, root: XlaOp | None = None) -> Module:
+        """The module whose entry computes `root`, by default the value that was added last.
+
+        Raises VerificationError where the parameters are not numbered from 0 without a gap. The builder can go on, and
+        build again.
+        """
+        entry = self._computation_of(root)
+        header = []
+        for name, entries in (("input_output_alias", self._aliases), ("buffer_donor", self._donors)):
+            if entries:
+                header.append((name, "{ " + ", ".join(entries) + " }"))
+        return Module(
+            self.name,
+            (*self._computations.values(), entry),
+            entry.name,
+            replica_count=self.replica_count,
+            num_partitions=self.num_partitions,
+            header=tuple(header),
+        )
+
+    def _computation_of(self, root: Any) -> Computation:
+        if root is None and not self._instructions:
+            raise broken_rule(f"build: {self.name} has no instructions")
+        if root is not None and not isinstance(root, XlaOp):
+            raise broken_rule(f"build: {root!r} is no value of a builder", "root")
+        if root is not None:
+            self._check_own(root)
+        for due, number in enumerate(sorted(self._parameters)):
+            if due != number:
+                raise VerificationError(
+                    f"parameter.number: the parameters of {self.name} must be numbered from 0 without a gap; "
+                    f"{number} comes where {due} is due",
+                    self._parameters[number].location(),
+                )
+        name = self._instructions[-1].name if root is None else root.name
+        return Computation(self.name, tuple(self._instructions), name)
+
+
+def _braced(numbers: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _extreme(element_type: ElementType, sign: int) -> Literal:
+    if element_type.is_integer:
+        value: Any = integer_range(element_type)[sign > 0]
+    elif element_type.kind == "pred":
+        value = sign > 0
+    elif element_type.is_float:
+        infinite = np.array(sign * np.inf).astype(element_type.dtype)
+        import ml_dtypes
+
+        format_: Any = ml_dtypes.finfo(element_type.dtype)  # type: ignore[no-untyped-call]
+        value = infinite if np.isinf(infinite) else (format_.max if sign > 0 else format_.min)
+    else:
+        raise broken_rule(f"constant: {element_type} has no lowest and no highest value", "element_type")
+    return Literal(Shape(element_type), np.array(value, element_type.dtype))
