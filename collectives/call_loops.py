@@ -10,11 +10,15 @@ and no call needs Ray:
         Raises H_COMMAND to `sequence` if it is not there yet, wakes the replicas and waits until H_DONE has reached
         `target` (CALL_DONE), the poison word was set (CALL_POISONED) or the time is over or a signal came (CALL_AGAIN).
 
+    void distxla_fault(i32 signal, siginfo_t*, void*)
+        A signal handler: notes in the record that `distxla_fault_record` points to by which signal the process ends.
+
 A program that returns an error sets the poison word, so that the driver learns of it at once.
 """
 
 from __future__ import annotations
 
 SERVE, CALL = "distxla_serve", "distxla_call"
+FAULT, FAULT_RECORD = "distxla_fault", "distxla_fault_record"
 CALL_DONE, CALL_POISONED, CALL_AGAIN = 0, 1, 2
 PROGRAM_ENTRY_BYTES = 16

@@ -48,6 +48,9 @@ R_YIELD_SKIP = 128  # u32: waits for which it goes to sleep at once, because giv
 R_YIELD_PENALTY = 132  # u32: how many waits the next disappointment costs
 R_MISMATCH_DEVICE = 136  # u32: after Status.MISMATCH, a member that came with another instruction
 R_MISMATCH_SITE = 140  # u32: that member's site, of its own program
+R_STEP = 144  # u32: number of the step of its program that it is in or was in last
+R_SIGNAL = 148  # u32: the signal that ends the process, written by its handler; 0 if none came
+R_FAULT = 152  # u64: the address that such a signal complains of
 
 
 class DeviceState(IntEnum):

@@ -31,7 +31,12 @@ from distxla.errors import (
 )
 
 if TYPE_CHECKING:
+    from distxla.builder.windows import DotDimensionNumbers
+    from distxla.builder.xla_builder import XlaBuilder
+    from distxla.builder.xla_op import XlaOp
     from distxla.ir.module import Module
+    from distxla.ir.shape import Shape
+    from distxla.ops.custom_calls.user import register_custom_call, unregister_custom_call
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.device_array import DeviceArray
     from distxla.runtime.executable import Executable
@@ -40,11 +45,17 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "Cluster": ("distxla.runtime.cluster", "Cluster"),
+    "DotDimensionNumbers": ("distxla.builder.windows", "DotDimensionNumbers"),
     "DeviceArray": ("distxla.runtime.device_array", "DeviceArray"),
     "Executable": ("distxla.runtime.executable", "Executable"),
     "Module": ("distxla.ir.module", "Module"),
+    "Shape": ("distxla.ir.shape", "Shape"),
+    "XlaBuilder": ("distxla.builder.xla_builder", "XlaBuilder"),
+    "XlaOp": ("distxla.builder.xla_op", "XlaOp"),
     "load": ("distxla.text.files", "load_module"),
     "parse": ("distxla.text.parser", "parse_module"),
+    "register_custom_call": ("distxla.ops.custom_calls.user", "register_custom_call"),
+    "unregister_custom_call": ("distxla.ops.custom_calls.user", "unregister_custom_call"),
 }
 
 
@@ -57,6 +68,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "ArgumentError",
     "Cluster",
@@ -66,6 +81,7 @@ __all__ = [
     "DeadlockError",
     "DeviceArray",
     "DistxlaError",
+    "DotDimensionNumbers",
     "Executable",
     "ExecutionError",
     "HloSyntaxError",
@@ -73,9 +89,14 @@ __all__ = [
     "Location",
     "Module",
     "ReplicaLostError",
+    "Shape",
     "TimeLimitError",
     "UnsupportedOpError",
     "VerificationError",
+    "XlaBuilder",
+    "XlaOp",
     "load",
     "parse",
+    "register_custom_call",
+    "unregister_custom_call",
 ]

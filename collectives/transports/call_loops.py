@@ -10,7 +10,16 @@ from distxla.codegen.backends.cpu import compile_object
 from distxla.codegen.link import link
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block as block
-from distxla.collectives.call_loops import CALL, CALL_AGAIN, CALL_DONE, CALL_POISONED, PROGRAM_ENTRY_BYTES, SERVE
+from distxla.collectives.call_loops import (
+    CALL,
+    CALL_AGAIN,
+    CALL_DONE,
+    CALL_POISONED,
+    FAULT,
+    FAULT_RECORD,
+    PROGRAM_ENTRY_BYTES,
+    SERVE,
+)
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, emit_system_call
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.ir.shape import Shape
@@ -18,6 +27,7 @@ from distxla.ir.shape import Shape
 SPINS = 20_000  # about 0.3 ms of `pause`: longer than a driver needs between two calls of a loop
 SYS_CLOCK_GETTIME, CLOCK_MONOTONIC = 228, 1
 ETIMEDOUT, EINTR = 110, 4
+SI_ADDR = 16  # in siginfo_t
 
 
 def compile_call_loops() -> CompiledProgram:
@@ -25,6 +35,7 @@ def compile_call_loops() -> CompiledProgram:
     module = ir.Module("distxla_support")
     _emit_serve(module)
     _emit_call(module)
+    _emit_fault(module)
     image = link(compile_object(module))
     return CompiledProgram(
         name="support",
@@ -174,3 +185,15 @@ def _emit_call(module: ir.Module) -> None:
             words.return_if(expired, i32(CALL_AGAIN))
             words.return_if(builder.icmp_signed("==", result, i64(-EINTR)), i32(CALL_AGAIN))
     builder.unreachable()
+
+
+def _emit_fault(module: ir.Module) -> None:
+    """The signal handler; it calls nothing, so that it may run anywhere."""
+    place = ir.GlobalVariable(module, POINTER, FAULT_RECORD)
+    place.initializer = ir.Constant(POINTER, None)
+    function, words = Words.function(module, FAULT, VOID, [I32, POINTER, POINTER], internal=False, optimised=True)
+    number, information, _ = function.args
+    record = words.load(POINTER, place)
+    words.store(words.load(I64, information, SI_ADDR), record, block.R_FAULT)
+    words.store(number, record, block.R_SIGNAL)
+    words.builder.ret_void()

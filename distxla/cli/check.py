@@ -7,6 +7,7 @@ from collections import Counter
 
 import click
 
+from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.errors import printable
 
 
@@ -14,7 +15,10 @@ from distxla.errors import printable
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
-def command(modules: tuple[str, ...], replicas: int | None, partitions: int | None) -> None:
+@custom_call_option
+def command(
+    modules: tuple[str, ...], replicas: int | None, partitions: int | None, custom_calls: tuple[str, ...]
+) -> None:
     """Parse and verify every module and print what it holds. Starts neither Ray nor LLVM.
 
     Instructions that are correct but that this version has no code for are listed; `distxla run` would refuse them.
@@ -24,6 +28,7 @@ def command(modules: tuple[str, ...], replicas: int | None, partitions: int | No
     from distxla.ops.effects import Effects
     from distxla.passes.verify import obstacles, verify_module
 
+    register_all(custom_calls)
     world = read_world(modules, replicas, partitions)
     for program in world.programs:
         module = program.module

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.errors import ArgumentError
 
 STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
@@ -16,8 +17,16 @@ STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 @click.option("--emit", "stage", type=click.Choice(STAGES), default="hlo", show_default=True)
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where the header doesn't say it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where the header doesn't say it.")
+@custom_call_option
 @click.option("--out", "out_file", type=click.Path(dir_okay=False, writable=True), help="Write to this file.")
-def command(module: str, stage: str, replicas: int | None, partitions: int | None, out_file: str | None) -> None:
+def command(
+    module: str,
+    stage: str,
+    replicas: int | None,
+    partitions: int | None,
+    custom_calls: tuple[str, ...],
+    out_file: str | None,
+) -> None:
     """Compile MODULE and print what one stage makes of it.
 
     hlo: the module after all passes; schedule: the order of execution; buffers: the plan of a device's memory; llvm;
@@ -31,6 +40,7 @@ def command(module: str, stage: str, replicas: int | None, partitions: int | Non
     from distxla.passes.verify import verify_module
     from distxla.runtime.compile_server import CompileServer
 
+    register_all(custom_calls)
     world = read_world([module], replicas, partitions)
     program = world.programs[0]
     verify_module(program.module)

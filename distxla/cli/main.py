@@ -78,7 +78,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 def _report(error: DistxlaError) -> None:
     click.echo(str(error), err=True)
     for note in getattr(error, "__notes__", ()):
-        click.echo(f"    {note}", err=True)
+        for line in str(note).splitlines():
+            click.echo(f"    {line}", err=True)
     if isinstance(error, InternalError):
         click.echo("This is a bug in distxla. DISTXLA_TRACEBACK=1 shows where it happened.", err=True)
     if os.environ.get("DISTXLA_TRACEBACK") == "1":

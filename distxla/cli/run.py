@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--compare", type=click.Choice(["reference"]), help="Run this backend too; exit 1 where results differ.")
 @click.option("--expected", metavar="FILE.npz", help="Compare with these results (keys as --out); exit 1 likewise.")
 @click.option("--tolerance", type=click.FloatRange(0), help="For comparisons: relative to the magnitudes in a leaf.")
+@custom_call_option
 @click.option("--address", help="Join this Ray cluster; without it an embedded one starts and stops with the command.")
 @click.option(
     "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Steps, each on the same arguments."
@@ -54,6 +56,7 @@ def command(
     compare: str | None,
     expected: str | None,
     tolerance: float | None,
+    custom_calls: tuple[str, ...],
     address: str | None,
     repeat: int,
     time_limit: float | None,
@@ -84,6 +87,7 @@ def command(
 
     if out_file is not None:
         require_writable(out_file)
+    register_all(custom_calls)
     world = read_world(modules, replicas, partitions)
     for program in world.programs:
         verify_module(program.module)
@@ -114,7 +118,8 @@ def command(
         comparisons.append((expected, _differences(done.outs, wanted, shapes, tolerance)))
     if compare is not None:
         with progress("evaluating the reference"):
-            other = execution.run_on_reference(world, arguments, 1, None)
+            steps = repeat if execution.differs_by_step(world) else 1
+            other = execution.run_on_reference(world, arguments, steps, None)
         values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
         comparisons.append(("the reference", _differences(done.outs, values, shapes, tolerance)))
 

@@ -7,8 +7,11 @@ A program is one position-independent image with these functions:
                                                         the shared-memory routine of communicating site k
 
 The entry calls `context->communicate[k](context, k, operands, results)` for site k: the table holds the routine above,
-or whatever the runtime puts there (a relay, a host callback). operands and results are byte offsets of the leaves'
-buffers in the device's own memory.  A non-zero Status returns at once from every frame of the program.
+or whatever the runtime puts there (a relay); for a custom-call of a Python routine, which has no such function, the
+replica's callback. operands and results are byte offsets of the leaves' buffers in the device's own memory.  A non-zero
+Status returns at once from every frame of the program.
+
+Before each step the entry stores the step's number in the device's record, so that a report can name the instruction.
 
 All buffers are 64-byte aligned, row-major, in the device's memory: parameters and results where the caller says,
 everything else at a fixed offset behind `arena`. A parameter's buffer is never written. Result buffers do not overlap
@@ -32,6 +35,7 @@ class Status(IntEnum):
     RELEASED = 1  # a wait was ended by the poison word
     MISMATCH = 2  # members came to a round with different instructions
     FAILED = 3  # an instruction's own error
+    ROUTINE_FAILED = 4  # a Python routine raised, or returned what it must not; the replica keeps what is known
 
 
 class Context(ctypes.Structure):

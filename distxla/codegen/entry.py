@@ -19,13 +19,15 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step
 from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
-from distxla.codegen.program import CommunicatorSpec, Site
-from distxla.collectives.control_block import H_POISON
+from distxla.codegen.program import CommunicatorSpec, HostRoutine, Site
+from distxla.collectives.control_block import H_POISON, R_STEP
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
+from distxla.ops.custom_call import HostCall
+from distxla.ops.op import Lowering
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
@@ -36,12 +38,14 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Entry:
-    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory."""
+    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: the instruction of
+    each step, by the number that the step stores in the device's record."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
     communicators: tuple[CommunicatorSpec, ...]
     arena_bytes: int
+    steps: tuple[Instruction, ...]
 
 
 def emit_entry(
@@ -87,6 +91,7 @@ class _EntryEmitter:
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.scratch_bytes = 0
         self.sites: list[Site] = []
+        self.numbered: list[Instruction] = []
         self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
         self.constants: dict[int, ir.GlobalVariable] = {}
         self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), ENTRY_SYMBOL)
@@ -115,13 +120,15 @@ class _EntryEmitter:
             name="own_memory",
         )
         self.poison = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
+        self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
         self.steps(self.plan.steps)
         self.builder.ret(I32(Status.OK))
         self.begin.branch(self.first)
         self.emit_failure()
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
-        return Entry(self.llvm_module, tuple(self.sites), specs, self.plan.arena_bytes + scratch)
+        arena = self.plan.arena_bytes + scratch
+        return Entry(self.llvm_module, tuple(self.sites), specs, arena, tuple(self.numbered))
 
     # --- places -----------------------------------------------------------------------------------------------------
 
@@ -196,6 +203,9 @@ class _EntryEmitter:
                 ) from error
 
     def step(self, step: Step) -> None:
+        if not isinstance(step, Loop):  # its first step says more
+            self.builder.store(I32(len(self.numbered)), self.step_word)
+            self.numbered.append(step.instruction)
         if isinstance(step, Kernel):
             self.kernel(step)
         elif isinstance(step, Copy):
@@ -260,6 +270,9 @@ class _EntryEmitter:
     def site(self, step: Communicate) -> int:
         """Number the site and add its routine."""
         instruction, index = step.instruction, len(self.sites)
+        if instruction.op.lowering is Lowering.HOST:
+            self.sites.append(self.host_site(step))
+            return index
         operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
         spec = self.communication.communicator(instruction, operands, self.replicas, self.partitions)
         number, spec = self.communicators.setdefault(spec.key, (len(self.communicators), spec))
@@ -276,6 +289,23 @@ class _EntryEmitter:
         if routine.name != COMMUNICATE_SYMBOL.format(site=index):
             raise CompileError(f"the routine of site {index} is called {routine.name}")
         return index
+
+    def host_site(self, step: Communicate) -> Site:
+        """A site whose routine the replica puts in place."""
+        instruction = step.instruction
+        if not isinstance(instruction.op, HostCall):
+            raise CompileError(f"{instruction.name}: {instruction.opcode} calls no routine of the replica")
+        operands = tuple(o.shape.without_layout() for o in step.computation.operands(instruction))
+        routine = HostRoutine(instruction.op.custom_call_target, operands, instruction.shape.without_layout())
+        return Site(
+            len(self.sites),
+            instruction.name,
+            instruction.opcode,
+            step.computation.name,
+            -1,
+            self.module.locate(instruction),
+            routine,
+        )
 
     def fail_unless_zero(self, status: ir.Value) -> None:
         go_on = self.function.append_basic_block("go_on")

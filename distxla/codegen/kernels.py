@@ -173,7 +173,8 @@ class BufferEmitter(ScalarEmitter):
 
     def _table(self, pointers: Sequence[ir.Value]) -> ir.Value:
         """The address of a table of pointers in the frame."""
-        table = self.stack_slot(ir.ArrayType(POINTER, max(1, len(pointers))))
+        table = ir.AllocaInstr(self.entry, POINTER, ir.Constant(I32, max(1, len(pointers))), name="table")
+        self.entry.instructions.insert(0, table)
         for k, pointer in enumerate(pointers):
             self.builder.store(pointer, self.builder.gep(table, [ir.Constant(I64, k)], source_etype=POINTER))
         return table

@@ -239,7 +239,7 @@ class Planner:
             self.loop(frame, position, instruction, op)
         elif isinstance(op, Conditional):
             self.branch(frame, position, instruction, op)
-        elif op.lowering is Lowering.COMMUNICATION:
+        elif op.lowering in (Lowering.COMMUNICATION, Lowering.HOST):
             operands = self.in_device_memory(frame, instruction, operands)
             results = self.results(frame, position, instruction)
             self.clock += 1

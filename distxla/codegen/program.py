@@ -9,8 +9,20 @@ from distxla.ir.shape import Shape
 
 
 @dataclass(frozen=True)
+class HostRoutine:
+    """What a site that calls Python gives and takes: the custom-call target, the operands' shapes, the result's."""
+
+    target: str
+    operands: tuple[Shape, ...]
+    result: Shape
+
+
+@dataclass(frozen=True)
 class Site:
-    """One communicating instruction of the compiled program; reports name it."""
+    """One instruction of the compiled program that goes through the context's table; reports name it.
+
+    communicator: number of its communicator; -1 for a call of Python, described by `routine`.
+    """
 
     index: int
     instruction: str
@@ -18,6 +30,18 @@ class Site:
     computation: str
     communicator: int
     location: Location | None
+    routine: HostRoutine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrigin:
+    """The instruction that a step computes, and where it comes from: an instruction of the module that was compiled,
+    by computation and name, "" where none is known."""
+
+    instruction: str
+    opcode: str
+    computation: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,7 +68,7 @@ class CompiledProgram:
     code_bytes: the image's first bytes up to here are read-only and executable; the rest is private and writable.
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order.
     arena_bytes: working memory a device needs.
-    timings: seconds by stage, for reports.
+    timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
 
     name: str
@@ -61,6 +85,7 @@ class CompiledProgram:
     sites: tuple[Site, ...]
     communicators: tuple[CommunicatorSpec, ...]
     timings: dict[str, float]
+    steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
 
     @property
     def parameter_leaves(self) -> tuple[Shape, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distxla.ir.module import Module
+from distxla.passes.bind_custom_calls import BindCustomCalls
 from distxla.passes.combine_collectives import CombineCollectives
 from distxla.passes.common_subexpressions import CommonSubexpressions
 from distxla.passes.dead_code import DeadCode
@@ -45,6 +46,7 @@ class Pipeline:
 def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
+        BindCustomCalls(),
         ResolveLayouts(),
         Expand(),
         InlineCalls(),

@@ -25,6 +25,7 @@ import distxla
 from distxla.codegen.program import CompiledProgram
 from distxla.errors import ClusterError
 from distxla.ir.module import Module
+from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.runtime.compile_server import CompileServer
 from distxla.text.printer import print_module
 
@@ -153,7 +154,8 @@ def compile_cached(
 
 def program_key(module: Module, replicas: int, partitions: int) -> str:
     """A name for everything that the compiled program depends on."""
-    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}")
+    registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
+    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}")
 
 
 def text_key(*texts: str) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import os
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ReplicaLostError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.user import user_targets
 from distxla.passes.verify import require_executable, verify_module
 from distxla.runtime import embedded_ray
 from distxla.runtime.cache import compile_cached
@@ -28,6 +30,9 @@ from distxla.runtime.release import release_after_loss
 from distxla.runtime.replica import Attachment, Identity, Placement, Replica
 from distxla.runtime.serve import support_program
 from distxla.runtime.watch import Watch
+
+if TYPE_CHECKING:
+    from distxla.runtime.routines import RoutineFailure
 
 ATTACH_LIMIT_S = 120.0
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
@@ -180,7 +185,7 @@ class Cluster:
         pending = [replica.attach.remote(attachment, ray.put(support)) for replica in self._actors]
         self.identities = self._ask(pending, ATTACH_LIMIT_S)
         self._watch = Watch(self.identities, self._on_loss)
-        self._dispatcher = Dispatcher(self._control, support, self._watch)
+        self._dispatcher = Dispatcher(self._control, support, self._watch, self._routine_failure)
 
     def _ask(self, pending: list[Any], seconds: float) -> list[Any]:
         """Answers of replicas; their errors as ours. Ends early when the cluster is closed."""
@@ -257,8 +262,10 @@ class Cluster:
         begin = time.perf_counter()
         verify_module(module)
         require_executable(module)
+        targets = user_targets(module)
         program, cached = compile_cached(self._server, module, self.replicas, self.partitions)
-        return Executable(self, program, chosen, time.perf_counter() - begin, cached)
+        seconds = time.perf_counter() - begin
+        return Executable(self, program, chosen, seconds, cached, module=module, targets=targets)
 
     def adopt(self, program: CompiledProgram, devices: Iterable[int] | None = None) -> Executable:
         """An executable of a program that was compiled elsewhere, for this cluster's counts."""
@@ -357,7 +364,12 @@ class Cluster:
         number, self._numbers = self._numbers, self._numbers + 1
         count = len(executable.parameters) + len(executable.results)
         area = self._control.carve(8 * max(1, count) * len(executable.devices))
-        reference = ray.put(program)
+        reference = ray.put(dataclasses.replace(program, steps=()))  # those are for reports
+        routines = None
+        if executable.targets:
+            from distxla.runtime.routines import pack
+
+            routines = ray.put(pack(executable.targets))
         pending = []
         for row, device in enumerate(executable.devices):
             begins = area + 8 * count * row
@@ -368,7 +380,7 @@ class Cluster:
                 begins + 8 * len(executable.parameters),
                 tuple(self._communicator(spec, device) for spec in program.communicators),
             )
-            pending.append(self._actors[device].load.remote(reference, placement))
+            pending.append(self._actors[device].load.remote(reference, placement, routines))
         self._ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(self._control.segment.bytes, np.uint64)
         executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
@@ -377,6 +389,8 @@ class Cluster:
         executable.arena = self._arena
         executable.number = number
         self._dispatcher.programs[number] = program
+        if executable.module is not None:
+            self._dispatcher.modules[number] = executable.module
         executable.load_s = time.perf_counter() - begin
 
     def _communicator(self, spec: CommunicatorSpec, device: int) -> int | None:
@@ -392,6 +406,11 @@ class Cluster:
                     self._dispatcher.communicators.append((offset, spec.state_bytes[index]))
                 return self._communicators[key]
         return None
+
+    def _routine_failure(self, device: int) -> RoutineFailure | None:
+        """What a device knows of the Python routine that failed on it."""
+        found: list[RoutineFailure | None] = self._ask([self._actors[device].routine_failure.remote()], 30)
+        return found[0]
 
     def resident_bytes(self) -> list[int]:
         """Resident memory of each replica without its arenas."""

@@ -61,12 +61,12 @@ class CompileServer:
         Raises what compile_module raises, CompileError naming the instruction where the child died, ClusterError
         after `close`.
         """
-        program: CompiledProgram = self._call("compile", module, replicas, partitions)
+        program: CompiledProgram = self._call("compile", module, replicas, partitions, _registered(module))
         return program
 
     def emit(self, module: Module, stage: str, replicas: int, partitions: int) -> str | bytes:
         """`runtime.compiler.emit` in the child; blocks, raises like `compile`."""
-        text: str | bytes = self._call("emit", module, stage, replicas, partitions)
+        text: str | bytes = self._call("emit", module, stage, replicas, partitions, _registered(module))
         return text
 
     def close(self) -> None:
@@ -166,6 +166,13 @@ class CompileServer:
         return ""
 
 
+def _registered(module: Module) -> tuple[tuple[str, str], ...]:
+    """Names and kinds of the user's custom-calls in the module: the child knows of no others."""
+    from distxla.ops.custom_calls.user import declarations, user_targets
+
+    return declarations(user_targets(module))
+
+
 def _send(pipe: IO[bytes], value: object) -> None:
     data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     pipe.write(LENGTH.pack(len(data)))
@@ -237,17 +244,21 @@ def _warm_up() -> None:
 
 
 def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
+    from distxla.ops.custom_calls.user import declared
     from distxla.runtime.compiler import compile_alone, compile_module, emit
 
     if kind == "compile":
-        module, replicas, partitions = arguments
-        return compile_module(module, replicas=replicas, partitions=partitions, progress=progress)
+        module, replicas, partitions, names = arguments
+        with declared(names):
+            return compile_module(module, replicas=replicas, partitions=partitions, progress=progress)
     if kind == "emit":
-        module, stage, replicas, partitions = arguments
-        return emit(module, stage, replicas=replicas, partitions=partitions)
+        module, stage, replicas, partitions, names = arguments
+        with declared(names):
+            return emit(module, stage, replicas=replicas, partitions=partitions)
     if kind == "alone":
-        module, replicas, partitions = arguments
-        compile_alone(module, replicas, partitions, progress)
+        module, replicas, partitions, names = arguments
+        with declared(names):
+            compile_alone(module, replicas, partitions, progress)
         return None
     if kind == "abort":  # what LLVM does to its process, for tests
         progress(arguments[0])

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from distxla.codegen.program import CompiledProgram
+from distxla.codegen.program import CompiledProgram, StepOrigin
 from distxla.errors import ArgumentError, CompileError, DistxlaError, UnsupportedOpError
 from distxla.ir.module import Module
 
 if TYPE_CHECKING:
     from distxla.codegen.entry import Entry
+    from distxla.ir.instruction import Instruction
 
 STAGES = ("hlo", "schedule", "buffers", "llvm", "asm", "object")
 Progress = Callable[[str], None]
@@ -84,7 +85,19 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
         sites=entry.sites,
         communicators=entry.communicators,
         timings={name: round(seconds, 6) for name, seconds in clock.seconds.items()},
+        steps=_origins(module, entry.steps),
     )
+
+
+def _origins(module: Module, steps: tuple[Instruction, ...]) -> tuple[StepOrigin, ...]:
+    """Where in the module's text each step comes from; by name in a module without text."""
+    places = {i.span: (c.name, i.name) for c in module.computations for i in c if i.span is not None}
+    names = {i.name: (c.name, i.name) for c in module.computations for i in c}
+    found = []
+    for i in steps:
+        place = places.get(i.span) if i.span is not None else names.get(i.name)
+        found.append(StepOrigin(i.name, i.opcode, *(place or ("", ""))))
+    return tuple(found)
 
 
 def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str | bytes:

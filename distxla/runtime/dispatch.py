@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from distxla.codegen.abi import Status
 from distxla.codegen.image import load_image
@@ -22,7 +23,11 @@ from distxla.errors import (
 )
 from distxla.runtime import serve
 from distxla.runtime.memory import ControlBlock
-from distxla.runtime.watch import Watch, current_site, describe, mismatch_text, site_text
+from distxla.runtime.watch import End, Watch, current_site, describe, ended, mismatch_text, site_text
+
+if TYPE_CHECKING:
+    from distxla.ir.module import Module
+    from distxla.runtime.routines import RoutineFailure
 
 SLICE_NS = 50_000_000  # how long a wait in native code keeps Python from handling signals, at most
 GRACE_S = 3.0  # for devices to come back after the poison word was set, before their processes are killed
@@ -30,19 +35,29 @@ MASK = 0xFFFFFFFF
 
 
 class Dispatcher:
-    """Issues calls, one at a time (other threads wait). State: the control block; `programs` by number.
+    """Issues calls, one at a time (other threads wait). State: the control block; `programs` and `modules` by number.
+
+    routine_failure: asks a device why a Python routine failed on it.
 
     After a failed call in which every process lives, the communicators' state is zeroed, and the next call starts
     afresh.
     """
 
-    def __init__(self, block: ControlBlock, support: CompiledProgram, watch: Watch) -> None:
+    def __init__(
+        self,
+        block: ControlBlock,
+        support: CompiledProgram,
+        watch: Watch,
+        routine_failure: Callable[[int], RoutineFailure | None],
+    ) -> None:
         self._block = block
+        self._routine_failure = routine_failure
         self._watch = watch
         self._image = load_image(support)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._lock = threading.Lock()
         self.programs: dict[int, CompiledProgram] = {}
+        self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
         self.communicators: list[tuple[int, int]] = []  # (offset, bytes) of all communicator state
         self._records = [control.record_offset(device) // 4 for device in range(block.devices)]
 
@@ -75,9 +90,10 @@ class Dispatcher:
                 self._end(devices)
                 raise
             if outcome == call_loops.CALL_POISONED or words[control.H_POISON // 4]:
-                waiting = describe(self._block, devices, self.programs)
+                waiting = describe(self._block, devices, self.programs, self.modules)
+                died = ended(self._block, self._watch.lost, self.programs, self.modules)
                 self._end(devices)
-                raise self._failure(devices, waiting)
+                raise self._failure(devices, waiting, died)
             return time.perf_counter() - start
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
@@ -112,7 +128,7 @@ class Dispatcher:
         return max(0, min(SLICE_NS, int((end - time.perf_counter()) * 1e9)))
 
     def _where(self, text: str, devices: list[int]) -> str:
-        waiting = describe(self._block, devices, self.programs)
+        waiting = describe(self._block, devices, self.programs, self.modules)
         return f"{text}\n{waiting}" if waiting else text
 
     def _end(self, devices: list[int]) -> None:
@@ -142,14 +158,21 @@ class Dispatcher:
     def _is_busy(self, device: int) -> bool:
         return self._block.words[self._records[device] + control.R_COMMAND_KIND // 4] == control.CommandKind.RUN
 
-    def _failure(self, devices: list[int], waiting: str) -> DistxlaError:
+    def _failure(self, devices: list[int], waiting: str, died: list[End]) -> DistxlaError:
         rest = f"\n{waiting}" if waiting else ""
         if self._watch.lost:
-            return ReplicaLostError(f"{self.lost_text()} ended during a call{rest}")
+            first = next((end for end in died if end.signal), died[0] if died else None)
+            if first is None:
+                return ReplicaLostError(f"{self.lost_text()} ended during a call{rest}")
+            others = [end.text for end in died if end is not first]
+            also = f"; also {', '.join(others)}" if others else ""
+            return ReplicaLostError(f"{first.text}{also}{rest}", first.location)
         statuses = {d: self._block.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
             return CollectiveMismatchError(mismatch_text(self._block, devices, self.programs))
         for device, status in statuses.items():
+            if status == Status.ROUTINE_FAILED:
+                return self._routine_error(device)
             if status not in (Status.OK, Status.RELEASED):
                 program = self.programs.get(self._block.record(device, control.R_PROGRAM))
                 site = current_site(self._block, device, self.programs)
@@ -157,3 +180,17 @@ class Dispatcher:
                 name = program.name if program else "a program"
                 return ExecutionError(f"{name} failed on device {device} with status {status}{after}{rest}")
         return ClusterError(f"the call was ended from outside{rest}")
+
+    def _routine_error(self, device: int) -> ExecutionError:
+        """A Python routine has failed: which one, where it is called, and its traceback as a note."""
+        program = self.programs[self._block.record(device, control.R_PROGRAM)]
+        failure = self._routine_failure(device)
+        if failure is None:
+            return ExecutionError(f"a custom-call failed on device {device}")
+        site = program.sites[failure.site]
+        target = site.routine.target if site.routine is not None else ""
+        message = f'{site.instruction} on device {device}: "{target}" {failure.summary}'
+        error = ExecutionError(message, site.location)
+        if failure.traceback:
+            error.add_note(failure.traceback)
+        return error

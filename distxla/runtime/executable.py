@@ -17,6 +17,8 @@ from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.memory import Block
 
 if TYPE_CHECKING:
+    from distxla.ir.module import Module
+    from distxla.ops.custom_calls.user import UserTarget
     from distxla.runtime.cluster import Cluster
 
 Row = list[DeviceArray]
@@ -31,13 +33,24 @@ class Executable:
 
     devices: flattened ids that run it.  compile_s, cached: how long compiling took, and whether the program came from
     the cache on disk.  load_s: seconds to load it on the replicas.  run_s, device_s: seconds of the last call, from the
-    driver's command to the last device's completion, and on each device.
+    driver's command to the last device's completion, and on each device.  module: what was compiled, None where only
+    the program is known.  targets: the user's custom-calls in it, as they were registered then.
     """
 
     def __init__(
-        self, cluster: Cluster, program: CompiledProgram, devices: tuple[int, ...], compile_s: float, cached: bool
+        self,
+        cluster: Cluster,
+        program: CompiledProgram,
+        devices: tuple[int, ...],
+        compile_s: float,
+        cached: bool,
+        *,
+        module: Module | None = None,
+        targets: tuple[UserTarget, ...] = (),
     ) -> None:
         self._cluster = cluster
+        self.module = module
+        self.targets = targets
         self.program = program
         self.devices = devices
         self.compile_s = compile_s

@@ -172,6 +172,10 @@ class ControlBlock:
         """A u32 field of a device's record."""
         return self.words[(control.record_offset(device) + field) // 4]
 
+    def record_long(self, device: int, field: int) -> int:
+        """A u64 field of a device's record."""
+        return self.longs[(control.record_offset(device) + field) // 8]
+
     def close(self) -> None:
         for view in (self.words, self.longs, self.view):
             view.release()

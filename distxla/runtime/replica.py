@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
 from distxla.codegen.image import LoadedImage, load_image
@@ -22,6 +22,9 @@ from distxla.collectives import control_block as control
 from distxla.errors import ClusterError
 from distxla.runtime import serve
 from distxla.runtime.memory import ControlBlock, Segment
+
+if TYPE_CHECKING:
+    from distxla.runtime.routines import RoutineFailure, Routines
 
 PROGRAMS_BYTES = 1 << 20  # of address space: a table of 65536 programs
 
@@ -70,6 +73,7 @@ class Replica:
         self._programs = mmap.mmap(-1, PROGRAMS_BYTES)
         self._programs_address = ctypes.addressof(ctypes.c_char.from_buffer(self._programs))
         self._loaded: dict[int, tuple[Any, ...]] = {}
+        self._routine_failure: RoutineFailure | None = None
 
     def attach(self, attachment: Attachment, support: CompiledProgram) -> Identity:
         """Map the memories and begin to serve. ClusterError where the driver's memory cannot be opened."""
@@ -83,19 +87,35 @@ class Replica:
         self._record = self._control.segment.address + control.record_offset(self._device)
         self._control.words[(control.record_offset(self._device) + control.R_PID) // 4] = os.getpid()
         self._support = load_image(support)
+        ctypes.c_void_p.from_address(self._support.address_of(call_loops.FAULT_RECORD)).value = self._record
+        serve.note_faults(self._support.address_of(call_loops.FAULT))
         loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
         seen = self._control.words[control.H_COMMAND // 4]
         arguments = (self._control.segment.address, self._record, self._programs_address, seen)
-        threading.Thread(target=loop, args=arguments, name="serve", daemon=True).start()
+        threading.Thread(target=_serve, args=(loop, arguments), name="serve", daemon=True).start()
         return Identity(self._device, socket.gethostname(), os.getpid(), self.resident_bytes())
 
-    def load(self, program: CompiledProgram, placement: Placement) -> None:
-        """Make a program ready to be run by its number."""
+    def load(self, program: CompiledProgram, placement: Placement, routines: Routines | None = None) -> None:
+        """Make a program ready to be run by its number.
+
+        routines: those that its custom-calls need, if any. Raises ArgumentError for one that can't be had here.
+        """
         if placement.number * call_loops.PROGRAM_ENTRY_BYTES >= PROGRAMS_BYTES:
             raise ClusterError("too many programs are loaded")
-        image = load_image(program)
+        loaded, callbacks = None, {}
+        if routines is not None:
+            from distxla.runtime.routines import LoadedRoutines
+
+            loaded = LoadedRoutines(routines, self._memories[self._device].address, self._note)
+            callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
+        image = load_image(program, loaded.resolve if loaded is not None else None)
         table = (ctypes.c_void_p * max(1, len(program.sites)))(
-            *(image.address_of(COMMUNICATE_SYMBOL.format(site=site.index)) for site in program.sites)
+            *(
+                ctypes.cast(callbacks[site.index], ctypes.c_void_p).value
+                if site.index in callbacks
+                else image.address_of(COMMUNICATE_SYMBOL.format(site=site.index))
+                for site in program.sites
+            )
         )
         base = self._control.segment.address
         states = (ctypes.c_void_p * max(1, len(placement.communicators)))(
@@ -115,9 +135,16 @@ class Replica:
             partition=self._device % self._attachment.partitions,
             device_count=len(self._memories),
         )
-        self._loaded[placement.number] = (image, table, states, context)
+        self._loaded[placement.number] = (image, table, states, context, loaded, callbacks)
         row = (ctypes.c_void_p * 2).from_buffer(self._programs, placement.number * call_loops.PROGRAM_ENTRY_BYTES)
         row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
+
+    def routine_failure(self) -> RoutineFailure | None:
+        """What went wrong in the Python routine that failed last; None if none did."""
+        return self._routine_failure
+
+    def _note(self, failure: RoutineFailure) -> None:
+        self._routine_failure = failure
 
     def unload(self, number: int) -> None:
         """Forget a program that will not be run again."""
@@ -139,3 +166,10 @@ class Replica:
     def imported(self) -> list[str]:
         """Names of the packages that this process has imported."""
         return sorted({name.partition(".")[0] for name in sys.modules})
+
+
+def _serve(loop: Any, arguments: tuple[Any, ...]) -> None:
+    """The thread in which programs run."""
+    stack = serve.own_signal_stack()
+    loop(*arguments)
+    del stack

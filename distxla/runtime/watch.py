@@ -9,11 +9,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives import control_block as control
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, Location
+from distxla.ir.module import Module
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.replica import Identity
 
@@ -98,8 +100,62 @@ def current_site(block: ControlBlock, device: int, programs: Mapping[int, Compil
     return program.sites[index] if program is not None and index < len(program.sites) else None
 
 
-def describe(block: ControlBlock, devices: list[int], programs: Mapping[int, CompiledProgram]) -> str:
-    """One line for every device that waits or still runs, with what it waits in and for whom."""
+def current_step(
+    block: ControlBlock, device: int, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
+) -> tuple[str, Location | None] | None:
+    """The name of the instruction that a device computes or has computed last, and its place; None where unknown."""
+    number = block.record(device, control.R_PROGRAM)
+    program, module = programs.get(number), modules.get(number)
+    step = block.record(device, control.R_STEP)
+    if program is None or step >= len(program.steps):
+        return None
+    origin = program.steps[step]
+    location = None
+    if module is not None and origin.computation in module.by_name:
+        found = module[origin.computation].by_name.get(origin.origin)
+        location = module.locate(found) if found is not None else None
+    return origin.instruction, location
+
+
+@dataclass(frozen=True)
+class End:
+    """How a replica's process ended. signal: 0 where its handler saw none: then somebody else ended it."""
+
+    text: str
+    signal: int
+    location: Location | None
+
+
+def ended(
+    block: ControlBlock,
+    lost: Mapping[int, int],
+    programs: Mapping[int, CompiledProgram],
+    modules: Mapping[int, Module],
+) -> list[End]:
+    """What is known of the processes in `lost` (device -> pid) that ended during a call."""
+    found = []
+    for device, pid in sorted(lost.items()):
+        number = block.record(device, control.R_SIGNAL)
+        running = block.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+        step = current_step(block, device, programs, modules) if running else None
+        text = f"the replica of device {device} (process {pid}) ended during a call"
+        if number:
+            name = signal.Signals(number).name
+            at = block.record_long(device, control.R_FAULT)
+            text += f" by {name}" + (f" (at address {at:#x})" if name in ("SIGSEGV", "SIGBUS") else "")
+        if step is not None:
+            text += f" in {step[0]}"
+        found.append(End(text, number, step[1] if step is not None else None))
+    return found
+
+
+def describe(
+    block: ControlBlock,
+    devices: list[int],
+    programs: Mapping[int, CompiledProgram],
+    modules: Mapping[int, Module],
+) -> str:
+    """One line for every device that waits or still runs, with what it waits in and for whom, or what it computes."""
     lines = []
     for device in devices:
         state = block.record(device, control.R_STATE)
@@ -109,7 +165,9 @@ def describe(block: ControlBlock, devices: list[int], programs: Mapping[int, Com
             whom = "the missing members of its group" if other >= 1 << 31 else f"device {other}"
             lines.append(f"  device {device} waits in {site_text(site)} for {whom}")
         elif state in (control.DeviceState.RUNNING, control.DeviceState.WAITING):
-            lines.append(f"  device {device} computes")
+            step = current_step(block, device, programs, modules)
+            what = "" if step is None else f" {step[0]}" if step[1] is None else f" {step[0]} ({step[1]})"
+            lines.append(f"  device {device} computes{what}")
     return "\n".join(lines)
 
 

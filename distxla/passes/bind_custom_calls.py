@@ -1,0 +1,99 @@
+"""Prepare the custom-calls of registered routines for the code generator."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.custom_call import CustomCall, HostCall
+from distxla.ops.custom_calls.target import find_target
+from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major
+from distxla.ops.transpose import Transpose
+from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.passes.module_pass import Pass
+from distxla.passes.rewriter import Rewriter, replaced
+
+
+class BindCustomCalls(Pass):
+    """Make calls of Python routines `HostCall`s, and let C functions have their arrays in the layouts they ask for.
+
+    Expects: layouts as in the text. Ensures: custom-calls of C functions take and give row-major arrays, their operands
+    transposed before, their results after.
+    """
+
+    name: ClassVar[str] = "bind-custom-calls"
+
+    def run(self, module: Module) -> Module:
+        if not any(isinstance(i.op, CustomCall) for c in module.computations for i in c):
+            return module
+        new = []
+        for computation in module.computations:
+            rewriter = Rewriter(computation)
+            for old in computation:
+                instruction = rewriter.current(old)
+                target = find_target(old.op.custom_call_target) if isinstance(old.op, CustomCall) else None
+                if isinstance(target, PythonTarget):
+                    fields = {f.name: getattr(old.op, f.name) for f in dataclasses.fields(old.op)}
+                    rewriter.keep(instruction.replace(op=HostCall(**fields)))
+                elif isinstance(target, NativeTarget):
+                    _in_stated_layouts(rewriter, instruction, [o.shape for o in computation.operands(old)])
+                else:
+                    rewriter.keep(instruction)
+            new.append(rewriter.finish())
+        computations = replaced(module.computations, new)
+        return module if computations is None else module.replace(computations=computations)
+
+
+def _in_stated_layouts(rewriter: Rewriter, call: Instruction, operands: list[Shape]) -> None:
+    """Add the call with transposes where the routine's arrays are not row-major."""
+    op = call.op
+    assert isinstance(op, CustomCall)
+    taken = op.operand_layout_constraints or tuple(operands)
+    names = list(call.operands)
+    for k, shape in enumerate(taken):
+        if shape.is_array and not is_row_major(shape):
+            order = _order(shape)
+            source = operands[k].without_layout()
+            physical = source.with_dims(tuple(source.dims[d] for d in order))
+            names[k] = rewriter.add(call, Transpose(dimensions=order), physical, (names[k],)).name
+    result = _physical(call.shape)
+    op = dataclasses.replace(op, operand_layout_constraints=None)
+    rewriter.keep(call.replace(op=op, operands=tuple(names), shape=result))
+    if result == call.shape.without_layout() and all(map(is_row_major, call.shape.leaves())):
+        return
+    if call.shape.elements is None:
+        rewriter.forward(call.name, _logical(rewriter, call, call.name, call.shape))
+        return
+    parts = []
+    for k, shape in enumerate(call.shape.elements):
+        inner = (result.elements or ())[k]
+        part = rewriter.add(call, GetTupleElement(index=k), inner, (call.name,)).name
+        parts.append(_logical(rewriter, call, part, shape))
+    joined = rewriter.add(call, Tuple(), call.shape.without_layout(), tuple(parts))
+    rewriter.forward(call.name, joined.name)
+
+
+def _logical(rewriter: Rewriter, call: Instruction, name: str, shape: Shape) -> str:
+    """Add the transpose that gives an array its logical order back, where it has another one."""
+    if not shape.is_array or is_row_major(shape):
+        return name
+    order = _order(shape)
+    back = tuple(order.index(d) for d in range(shape.rank))
+    return rewriter.add(call, Transpose(dimensions=back), shape.without_layout(), (name,)).name
+
+
+def _physical(shape: Shape) -> Shape:
+    """The shape with its dimensions in the order of its layout."""
+    if shape.elements is not None:
+        return Shape.tuple(tuple(map(_physical, shape.elements)))
+    if not shape.is_array or is_row_major(shape):
+        return shape.without_layout()
+    return shape.without_layout().with_dims(tuple(shape.dims[d] for d in _order(shape)))
+
+
+def _order(shape: Shape) -> tuple[int, ...]:
+    """The dimensions as they lie in memory, slowest first."""
+    return tuple(reversed(shape.minor_to_major()))

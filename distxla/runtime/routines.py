@@ -1,0 +1,150 @@
+"""The user's own custom-calls on their way to the replicas, and in a replica.
+
+Python callables travel as cloudpickle's bytes in an argument of an actor's method, C functions as a library's path and
+a symbol. A replica imports what a callable needs from where the driver would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distxla.codegen.abi import Status
+from distxla.codegen.image import resolve_import
+from distxla.codegen.program import HostRoutine, Site
+from distxla.errors import ArgumentError
+from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.user import (
+    NativeTarget,
+    PythonTarget,
+    ResultError,
+    UserTarget,
+    checked_result,
+    import_name,
+    load_symbol,
+    symbol_address,
+)
+
+# i32 routine(Context*, u32 site, const u64* operands, const u64* results)
+ROUTINE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(frozen=True)
+class Routines:
+    """What a program's custom-calls call. python: (target, pickled callable).  path: where the driver imports from."""
+
+    native: tuple[NativeTarget, ...]
+    python: tuple[tuple[str, bytes], ...]
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RoutineFailure:
+    """site: of the program that ran.  summary: "raised ValueError: …".  traceback: the user's frames, or ""."""
+
+    site: int
+    summary: str
+    traceback: str
+
+
+def pack(targets: Sequence[UserTarget]) -> Routines:
+    """For sending to the replicas; ArgumentError for a callable that cloudpickle can't take."""
+    from ray import cloudpickle
+
+    python = []
+    for target in targets:
+        if isinstance(target, PythonTarget):
+            try:
+                python.append((target.name, cloudpickle.dumps(target.function)))
+            except Exception as error:
+                message = f'custom-call target "{target.name}": the callable cannot be sent to the replicas: {error}'
+                raise ArgumentError(message) from error
+    return Routines(tuple(t for t in targets if isinstance(t, NativeTarget)), tuple(python), tuple(sys.path))
+
+
+class LoadedRoutines:
+    """The routines of one program in a replica.
+
+    memory: address of the device's own memory.  failure: told what went wrong in a callable, before the program ends
+    with Status.ROUTINE_FAILED.
+    """
+
+    def __init__(self, routines: Routines, memory: int, failure: Callable[[RoutineFailure], None]) -> None:
+        self._memory = memory
+        self._report = failure
+        self._native = {import_name(target.name): load_symbol(target) for target in routines.native}
+        if routines.python:
+            sys.path.extend(entry for entry in routines.path if entry not in sys.path)
+        self._python: dict[str, Callable[..., Any]] = {}
+        for name, data in routines.python:
+            try:
+                self._python[name] = pickle.loads(data)
+            except Exception as error:
+                message = f'custom-call target "{name}": the callable cannot be loaded in a replica: {error}'
+                raise ArgumentError(message) from error
+
+    def resolve(self, name: str) -> int:
+        """The address of a function that the program imports."""
+        function = self._native.get(name)
+        return resolve_import(name) if function is None else symbol_address(function)
+
+    def callback(self, site: Site) -> Any:
+        """The C function for a site's place in the context's table; it lives as long as this object is referred to."""
+        routine = site.routine
+        assert routine is not None
+        function = self._python[routine.target]
+
+        def call(context: int, number: int, operands: int, results: int) -> int:
+            try:
+                self._run(function, routine, operands, results)
+            except ResultError as error:
+                self._report(RoutineFailure(number, str(error), ""))
+                return Status.ROUTINE_FAILED
+            except BaseException as error:  # nothing may pass through native frames
+                summary = traceback.format_exception_only(error)[-1].strip()
+                frames = (
+                    error.__traceback__.tb_next.tb_next if error.__traceback__ and error.__traceback__.tb_next else None
+                )
+                text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+                self._report(RoutineFailure(number, f"raised {summary}", text))
+                return Status.ROUTINE_FAILED
+            return Status.OK
+
+        return ROUTINE_TYPE(call)
+
+    def _run(self, function: Callable[..., Any], routine: HostRoutine, operands: int, results: int) -> None:
+        count = sum(1 for shape in routine.operands for _ in shape.leaves())
+        offsets = iter((ctypes.c_uint64 * count).from_address(operands)) if count else iter(())
+        value = function(*(self._view(shape, offsets, writable=False) for shape in routine.operands))
+        found = checked_result(value, routine.result)
+        leaves = list(routine.result.leaves())
+        offsets = iter((ctypes.c_uint64 * len(leaves)).from_address(results)) if leaves else iter(())
+        _write(self._view(routine.result, offsets, writable=True), found)
+
+    def _view(self, shape: Shape, offsets: Iterator[int], *, writable: bool) -> Any:
+        """Device memory as an array of `shape`, or a tuple of them."""
+        if shape.elements is not None:
+            return tuple(self._view(element, offsets, writable=writable) for element in shape.elements)
+        offset = next(offsets)
+        if not shape.is_array:
+            return None
+        size = shape.byte_size
+        array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._memory + offset))
+        view = array.view(shape.dtype.dtype).reshape(shape.dims)
+        view.flags.writeable = writable and size > 0
+        return view
+
+
+def _write(target: Any, value: Any) -> None:
+    if isinstance(target, tuple):
+        for t, v in zip(target, value, strict=True):
+            _write(t, v)
+    elif target is not None and target.size:
+        target[...] = value
