@@ -1,4 +1,4 @@
-"""Runs both sides in turn in one session and prints tables of whole programs and of collectives inside a loop."""
+"""Runs both sides in turn and prints tables of whole programs, of collectives inside a loop, and of kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from math import exp, log
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +23,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.collective_programs import DEVICES, Loop, loops
+from bench.format import geometric_mean, number, seconds
+from bench.kernels import kernel_table, measure_kernels
 
 PROGRAMS = Path(__file__).parent.parent / "tests" / "programs"
 
@@ -61,8 +62,8 @@ class Measured:
 @click.command()
 @click.option("--rounds", default=5, show_default=True, help="Turns of each side.")
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
-@click.option("--only", type=click.Choice(["programs", "collectives"]), help="One of the two tables.")
-@click.option("--match", default="", help="Only programs or collectives whose name has this in it.")
+@click.option("--only", type=click.Choice(["programs", "collectives", "kernels"]), help="One of the tables.")
+@click.option("--match", default="", help="Only rows whose name has this in it.")
 @click.option("--xla/--no-xla", default=None, help="Beside XLA CPU; by default where JAX is installed.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write all times to this file, too.")
 def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | None, json_file: str | None) -> None:
@@ -70,6 +71,7 @@ def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | 
     if xla is None:
         xla = importlib.util.find_spec("jax") is not None
     console = Console()
+    console = Console(width=max(console.width, 130))
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DISTXLA_CACHE_DIR"] = os.path.join(
             folder, "cache"
@@ -79,20 +81,29 @@ def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | 
                 console.print(
                     f"distxla {arguments[0]}: {seconds(command_seconds(arguments))}, median of whole processes"
                 )
-        with sides(xla) as (both, start_s):
-            console.print(f"8 distxla replicas were up after {start_s:.2f} s; {len(os.sched_getaffinity(0))} cores")
-            measured: dict[str, list[Measured]] = {}
-            scratch = Path(folder)
-            if only != "collectives":
-                names = [path.parent.name for path in sorted(PROGRAMS.glob("*/meta.json")) if match in path.parent.name]
-                jobs = [lambda name=name: measure_program(both, name, rounds, round_s) for name in names]
-                measured["programs"] = measure(jobs, "programs")
-                console.print(program_table(measured["programs"]))
-            if only != "programs":
-                wanted = [loop for loop in loops() if match in loop.collective]
-                jobs = [lambda loop=loop: measure_loop(both, loop, rounds, round_s, scratch) for loop in wanted]
-                measured["collectives"] = measure(jobs, "collectives")
-                console.print(collective_table(measured["collectives"]))
+        measured: dict[str, list[Any]] = {}
+        start_s = None
+        if only != "kernels":
+            with sides(xla) as (both, start_s):
+                console.print(f"8 distxla replicas were up after {start_s:.2f} s; {len(os.sched_getaffinity(0))} cores")
+                scratch = Path(folder)
+                if only != "collectives":
+                    names = [path.parent.name for path in sorted(PROGRAMS.glob("*/meta.json"))]
+                    jobs = [
+                        lambda name=name: measure_program(both, name, rounds, round_s)
+                        for name in names
+                        if match in name
+                    ]
+                    measured["programs"] = measure(jobs, "programs")
+                    console.print(program_table(measured["programs"]))
+                if only != "programs":
+                    wanted = [loop for loop in loops() if match in loop.collective]
+                    jobs = [lambda loop=loop: measure_loop(both, loop, rounds, round_s, scratch) for loop in wanted]
+                    measured["collectives"] = measure(jobs, "collectives")
+                    console.print(collective_table(measured["collectives"]))
+        if only in (None, "kernels"):
+            measured["kernels"] = list(measure_kernels(match, rounds, round_s, xla))
+            console.print(kernel_table(measured["kernels"]))
     if json_file is not None:
         found = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
         Path(json_file).write_text(json.dumps(found | {"start_s": start_s}, indent=1))
@@ -191,24 +202,6 @@ def collective_table(rows: list[Measured]) -> Table:
         name = row.name
         table.add_row(name, row.size, *(seconds(row.step(side)) for side in ("distxla", "xla")), number(row.ratio()))
     return table
-
-
-def geometric_mean(ratios: list[float | None]) -> float | None:
-    known = [r for r in ratios if r is not None]
-    return exp(sum(map(log, known)) / len(known)) if known else None
-
-
-def seconds(value: float | None) -> str:
-    """Three digits in µs, ms or s."""
-    if value is None:
-        return "-"
-    if value < 1e-3:
-        return f"{value * 1e6:.3g} µs"
-    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
-
-
-def number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 if __name__ == "__main__":
