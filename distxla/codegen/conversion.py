@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
-from distxla.codegen.lane import F16T, F32T, F64T, Lane, float_constant, intrinsic, suffix
+from distxla.codegen.lane import F16T, F32T, F64T, I32, Lane, float_constant
 from distxla.codegen.value import ScalarValue, is_narrow_float, memory_type, register_type
 from distxla.errors import InternalError
 from distxla.ir.element_type import PRED, ElementType
@@ -66,8 +66,9 @@ def narrow_format(name: str) -> NarrowFormat:
         largest=code(float(info.max)),
         overflow=code(huge),
         infinity=code(np.inf),
-        nan=code(np.nan),
-        nan_is_signed=signed and code(np.copysign(np.nan, -1.0)) != code(np.nan),
+        # without a NaN -0 takes its place, whatever the sign
+        nan=8 if bits == 4 else code(np.nan),
+        nan_is_signed=bits == 8 and signed and code(np.copysign(np.nan, -1.0)) != code(np.nan),
         negative_zero=signed and code(-0.0) != 0,
     )
 
@@ -304,10 +305,7 @@ def _from_float(builder: ir.IRBuilder, a: ScalarValue, value: Lane, target: Elem
     if target is PRED:
         return ScalarValue(PRED, value.ne(0.0).value)
     if target.is_integer:
-        kind = register_type(target)
-        name = f"llvm.fpto{'s' if target.is_signed else 'u'}i.sat.{suffix(kind)}.{suffix(value.type)}"
-        function = intrinsic(builder.module, name, kind, [value.type])
-        return ScalarValue(target, builder.call(function, [value.value]))
+        return ScalarValue(target, _saturated(value, target).value)
     if is_narrow_float(target):
         if value.type == F64T:
             value = f64_to_odd_f32(value)
@@ -315,6 +313,28 @@ def _from_float(builder: ir.IRBuilder, a: ScalarValue, value: Lane, target: Elem
     if register_type(target) == value.type:
         return ScalarValue(target, value.value)
     return ScalarValue(target, (value.to_f64() if register_type(target) == F64T else value.to_f32()).value)
+
+
+def _saturated(value: Lane, target: ElementType) -> Lane:
+    """An f32 or f64 truncated to an integer, the nearest one where it is out of range; 0 for NaN.
+
+    LLVM has an intrinsic for this, which on x86 becomes scalar code even in a loop that is vectorised. The plain
+    conversion's result is undefined out of range, so there it is not chosen, or the number is brought into range first.
+    """
+    builder = value.builder
+    bits = register_type(target).width
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if target.is_signed else (0, (1 << bits) - 1)
+    make = builder.fptosi if target.is_signed or bits < 32 else builder.fptoui
+    if bits <= (24 if value.type == F32T else 32):
+        # both limits are floats
+        inside = value.is_nan().select(0.0, value)
+        inside = inside.gt(float(low)).select(inside, float(low))
+        inside = inside.lt(float(high)).select(inside, float(high))
+        return value.of(make(inside.value, I32)).trunc(bits)
+    number = value.of(make(value.value, register_type(target)))
+    number = value.gt(float(low)).select(number, low) if low == 0 else value.ge(float(low)).select(number, low)
+    number = value.ge(float(high + 1)).select(high, number)
+    return value.is_nan().select(0, number)
 
 
 def f64_to_odd_f32(value: Lane) -> Lane:
@@ -359,8 +379,12 @@ def reduce_precision(builder: ir.IRBuilder, a: ScalarValue, exponent_bits: int, 
     kind = a.element_type
     if not kind.is_float:
         raise InternalError(f"reduce-precision of {kind}")
-    # f16 has subnormals where f32 has none, so its own bits are rounded
-    value = Lane(builder, pack(builder, a) if kind.name == "f16" else a.llvm)
+    # f16 has subnormals where f32 has none, so its own bits are rounded; smaller types count as f16
+    in_f16 = kind.bits < 16 and kind.name != "f8e8m0fnu"
+    if in_f16:
+        value = Lane(builder, builder.fptrunc(a.llvm, F16T))
+    else:
+        value = Lane(builder, pack(builder, a) if kind.name == "f16" else a.llvm)
     total, full = {16: (10, 5), 32: (23, 8), 64: (52, 11)}[value.width]
     bits = value.bits()
     width = value.width
@@ -383,4 +407,6 @@ def reduce_precision(builder: ir.IRBuilder, a: ScalarValue, exponent_bits: int, 
     reduced = (result | sign).float_of_bits().value
     if kind.name == "f16":
         return unpack(builder, reduced, kind)
+    if in_f16:
+        reduced = builder.fpext(reduced, F32T)
     return rounded(builder, reduced, kind) if is_narrow_float(kind) else ScalarValue(kind, reduced)
