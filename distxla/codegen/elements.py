@@ -44,9 +44,9 @@ def element_arrays(
 
 
 def apply_scalar(
-    emit: ScalarEmitter, computation: Computation, arguments: Sequence[ScalarValue]
+    emit: ScalarEmitter, computation: Computation, arguments: Sequence[ScalarValue], result: str | None = None
 ) -> tuple[ScalarValue, ...]:
-    """Inline a computation of scalars; one value a leaf of its result."""
+    """Inline a computation of scalars; one value a leaf of the root, or of the instruction `result`."""
     values: dict[str, tuple[ScalarValue, ...]] = {}
     for instruction in computation:
         op = instruction.op
@@ -67,7 +67,7 @@ def apply_scalar(
             raise InternalError(
                 f"{instruction.name}: {instruction.opcode} inside the scalar computation {computation.name}"
             )
-    return values[computation.root]
+    return values[result or computation.root]
 
 
 def is_single_operation(computation: Computation) -> bool:

@@ -21,6 +21,7 @@ from distxla.codegen.loops import Nest, SplitRequest
 from distxla.codegen.tables import constant_bytes
 from distxla.codegen.value import ScalarValue, is_narrow_float, memory_type, register_type
 from distxla.errors import InternalError
+from distxla.ir.computation import Computation
 from distxla.ir.element_type import PRED, U32, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
@@ -378,12 +379,16 @@ class ScalarEmitter:
         builder.position_at_end(out)
         return tuple(results)
 
-    def apply(self, computation: str, *arguments: ScalarValue) -> tuple[ScalarValue, ...]:
+    def apply(self, computation: str, *arguments: ScalarValue, result: str | None = None) -> tuple[ScalarValue, ...]:
         from distxla.codegen.elements import apply_scalar
 
+        return apply_scalar(self, self.computation(computation), arguments, result)
+
+    def computation(self, name: str) -> Computation:
+        """A computation of the module."""
         if self.module is None:
-            raise InternalError(f"no module to take {computation} from")
-        return apply_scalar(self, self.module[computation], arguments)
+            raise InternalError(f"no module to take {name} from")
+        return self.module[name]
 
     def scalar_array(self, value: ScalarValue) -> ArrayRef:
         """A rank 0 operand that is this value."""

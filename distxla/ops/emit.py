@@ -17,6 +17,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
 
 if TYPE_CHECKING:
+    from distxla.ir.computation import Computation
     from distxla.ir.instruction import Instruction
 
 
@@ -121,8 +122,14 @@ class Emitter(Protocol):
     ) -> tuple[Value, ...]:
         """Loop nest over `extents`, last fastest, carrying values; the initial ones come back from an empty nest."""
 
-    def apply(self, computation: str, *arguments: Value) -> tuple[Value, ...]:
-        """Inline a scalar computation of the module; one value a leaf of its result."""
+    def apply(self, computation: str, *arguments: Value, result: str | None = None) -> tuple[Value, ...]:
+        """Inline a scalar computation of the module; one value a leaf of its result.
+
+        result: the instruction of it whose value is wanted instead of the root's.
+        """
+
+    def computation(self, name: str) -> Computation:
+        """A computation of the module, to be looked at."""
 
 
 class Buffer(ArrayRef, Protocol):
@@ -165,6 +172,9 @@ class KernelEmitter(Emitter, Protocol):
         out: the result's buffer, for a tuple a table of its elements'; in: a table of the operands'. Tokens are null
         pointers. results, operands: one buffer a leaf that is no token.
         """
+
+    def literal(self, literal: Literal) -> Buffer:
+        """A constant array in the program's read-only data."""
 
     def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> Value | None:
         """Call the C function that the import `symbol` stands for (codegen/image.py); what it returns.

@@ -10,7 +10,9 @@ import numpy as np
 from distxla.ir.element_type import PRED, S32, S64, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.comparator import SortKey, sort_keys
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.key_sort import LONGEST_LINE, emit_key_sort, key_words
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_scalar_computation, result_of
 from distxla.ops.registry import register
@@ -99,13 +101,41 @@ class Sort(Op):
         return mine // 2 * 2 * width + number % width + passed
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
-        """Each line is copied into scratch, merged there in runs of doubling length, and stored."""
+        """By keys where the comparator has some, otherwise by merging."""
         dims = operands[0].shape.dims
         if not dims or operands[0].shape.size == 0:
             for result, operand in zip(results, operands):
                 emit.copy(result, operand)
             return
         axis = self.dimensions[0]
+        keys = sort_keys(emit.computation(self.to_apply))
+        if keys is None or dims[axis] >= LONGEST_LINE:
+            self._emit_merge_sort(emit, results, operands)
+            return
+
+        def key(of: SortKey) -> Callable[[Index], Value]:
+            def value(index: Index) -> Value:
+                elements = [o.load(index) for o in operands]
+                both = [e for element in elements for e in (element, element)]
+                return emit.apply(self.to_apply, *both, result=of.value)[0]
+
+            return value
+
+        def store(target: Index, source: Index) -> None:
+            for result, operand in zip(results, operands):
+                result.store(target, operand.load(source))
+
+        kinds = emit.computation(self.to_apply)
+        words = [
+            word
+            for k in keys
+            for word in key_words(emit, key(k), kinds[k.value].shape.dtype, k.comparison, k.descending)
+        ]
+        emit_key_sort(emit, dims, axis, words, store)
+
+    def _emit_merge_sort(self, emit: KernelEmitter, results: tuple[Buffer, ...], operands: Sequence[Buffer]) -> None:
+        """Each line is copied into scratch, merged there in runs of doubling length, and stored."""
+        dims, axis = operands[0].shape.dims, self.dimensions[0]
         extent = dims[axis]
         source, target = ([emit.scratch(Shape(o.shape.dtype, (extent,))) for o in operands] for _ in range(2))
         with emit.loops((*dims[:axis], *dims[axis + 1 :])) as line:
