@@ -46,28 +46,37 @@ def element_arrays(
 def apply_scalar(
     emit: ScalarEmitter, computation: Computation, arguments: Sequence[ScalarValue], result: str | None = None
 ) -> tuple[ScalarValue, ...]:
-    """Inline a computation of scalars; one value a leaf of the root, or of the instruction `result`."""
-    values: dict[str, tuple[ScalarValue, ...]] = {}
+    """Inline a computation of scalars; one value a leaf of the root, or of the instruction `result`.
+
+    Every scalar is computed once; arrays on the way (a table that is indexed, say) element by element when one is read.
+    """
+    values: dict[str, tuple[ArrayRef, ...]] = {}
     for instruction in computation:
         op = instruction.op
         if op.is_parameter:
-            values[instruction.name] = (arguments[op.number],)  # type: ignore[attr-defined]
+            values[instruction.name] = (emit.scalar_array(arguments[op.number]),)  # type: ignore[attr-defined]
             continue
         operands = [values[name] for name in instruction.operands]
         if op.lowering is Lowering.ELEMENT:
-            arrays = [emit.scalar_array(leaves[0]) for leaves in operands]
-            values[instruction.name] = (op.emit_element(emit, instruction.shape, (), *arrays),)  # type: ignore[assignment,arg-type]
+            array = element_array(emit, instruction, [leaves[0] for leaves in operands])
+            values[instruction.name] = (array if instruction.shape.rank else _computed(emit, array),)
         elif op.lowering is Lowering.ALIAS:
             shapes = [computation[name].shape for name in instruction.operands]
             values[instruction.name] = tuple(op.result_leaves(shapes, operands))
         elif op.lowering is Lowering.CALL:
             (called,) = op.called_computations
-            values[instruction.name] = emit.apply(called, *(leaf for leaves in operands for leaf in leaves))
+            inner: list[Any] = [leaf.load(()) for leaves in operands for leaf in leaves]
+            values[instruction.name] = tuple(emit.scalar_array(leaf) for leaf in emit.apply(called, *inner))
         else:
             raise InternalError(
                 f"{instruction.name}: {instruction.opcode} inside the scalar computation {computation.name}"
             )
-    return values[result or computation.root]
+    return tuple(leaf.load(()) for leaf in values[result or computation.root])  # type: ignore[misc]
+
+
+def _computed(emit: ScalarEmitter, array: ArrayRef) -> ArrayRef:
+    """A rank 0 array whose element is computed here and now."""
+    return emit.scalar_array(array.load(()))  # type: ignore[arg-type]
 
 
 def is_single_operation(computation: Computation) -> bool:

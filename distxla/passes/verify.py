@@ -16,7 +16,12 @@ from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.effects import Effects
-from distxla.ops.op import CollectiveOp, RuleViolation
+from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
+
+# whose computations are applied to elements, as scalar code
+ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
+# what such a computation may hold
+SCALAR_LOWERINGS = {Lowering.ELEMENT, Lowering.ALIAS, Lowering.CALL}
 
 
 def verify_module(module: Module, replicas: int | None = None, partitions: int | None = None) -> None:
@@ -37,7 +42,30 @@ def obstacles(module: Module) -> list[tuple[Instruction, str]]:
             why = instruction.op.instruction_obstacle(instruction, operands)
             if why is not None:
                 found.append((instruction, why))
+    for computation in _applied(module):
+        for instruction in computation:
+            if not instruction.op.is_parameter and instruction.op.lowering not in SCALAR_LOWERINGS:
+                why = f"this version cannot execute {instruction.opcode} in a computation applied to elements"
+                found.append((instruction, why))
     return found
+
+
+def _applied(module: Module) -> Iterator[Computation]:
+    """The computations that some instruction applies element by element (reduce, sort, map …), in module order."""
+    names: set[str] = set()
+    waiting = [
+        name
+        for computation in _reachable(module)
+        for instruction in computation
+        if instruction.op.lowering in ELEMENTWISE_CALLERS
+        for name in instruction.op.called_computations
+    ]
+    while waiting:
+        name = waiting.pop()
+        if name not in names:
+            names.add(name)
+            waiting.extend(called for i in module[name] for called in i.op.called_computations)
+    return (c for c in module.computations if c.name in names)
 
 
 def require_executable(module: Module) -> None:
