@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from llvmlite import ir
-
 from distxla.codegen import complex_numbers, math
 from distxla.codegen.conversion import pack, rounded
 from distxla.codegen.lane import Lane
 from distxla.codegen.value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.element_type import C64, C128, F32, PRED, ElementType
+from distxla.ops.compare import OWN_ORDER
 
 if TYPE_CHECKING:
     from distxla.codegen.emitter import ScalarEmitter
@@ -67,8 +66,9 @@ def compare(emit: ScalarEmitter, direction: str, comparison: str, a: ScalarValue
 def _total_order_key(emit: ScalarEmitter, value: ScalarValue) -> Lane:
     """An integer that orders floats as -NaN < -inf < … < -0 < 0 < … < inf < NaN."""
     kind = value.element_type
-    # the f32 register of an 8-bit float orders it as its code does, whatever its code for NaN
-    bits = emit.lane(pack(emit.builder, value) if kind.bits == 16 else value.llvm)
+    # the code where there are NaNs of several payloads; else the f32 register orders as the code does
+    own = kind.bits == 16 or kind in OWN_ORDER
+    bits = emit.lane(pack(emit.builder, value) if own else value.llvm)
     if bits.is_float:
         bits = bits.bits()
     width = bits.width
@@ -118,11 +118,7 @@ def _float_binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarVal
         return rounded(builder, simple(a.llvm, b.llvm, flags=flags), kind)
     if opcode in ("maximum", "minimum"):
         return rounded(builder, x.call(opcode, y).value, kind)
-    other: Callable[[Lane, Lane], Lane] | None = {
-        "power": math.pow,
-        "atan2": math.atan2,
-        "remainder": math.remainder,
-    }.get(opcode)
+    other = math.BINARY_FUNCTIONS.get(opcode)
     if other is None:
         raise InternalError(f"no binary {opcode} of {kind}")
     return rounded(builder, other(x, y).value, kind)
@@ -214,9 +210,7 @@ def _remainder(kind: ElementType, x: Lane, y: Lane) -> Lane:
 def _shift(name: str) -> Callable[[ElementType, Lane, Lane], Lane]:
     def function(kind: ElementType, x: Lane, y: Lane) -> Lane:
         width = x.width
-        inside = y.of(y.builder.icmp_unsigned("<", y.value, ir.Constant(y.type, min(width, (1 << width) - 1))))
-        if width == 2:
-            inside = y.of(y.builder.icmp_unsigned("<", y.value, ir.Constant(y.type, 2)))
+        inside = y.ult(width)
         if name == "ashr":
             return x.ashr(inside.select(y, width - 1))
         return inside.select(getattr(x, name)(inside.select(y, 0)), 0)
@@ -233,7 +227,7 @@ def _high_product(kind: ElementType, x: Lane, y: Lane) -> Lane:
 
 def _power(kind: ElementType, x: Lane, y: Lane) -> Lane:
     """By squaring, in a loop over the exponent's bits."""
-    builder, width = x.builder, x.width
+    builder = x.builder
     one, zero = x.constant(1), x.constant(0)
     before, loop = builder.block, builder.append_basic_block("power")
     after = builder.append_basic_block("powered")
@@ -253,7 +247,6 @@ def _power(kind: ElementType, x: Lane, y: Lane) -> Lane:
         return product
     parity = (y & 1).ne(0).select(x.constant(-1), 1)
     reciprocal = x.eq(1).select(one, x.eq(-1).select(parity, zero))
-    del width
     return y.lt(0).select(reciprocal, product)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from fractions import Fraction
 from functools import cache
+from math import ldexp
 
 from llvmlite import ir
 
@@ -48,18 +49,47 @@ def _two_over_pi_parts() -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(first), tuple(second)
 
 
+@cache
+def _two_over_pi_parts_f64() -> tuple[tuple[float, ...], ...]:
+    """By biased exponent of an f64, from 1021 on: 2^(exponent of its last bit) * 2/pi modulo 4, in four f64."""
+    bits = 1300
+    value = _two_over_pi_bits(bits)
+    rows: list[list[float]] = [[], [], [], []]
+    for biased in range(1021, 2047):
+        point = bits - (biased - 1075)
+        number = value & ((4 << point) - 1)
+        for row in rows:
+            part = _as_f64(number, point)
+            row.append(part)
+            numerator, denominator = part.as_integer_ratio()
+            number -= (numerator << point) // denominator
+    return tuple(map(tuple, rows))
+
+
+def _as_f64(number: int, point: int) -> float:
+    """number / 2^point."""
+    shift = max(number.bit_length() - 53, 0) if number > 0 else max((-number).bit_length() - 53, 0)
+    return ldexp(number >> shift, shift - point)
+
+
 def two_over_pi(module: ir.Module) -> ir.GlobalVariable:
     """double[2][256]: see `_two_over_pi_parts`."""
-    name = "two_over_pi"
+    return _table(module, "two_over_pi", _two_over_pi_parts())
+
+
+def two_over_pi_f64(module: ir.Module) -> ir.GlobalVariable:
+    """double[4][1026]: see `_two_over_pi_parts_f64`."""
+    return _table(module, "two_over_pi_f64", _two_over_pi_parts_f64())
+
+
+def _table(module: ir.Module, name: str, rows: tuple[tuple[float, ...], ...]) -> ir.GlobalVariable:
     found = module.globals.get(name)
     if found is None:
-        row = ir.ArrayType(F64T, 256)
-        found = ir.GlobalVariable(module, ir.ArrayType(row, 2), name)
+        row = ir.ArrayType(F64T, len(rows[0]))
+        found = ir.GlobalVariable(module, ir.ArrayType(row, len(rows)), name)
         found.linkage, found.global_constant = "internal", True
         found.align = 64
-        found.initializer = ir.Constant(
-            ir.ArrayType(row, 2), [ir.Constant(row, list(part)) for part in _two_over_pi_parts()]
-        )
+        found.initializer = ir.Constant(ir.ArrayType(row, len(rows)), [ir.Constant(row, list(part)) for part in rows])
     return found
 
 

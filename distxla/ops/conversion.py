@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.ir.element_type import F32, F64, S8, U8, ElementType, element_type_of
+from distxla.ir.element_type import F4E2M1FN, F32, F64, S8, U8, ElementType, element_type_of
 
 Array = np.ndarray[Any, Any]
 
@@ -34,7 +34,7 @@ def converted(array: Array, to: ElementType) -> Array:
     """XLA `convert` of every element.
 
     To pred: unequal to zero. Float to integer: towards zero, saturating, NaN to 0. Integer to integer: modulo 2^bits.
-    To float: nearest, ties to even; integers reach the narrow floats by way of f32. Complex to anything real: the real
+    To float: nearest, ties to even, rounded once; f4e2m1fn has no NaN and takes -0. Complex to anything real: the real
     part.
     """
     array = np.asarray(array)
@@ -51,9 +51,19 @@ def converted(array: Array, to: ElementType) -> Array:
             return _saturated(array, to)
         if to.is_integer:
             return np.asarray(array.astype(np.uint64) if to.bits == 64 else array.astype(np.int64)).astype(to.dtype)
-        if to.is_float and not source.is_float:
-            array = array.astype(computation_type(to).dtype)
-        return np.asarray(array.astype(to.dtype))
+        if to.is_float and to.bits < F32.bits and array.dtype != F32.dtype:
+            array = _rounded_to_odd(array)
+        result = np.asarray(array.astype(to.dtype))
+        return np.where(np.isnan(array), -np.zeros_like(result), result) if to is F4E2M1FN else result
+
+
+def _rounded_to_odd(array: Array) -> Array:
+    """As f32 whose last bit tells whether something was cut off: rounding that to less is rounding `array` itself."""
+    exact = array.astype(np.longdouble)
+    nearest = exact.astype(np.float32)
+    cut = np.where(np.abs(nearest) > np.abs(exact), np.nextafter(nearest, np.float32(0)), nearest)
+    odd = (cut.view(np.uint32) | np.uint32(1)).view(np.float32)
+    return np.where((nearest == exact) | np.isnan(exact), nearest, odd)
 
 
 def _saturated(array: Array, to: ElementType) -> Array:

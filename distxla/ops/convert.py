@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from distxla.ir.element_type import U2, U4, U8, U16, U32, U64, ElementType
+from distxla.ir.element_type import F8E8M0FNU, F16, F32, U2, U4, U8, U16, U32, U64, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.conversion import Array, computation_type, converted
@@ -26,8 +26,8 @@ UNSIGNED: dict[int, ElementType] = {2: U2, 4: U4, 8: U8, 16: U16, 32: U32, 64: U
 class Convert(Op):
     """Every element as another type.
 
-    Float to integer goes towards zero and saturates, NaN becomes 0; integers wrap; floats round to nearest, ties to
-    even; pred is "unequal to zero"; of complex numbers anything real takes the real part.
+    Float to integer goes towards zero and saturates, NaN becomes 0; integers wrap; to a float everything rounds once,
+    to nearest, ties to even; pred is "unequal to zero"; of complex numbers anything real takes the real part.
 
     Shapes:  T[dims] -> U[dims]; any T and U that hold data.
     Errors:  C1 the extents of the result are not the operand's.
@@ -129,7 +129,7 @@ class ReducePrecision(Op):
     """Round to what a float with `exponent_bits` and `mantissa_bits` holds, in the operand's own type.
 
     To nearest, ties to even; too large becomes infinite; what such a float would hold as a subnormal becomes zero; NaN
-    stays.
+    stays. Operands of fewer than 16 bits are rounded as the f16 they are (f8e8m0fnu: as f32).
 
     Shapes:  T[dims] -> T[dims]; T is a float.
     Errors:  C1 T is no float.  C2 exponent_bits below 1.  C3 mantissa_bits below 0.
@@ -151,8 +151,12 @@ class ReducePrecision(Op):
         return operand.without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
-        (operand,) = operands
-        format_: Any = ml_dtypes.finfo(run.shape.dtype.dtype)  # type: ignore[no-untyped-call]
+        own = run.shape.dtype
+        # types below f16 are rounded as f16, the one without a sign as f32
+        operand = operands[0]
+        if own.bits < F16.bits:
+            operand = converted(operand, F32 if own is F8E8M0FNU else F16)
+        format_: Any = ml_dtypes.finfo(operand.dtype)  # type: ignore[no-untyped-call]
         bits = np.asarray(operand).view(f"u{operand.dtype.itemsize}").astype(np.uint64)
         dropped = format_.nmant - self.mantissa_bits
         if dropped > 0:
@@ -168,7 +172,7 @@ class ReducePrecision(Op):
             too_small = exponent <= np.uint64((bias - reduced_bias) << format_.nmant)
             bits = np.where(too_large, sign | infinity, np.where(too_small, sign, bits))
         rounded = np.asarray(bits).astype(f"u{operand.dtype.itemsize}").view(operand.dtype)
-        return np.asarray(np.where(operand != operand, operand, rounded))
+        return converted(np.where(operand != operand, operand, rounded), own)
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         return emit.reduce_precision(operands[0].load(index), self.exponent_bits, self.mantissa_bits)

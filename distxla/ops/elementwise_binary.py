@@ -21,6 +21,7 @@ from distxla.ir.element_type import (
     ElementType,
 )
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.complex_arithmetic import complex_of, quotient
 from distxla.ops.conversion import Array, converted, kinds, widened
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
@@ -88,15 +89,17 @@ class ElementwiseBinary(Op):
 
 def _divide(a: Array, b: Array, element_type: ElementType) -> Any:
     """Integers: towards zero, x / 0 has every bit set, the lowest by -1 is the lowest."""
+    if element_type.is_complex:
+        return quotient(a, b)
     if not element_type.is_integer:
         return a / b
     if not element_type.is_signed:
         return np.where(b == 0, ~np.zeros_like(a), a // np.where(b == 0, 1, b)).astype(a.dtype)
     # Wrapping negation gives lowest / -1; the floor of an inexact negative quotient is one too low.
     divisor = np.where((b == 0) | (b == -1), 1, b)
-    quotient = a // divisor
-    quotient = quotient + ((quotient < 0) & (quotient * divisor != a))
-    return np.where(b == 0, -1, np.where(b == -1, -a, quotient)).astype(a.dtype)
+    whole = a // divisor
+    whole = whole + ((whole < 0) & (whole * divisor != a))
+    return np.where(b == 0, -1, np.where(b == -1, -a, whole)).astype(a.dtype)
 
 
 def _remainder(a: Array, b: Array, element_type: ElementType) -> Any:
@@ -110,7 +113,7 @@ def _remainder(a: Array, b: Array, element_type: ElementType) -> Any:
 
 
 def _power(a: Array, b: Array, element_type: ElementType) -> Any:
-    """Integers wrap; with a negative exponent 1 and -1 have a reciprocal, everything else gives 0."""
+    """Integers wrap; with a negative exponent 1 and -1 have a reciprocal, everything else gives 0. x^0 is 1."""
     if element_type.is_integer:
         modulus = 1 << a.dtype.itemsize * 8
         powers = [pow(int(x), int(y), modulus) if y >= 0 else 0 for x, y in zip(a.ravel(), b.ravel(), strict=True)]
@@ -121,9 +124,9 @@ def _power(a: Array, b: Array, element_type: ElementType) -> Any:
         return np.where(b < 0, reciprocal, unsigned).astype(a.dtype)
     if element_type.is_complex:
         wide = a.astype(np.complex128)
-        of_zero = np.where(b == 0, 1, np.where(b.real > 0, 0, np.nan + 1j * np.nan))
-        return np.where(wide == 0, of_zero, np.exp(b.astype(np.complex128) * np.log(wide)))
-    return np.power(a.astype(np.float64), b.astype(np.float64))
+        of_zero = np.where(b.real > 0, 0, np.nan + 1j * np.nan)
+        return np.where(b == 0, 1, np.where(wide == 0, of_zero, np.exp(b.astype(np.complex128) * np.log(wide))))
+    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
 def _extreme(function: np.ufunc, of_signs: np.ufunc) -> Callable[[Array, Array, ElementType], Any]:
@@ -160,14 +163,11 @@ def _atan2(a: Array, b: Array, element_type: ElementType) -> Any:
     if element_type.is_complex:
         y, x = a.astype(np.complex128), b.astype(np.complex128)
         return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
-    return np.arctan2(a.astype(np.float64), b.astype(np.float64))
+    return np.arctan2(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
 def _complex(a: Array, b: Array, element_type: ElementType) -> Any:
-    """Set by parts: a + 1j * b makes NaN of infinities."""
-    result = np.empty(a.shape, _complex_of(element_type).dtype)
-    result.real, result.imag = a, b
-    return result
+    return complex_of(a, b)
 
 
 def _shift(
@@ -197,7 +197,7 @@ def _shift_right_logical(a: Array, b: Array, element_type: ElementType) -> Any:
     return _shift(unsigned, b, element_type, np.right_shift, np.zeros_like(unsigned))
 
 
-def _complex_of(element_type: ElementType) -> ElementType:
+def _complex_type(element_type: ElementType) -> ElementType:
     return {F32: C64, F64: C128}[element_type]
 
 
@@ -265,7 +265,7 @@ ROWS: tuple[Row, ...] = (
         _shift_right_logical,
     ),
     Row("atan2", "The angle of the point (second, first) in [-pi, pi].", FLOATS + COMPLEXES, _atan2, is_expensive=True),
-    Row("complex", "A complex number from its real and its imaginary part.", (F32, F64), _complex, _complex_of),
+    Row("complex", "A complex number from its real and its imaginary part.", (F32, F64), _complex, _complex_type),
     Row("mulhi", "The upper half of the double-width product of integers.", INTEGERS, _mulhi),
 )
 

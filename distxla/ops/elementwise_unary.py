@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from distxla.ir.element_type import COMPLEXES, FLOATS, INTEGERS, PRED, ElementType
+from distxla.ir.element_type import COMPLEXES, F64, FLOATS, INTEGERS, PRED, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.complex_arithmetic import complex_of, quotient
 from distxla.ops.conversion import Array, converted, kinds, widened
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
@@ -94,9 +95,10 @@ def _pred(element_type: ElementType) -> ElementType:
 
 
 def _sign(x: Array, _: ElementType) -> Any:
-    """Zeros keep their sign, NaN stays; complex: x / |x|, in which an infinite |x| gives NaN as in XLA."""
+    """Zeros keep their sign, NaN stays; complex: each part over |x|, which makes NaN of infinite parts as in XLA."""
     if x.dtype.kind == "c":
-        return np.where(x == 0, 0, x / np.abs(x))
+        modulus = _abs(x, F64)
+        return np.where(x == 0, 0, complex_of(x.real / modulus, x.imag / modulus))
     return np.where(x == 0, x, np.sign(x))
 
 
@@ -122,8 +124,41 @@ def _erf(x: Array, _: ElementType) -> Any:
     return np.array([math.erf(value) for value in x.ravel().tolist()], x.dtype).reshape(x.shape)
 
 
+def _abs(x: Array, _: ElementType) -> Any:
+    return np.hypot(x.real.astype(np.float64), x.imag) if x.dtype.kind == "c" else np.abs(x)
+
+
 def _logistic(x: Array, _: ElementType) -> Any:
-    return 1 / (1 + np.exp(-x))
+    """From the exponential that does not overflow."""
+    if x.dtype.kind == "c":
+        grown = np.exp(-x)
+        return quotient(np.ones_like(x), complex_of(grown.real + 1, grown.imag))
+    shrunk = np.exp(-np.abs(x))
+    return np.where(x < 0, shrunk, 1) / (1 + shrunk)
+
+
+def _rsqrt(x: Array, _: ElementType) -> Any:
+    return quotient(np.ones_like(x), np.sqrt(x)) if x.dtype.kind == "c" else 1 / np.sqrt(x)
+
+
+def _expm1(x: Array, _: ElementType) -> Any:
+    """Complex: e^a cos b - 1 = expm1(a) cos b - 2 sin(b/2)^2 for a + i b, exp(x) - 1 where that has infinities."""
+    if x.dtype.kind != "c":
+        return np.expm1(x)
+    grown = np.exp(x)
+    near = np.expm1(x.real) * np.cos(x.imag) - 2 * np.sin(x.imag / 2) ** 2
+    real = np.where(np.abs(x.real) < 709, np.where(np.isfinite(x.imag), near, grown.real - 1), grown.real - 1)
+    return complex_of(np.where(x.imag == 0, np.expm1(x.real), real), grown.imag)
+
+
+def _log1p(x: Array, _: ElementType) -> Any:
+    """Complex: |1 + x|^2 = 1 + (2 a + a^2 + b^2) for a + i b."""
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    a, b = x.real.astype(np.longdouble), x.imag.astype(np.longdouble)
+    near = np.log1p(a * (a + 2) + b * b) / 2
+    real = np.where((np.abs(a) < 0.5) & (np.abs(b) < 0.5), near, np.log(np.hypot(1 + a, b)))
+    return complex_of(real.astype(np.float64), np.arctan2(x.imag, x.real + 1))
 
 
 def _imag(x: Array, _: ElementType) -> Any:
@@ -158,7 +193,7 @@ ROWS: tuple[Row, ...] = (
         "abs",
         "The absolute value; of a complex number its modulus, of the lowest integer itself.",
         SIGNED + FLOATS + COMPLEXES,
-        lambda x, _: np.abs(x),
+        _abs,
         _real_part,
     ),
     Row("ceil", "The smallest integral value that is not below the operand.", FLOATS, lambda x, _: np.ceil(x)),
@@ -189,12 +224,12 @@ ROWS: tuple[Row, ...] = (
     Row("real", "The real part; a real operand is its own.", FLOATS + COMPLEXES, lambda x, _: x.real, _real_part),
     Row("imag", "The imaginary part; zero of a real operand.", FLOATS + COMPLEXES, _imag, _real_part),
     _transcendental("exponential", "e to the power of the operand.", np.exp),
-    _transcendental("exponential-minus-one", "exp(x) - 1, exact for small x.", np.expm1),
+    _transcendental("exponential-minus-one", "exp(x) - 1, exact for small x.", _expm1),
     _transcendental("log", "The natural logarithm; NaN below zero, -inf at zero.", np.log),
-    _transcendental("log-plus-one", "log(1 + x), exact for small x.", np.log1p),
+    _transcendental("log-plus-one", "log(1 + x), exact for small x.", _log1p),
     _transcendental("logistic", "1 / (1 + exp(-x)).", _logistic),
     _transcendental("sqrt", "The square root; -0.0 stays.", np.sqrt),
-    _transcendental("rsqrt", "1 / sqrt(x).", lambda x, _: 1 / np.sqrt(x)),
+    _transcendental("rsqrt", "1 / sqrt(x).", _rsqrt),
     _transcendental("cbrt", "The cube root.", np.cbrt, FLOATS),
     _transcendental("sine", "The sine of radians.", np.sin),
     _transcendental("cosine", "The cosine of radians.", np.cos),
