@@ -19,6 +19,7 @@ PAGE = 4096
 PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
 MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS = 0x02, 0x10, 0x20
 BLAS_PREFIX = "scipy_"
+FFT_PREFIX = "numpy.fft."
 MAP_FAILED = ctypes.c_void_p(-1).value
 
 
@@ -68,10 +69,14 @@ def load_image(program: CompiledProgram, resolve: Callable[[str], int] | None = 
 
 
 def resolve_import(name: str) -> int:
-    """The address of a function of libc, libm or the linear algebra library.
+    """The address of a function of libc, libm, the linear algebra library, or of NumPy's transforms.
 
     The first `scipy_…` name loads OpenBLAS with one thread. Raises CompileError for names that none of them has.
     """
+    if name.startswith(FFT_PREFIX):
+        from distxla.codegen.pocketfft import resolve_fft
+
+        return resolve_fft(name)
     library = _openblas() if name.startswith(BLAS_PREFIX) else None
     for candidate in (library,) if library else (_libc(), _libm()):
         try:
@@ -120,7 +125,12 @@ def _openblas() -> ctypes.CDLL:
     found = sorted(folder.glob("libscipy_openblas*.so*"))
     if not found:
         raise CompileError(f"scipy-openblas32 has no shared library in {folder}")
-    return ctypes.CDLL(str(found[0]))
+    library = ctypes.CDLL(str(found[0]))
+    # LAPACK reports what it takes for a bad argument (a NaN here and there) on the process's output, besides returning
+    # it: any function that does nothing with its arguments keeps it quiet
+    library.scipy_openblas_set_xerbla.argtypes = (ctypes.c_void_p,)
+    library.scipy_openblas_set_xerbla(ctypes.cast(_libc().abs, ctypes.c_void_p))
+    return library
 
 
 def openblas_core() -> str | None:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from distxla.ir.element_type import C64, C128, F32, F64, ElementType
+import numpy as np
+
+from distxla.ir.element_type import C64, C128, F32, F64, S64, ElementType
+from distxla.ir.literal import Literal
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
+from distxla.ops.emit import Imported
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, KernelEmitter
+
+# numpy.fft.<function>.<type>.<loop or data>: see codegen/pocketfft.py
+IMPORT_PREFIX = "numpy.fft."
+_BLOCK = 256  # columns of a transform's matrix that are made at a time
 
 
 @register
 class Fft(Op):
     """Fourier transform of the last one, two or three dimensions.
+
+    The inverse ones divide by the number of elements. RFFT transforms the last dimension first, IRFFT transforms it
+    last and takes no notice of the imaginary parts that real results rule out.
 
     Shapes:  FFT, IFFT: complex -> complex. RFFT: real [.., n] -> complex [.., n/2+1]. IRFFT: complex [.., n/2+1]
              -> real [.., n]. fft_length: n of each transformed dimension.
@@ -24,7 +40,7 @@ class Fft(Op):
     """
 
     opcode: ClassVar[str] = "fft"
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     fft_type: str = attribute("word")
@@ -41,6 +57,110 @@ class Fft(Op):
         self.require(have == want, "C4", f"transforms {list(want)}, {operand} ends in {list(have)}", at="fft_length")
         last = half if self.fft_type == "RFFT" else lengths
         return Shape(result_type, (*operand.dims[: operand.rank - len(lengths)], *last))
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        """By the sum that defines it, split by the length's prime factors; in double precision."""
+        (operand,) = operands
+        if not run.shape.size:
+            return np.zeros(run.shape.dims, run.shape.dtype.dtype)
+        sign = -1 if self.fft_type in ("FFT", "RFFT") else 1
+        axes = range(operand.ndim - len(self.fft_length), operand.ndim)
+        value = operand.astype(np.complex128)
+        with np.errstate(all="ignore"):
+            for axis in list(axes)[:-1]:
+                value = np.moveaxis(_sums(np.moveaxis(value, axis, -1), sign), -1, axis)
+            if self.fft_type == "IRFFT":
+                value = _with_other_half(value, self.fft_length[-1])
+            value = _sums(value, sign)
+            if sign > 0:
+                value = value / prod(self.fft_length)
+            if self.fft_type == "IRFFT":
+                value = value.real
+            return value[..., : run.shape.dims[-1]].astype(run.shape.dtype.dtype)
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        """A call of a library's transform for each axis."""
+        (operand,), (result,) = operands, results
+        if not result.shape.size:
+            return
+        rank, lengths = operand.shape.rank, self.fft_length
+        others = range(rank - len(lengths), rank - 1)
+        source = operand
+        if self.fft_type == "IRFFT" and others:
+            source = emit.scratch(operand.shape.without_layout())
+            emit.copy(source, operand)
+            for axis in others:
+                _emit_axis(emit, "ifft", axis, source, source, source.shape.dims[axis])
+        last = lengths[-1]
+        if self.fft_type == "RFFT":
+            _emit_axis(emit, "rfft_n_odd" if last % 2 else "rfft_n_even", rank - 1, source, result, last)
+        elif self.fft_type == "IRFFT":
+            _emit_axis(emit, "irfft", rank - 1, source, result, last)
+            return
+        else:
+            _emit_axis(emit, self.fft_type.lower(), rank - 1, source, result, last)
+        for axis in others:
+            _emit_axis(emit, "ifft" if self.fft_type == "IFFT" else "fft", axis, result, result, lengths[axis - rank])
+
+
+def _emit_axis(emit: KernelEmitter, function: str, axis: int, source: Buffer, target: Buffer, length: int) -> None:
+    """Transform one axis of every line; source and target differ in that extent only and may be one buffer.
+
+    A line's elements are `inner` elements apart; one call transforms the `inner` lines that lie side by side.
+    """
+    dims = source.shape.dims
+    kind = source.shape.dtype
+    inner = prod(dims[axis + 1 :])
+    blocks, lines = prod(dims[:axis]), inner
+    if inner == 1:
+        blocks, lines = 1, blocks
+    symbol = f"{IMPORT_PREFIX}{function}.{kind}."
+    real = kind.real_part
+    factor = emit.literal(Literal.of(1 / length if function in ("ifft", "irfft") else 1, Shape(real)))
+    item = [source.shape.dtype.byte_size, target.shape.dtype.byte_size]
+    extent = [dims[axis], target.shape.dims[axis]]
+    step = [size * (extent[k] if inner == 1 else 1) for k, size in enumerate(item)]
+    extents = emit.literal(_words([lines, *extent]))
+    steps = emit.literal(_words([step[0], 0, step[1], item[0] * inner, item[1] * inner]))
+    flat = [emit.reshaped(array, Shape(array.shape.dtype, (array.shape.size,))) for array in (source, target)]
+    with emit.loops((blocks,)) as (block,):
+        start, end = (
+            emit.reshaped(array, Shape(array.shape.dtype, (extent[k] * inner,)), block * (extent[k] * inner))
+            for k, array in enumerate(flat)
+        )
+        emit.call(f"{symbol}loop", None, [start, factor, end], extents, steps, Imported(f"{symbol}data"))
+
+
+def _words(values: Sequence[int]) -> Literal:
+    return Literal.of(values, Shape(S64, (len(values),)))
+
+
+def _sums(x: Any, sign: int) -> Any:
+    """sum over j of x[.., j] exp(sign 2 pi i j k / n) for every k."""
+    n = x.shape[-1]
+    factor = next((p for p in range(2, int(n**0.5) + 1) if n % p == 0), n)
+    numbers = np.arange(n)
+    if factor == n:
+        blocks = [
+            x @ np.exp(sign * 2j * np.pi / n * (np.outer(numbers, numbers[k : k + _BLOCK]) % n))
+            for k in range(0, n, _BLOCK)
+        ]
+        return np.concatenate(blocks, axis=-1)
+    total = np.zeros_like(x)
+    for first in range(factor):
+        part = _sums(x[..., first::factor], sign)
+        total += np.tile(part, factor) * np.exp(sign * 2j * np.pi / n * (first * numbers % n))
+    return total
+
+
+def _with_other_half(x: Any, length: int) -> Any:
+    """The coefficients of a real signal of `length` from its first length/2 + 1, whose conjugates the others are."""
+    x = x.copy()
+    x[..., 0] = x[..., 0].real
+    if length % 2 == 0:
+        x[..., -1] = x[..., -1].real
+    others = x[..., 1 : (length + 1) // 2]
+    return np.concatenate([x, others[..., ::-1].conj()], axis=-1)
 
 
 def _result_type(op: Fft, operand: Shape) -> ElementType:

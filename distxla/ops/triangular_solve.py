@@ -1,0 +1,105 @@
+"""HLO `triangular-solve`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
+from distxla.ops.cholesky import check_square_matrices
+from distxla.ops.evaluation import Evaluation
+from distxla.ops.lapack import call_trsm, part, working_type
+from distxla.ops.op import Lowering, Op
+from distxla.ops.registry import register
+
+if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, KernelEmitter
+
+_LETTERS = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}
+
+
+@register
+class TriangularSolve(Op):
+    """Solve op(A) X = B (left_side) or X op(A) = B for triangular A; only the named triangle is read.
+
+    unit_diagonal: the diagonal is not read either, it counts as ones. A zero on it gives infinities and NaN.
+
+    Shapes:  A T[.., n, n] and B T[.., m, k] with n = m (left_side) or n = k -> T[.., m, k].
+    Errors:  C1 types that differ; C2 ranks; C3 extents; C5 neither float nor complex; kind: no such transpose_a.
+    Source:  StableHLO spec, "triangular_solve"; Operation Semantics, "TriangularSolve".
+    """
+
+    opcode: ClassVar[str] = "triangular-solve"
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
+    min_operands: ClassVar[int] = 2
+    max_operands: ClassVar[int | None] = 2
+    left_side: bool = attribute("bool", default=False)
+    lower: bool = attribute("bool", default=False)
+    unit_diagonal: bool = attribute("bool", default=False)
+    transpose_a: str = attribute("word", default="TRANSPOSE_INVALID")
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        a, b = operands
+        kinds = ", ".join(_LETTERS)
+        self.require(self.transpose_a in _LETTERS, "kind", f"{self.transpose_a} is none of {kinds}", at="transpose_a")
+        check_square_matrices(self, a, rank="C2", square="C3", kind="C5")
+        self.require(b.is_array and b.dtype is a.dtype, "C1", f"{a} and {b} differ in type", at="operands")
+        self.require(b.rank == a.rank, "C2", f"{a} and {b} differ in rank", at="operands")
+        side = -2 if self.left_side else -1
+        fits = a.dims[:-2] == b.dims[:-2] and a.dims[-1] == b.dims[side]
+        self.require(fits, "C3", f"{a} does not fit {b}", at="operands")
+        return Shape(b.dtype, b.dims)
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        """Substitution row by row in double precision, of the system turned so that it reads `matrix @ x = right`."""
+        wide = np.complex128 if run.shape.dtype.is_complex else np.float64
+        matrix, right = (operand.astype(wide) for operand in operands)
+        if self.transpose_a == "ADJOINT":
+            matrix = matrix.conj()
+        is_lower = self.lower
+        if self.transpose_a != "NO_TRANSPOSE":
+            matrix, is_lower = matrix.swapaxes(-1, -2), not is_lower
+        if not self.left_side:
+            matrix, right, is_lower = matrix.swapaxes(-1, -2), right.swapaxes(-1, -2), not is_lower
+        n = matrix.shape[-1]
+        x = np.zeros_like(right)
+        with np.errstate(all="ignore"):
+            for i in range(n) if is_lower else reversed(range(n)):
+                known = slice(0, i) if is_lower else slice(i + 1, n)
+                row = right[..., i, :] - (matrix[..., i, known, None] * x[..., known, :]).sum(-2)
+                x[..., i, :] = row if self.unit_diagonal else row / matrix[..., i, i, None]
+            return (x if self.left_side else x.swapaxes(-1, -2)).astype(operands[1].dtype)
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        """BLAS's trsm, which overwrites the right sides."""
+        (a, b), (result,) = operands, results
+        if not result.shape.size:
+            return
+        kind = a.shape.dtype
+        working = working_type(kind)
+        copies = None
+        if working is kind:
+            emit.copy(result, b)
+        else:
+            copies = [emit.scratch(Shape(working, array.shape.dims[-2:])) for array in (a, b)]
+        with emit.loops(b.shape.dims[:-2]) as batch:
+            matrix, x = copies or (part(emit, a, batch), part(emit, result, batch))
+            if copies:
+                for copy, array in zip(copies, (a, b)):
+                    with emit.loops(copy.shape.dims) as index:
+                        copy.store(index, emit.convert(array.load((*batch, *index)), working))
+            call_trsm(
+                emit,
+                "L" if self.left_side else "R",
+                "L" if self.lower else "U",
+                _LETTERS[self.transpose_a],
+                "U" if self.unit_diagonal else "N",
+                matrix,
+                x,
+            )
+            if copies:
+                with emit.loops(x.shape.dims) as index:
+                    result.store((*batch, *index), emit.convert(x.load(index), kind))
