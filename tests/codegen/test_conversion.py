@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _values(source: ElementType) -> Array:
-    """Every value of a 16-bit type; of the others powers of two, integers around them, halves, and what isn't finite."""
+    """Every value of a narrow type; of others powers of two, integers around them, halves, and what isn't finite."""
     if source.bits <= 16:
         return np.arange(1 << source.bits, dtype=source.file_dtype).view(source.dtype)
     powers = np.array([2.0**k for k in range(-2, 66)])
