@@ -13,9 +13,10 @@ from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import F32, U64
 from distxla.ir.shape import Shape
 from distxla.ops.batch_norm import BatchNormGrad, BatchNormInference, BatchNormTraining
+from distxla.ops.cholesky import Cholesky
 from distxla.ops.fft import Fft
-from distxla.ops.linalg import Cholesky, TriangularSolve
 from distxla.ops.rng import Rng, RngBitGenerator, RngGetAndUpdateState
+from distxla.ops.triangular_solve import TriangularSolve
 
 
 class Numerics(ElementwiseBinary, DataMovement):
