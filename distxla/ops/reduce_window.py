@@ -21,6 +21,11 @@ from distxla.ops.window_position import array_positions, check_window, emit_posi
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
+FEW_PLACES = 16  # of a window: their steps are written out, and neighbouring windows become vectors by themselves
+FEW_WINDOWS = 16  # along the last dimension: fewer make no vectors
+TOGETHER = 8  # places of a long window whose steps are written out
+SWEPT = 2048  # windows whose results stay in the first-level cache while place after place is added
+
 
 @register
 class ReduceWindow(Op):
@@ -78,18 +83,64 @@ class ReduceWindow(Op):
         if scanned is not None:
             self._emit_scan(emit, results, arrays, first, *scanned)
             return
+        if prod(d.size for d in self.window.dimensions) > FEW_PLACES and dims[-1] >= FEW_WINDOWS:
+            self._emit_swept(emit, results, arrays, first)
+            return
         with emit.loops(dims) as index:
 
             def step(place: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-                position, inside = emit_position(emit, self.window, place, index, arrays[0].shape.dims, dims)
-                combined = emit.apply(self.to_apply, *carried, *(a.load(position) for a in arrays))
-                if inside is None:
-                    return combined
-                return tuple(emit.select(inside, c, old) for c, old in zip(combined, carried))
+                return self._combined(emit, carried, arrays, place, index, dims)
 
             values = emit.fold(tuple(d.size for d in self.window.dimensions), first, step)
             for result, value in zip(results, values):
                 result.store(index, value)
+
+    def _combined(
+        self,
+        emit: KernelEmitter,
+        values: tuple[Value, ...],
+        arrays: Sequence[Buffer],
+        place: Index,
+        index: Index,
+        windows: Sequence[int],
+    ) -> tuple[Value, ...]:
+        """The values of the window `index` after the element at `place` in it, if there is one."""
+        position, inside = emit_position(emit, self.window, place, index, arrays[0].shape.dims, windows)
+        combined = emit.apply(self.to_apply, *values, *(a.load(position) for a in arrays))
+        return combined if inside is None else tuple(emit.select(inside, c, v) for c, v in zip(combined, values))
+
+    def _emit_swept(
+        self, emit: KernelEmitter, results: tuple[Buffer, ...], arrays: Sequence[Buffer], first: tuple[Value, ...]
+    ) -> None:
+        """Place by place for a range of neighbouring windows, which become vectors; their results stay in the cache."""
+        *outer, last = results[0].shape.dims
+        width = min(last, SWEPT)
+        sizes = tuple(d.size for d in self.window.dimensions)
+        axis = max(d for d, size in enumerate(sizes) if size > 1)
+        left = sizes[axis] - sizes[axis] % TOGETHER
+
+        def sweep(start: Index, width: int) -> None:
+            with emit.loops((width,)) as (i,):
+                for result, value in zip(results, first):
+                    result.store((*start[:-1], start[-1] + i), value)
+            # Steps along one dimension of the window are written out together, which saves loads and stores of results.
+            for first_place, count, together in ((0, sizes[axis] // TOGETHER, TOGETHER), (left, 1, sizes[axis] - left)):
+                if not count or not together:
+                    continue
+                with emit.loops((*sizes[:axis], count, *sizes[axis + 1 :])) as at, emit.loops((width,)) as (i,):
+                    index = (*start[:-1], start[-1] + i)
+                    values = tuple(result.load(index) for result in results)
+                    for step in range(together):
+                        place = (*at[:axis], at[axis] * together + first_place + step, *at[axis + 1 :])
+                        values = self._combined(emit, values, arrays, place, index, results[0].shape.dims)
+                    for result, value in zip(results, values):
+                        result.store(index, value)
+
+        with emit.loops((*outer, last // width)) as block:
+            sweep((*block[:-1], block[-1] * width), width)
+        if last % width:
+            with emit.loops(outer) as block:
+                sweep((*block, last - last % width), last % width)
 
     def _scanned_dimension(self, dims: Sequence[int]) -> tuple[int, bool] | None:
         """(dimension, whether from its end) where the windows are all prefixes or all suffixes of one dimension, as in
