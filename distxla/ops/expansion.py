@@ -24,6 +24,7 @@ from distxla.ops.registry import op_class
 from distxla.ops.reshape import Reshape
 from distxla.ops.select import Select
 from distxla.ops.slice import Slice
+from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 
@@ -91,6 +92,10 @@ class Build(ABC):
         dims = self.shape(operand).dims
         ranges = (SliceDimension(number, number + 1), *(SliceDimension(0, extent) for extent in dims[1:]))
         return self.add(Slice(slice=ranges), operand)
+
+    def transpose(self, operand: str, dimensions: Sequence[int]) -> str:
+        """Result dimension i is operand dimension dimensions[i]."""
+        return self.add(Transpose(dimensions=tuple(dimensions)), operand)
 
     def iota(self, element_type: ElementType, dims: Sequence[int], dimension: int) -> str:
         return self.add(Iota(iota_dimension=dimension), shape=Shape(element_type, tuple(dims)))
