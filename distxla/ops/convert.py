@@ -85,6 +85,17 @@ class BitcastConvert(Op):
         joined = (*wide.dims, wide.dtype.bits // narrow.dtype.bits) if old.bits != new.bits else wide.dims
         self.require(narrow.dims == joined, "C1", f"{operand} has not the bits of {shape}", at="shape")
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        (have,) = (s.dims for s in actual)
+        common = min(shape.rank, len(have))
+        return shape.with_dims((*have[:common], *shape.dims[common:]))
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return all(t.bits == 8 * t.byte_size for t in (shape.dtype, operands[0].dtype))
 

@@ -91,6 +91,9 @@ class SetDimensionSize(Op):
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return True
 
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return self.infer_shape(operands, called)
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         array, size = operands
         dimension = self.dimensions[0]

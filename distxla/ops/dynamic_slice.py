@@ -87,6 +87,16 @@ class DynamicSlice(Op):
         )
         return operand.with_dims(sizes)
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        box = zip(actual[0].dims, operands[0].dims, shape.dims, strict=True)
+        return shape.with_dims(tuple(n if size == bound else size for n, bound, size in box))
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return shape.dims == operands[0].dims
 

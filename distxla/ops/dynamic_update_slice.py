@@ -47,6 +47,15 @@ class DynamicUpdateSlice(Op):
         )
         return operand.without_layout()
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        return actual[0]
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         operand, update, *starts = operands
         bounds, update_bounds, *_ = (s.dims for s in run.operand_shapes)

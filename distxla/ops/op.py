@@ -13,7 +13,14 @@ from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import AttributeSpec, attribute_specs
 from distxla.ops.effects import Effects
-from distxla.ops.run_time_extents import Agreement, same_positions, static_shape, with_extents
+from distxla.ops.run_time_extents import (
+    Agreement,
+    emptied,
+    marked_where_different,
+    same_positions,
+    static_shape,
+    with_extents,
+)
 
 if TYPE_CHECKING:
     from distxla.ir.instruction import Instruction
@@ -191,6 +198,15 @@ class Op:
         inferred = self.infer_shape(actual, called)
         return static_shape(shape) if inferred is None else with_extents(shape, inferred)
 
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        """`shape` with those dimensions marked as dynamic whose extents follow the dynamic ones of the operands.
+
+        operands: with the dimensions marked whose extents are known at run time only, whatever the text states.
+        """
+        static = [static_shape(operand) for operand in operands]
+        smallest = self.run_time_shape(static_shape(shape), static, emptied(self, operands), called)
+        return marked_where_different(static_shape(shape), smallest)
+
     # --- execution ----------------------------------------------------------------------------------------------
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
@@ -285,6 +301,14 @@ class CollectiveOp(Op):
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
         """The results of all members of one group from all their operands, both in group order. The oracle."""
+
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        """Each result keeps the dynamic dimensions of the operand that it is shaped like."""
+        leaves = [
+            operand if operand.dims == leaf.dims else static_shape(leaf)
+            for leaf, operand in zip(shape.leaves(), operands)
+        ]
+        return Shape.tuple(tuple(leaves)) if shape.is_tuple else leaves[0]
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return run.join(operands)

@@ -57,6 +57,17 @@ class Pad(Op):
             self.require(extents[d] >= 0, "C4", f"dimension {d} of the result would be {extents[d]}", at="padding")
         return Shape(operand.element_type, tuple(extents), operand.dynamic)
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        """Negative padding takes away no more than there is."""
+        spread = (n + max(n - 1, 0) * p.interior for n, p in zip(actual[0].dims, self.padding, strict=True))
+        return shape.with_dims(tuple(max(n + p.low + p.high, 0) for n, p in zip(spread, self.padding, strict=True)))
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return all(p == PaddingDimension(0, 0, 0) for p in self.padding)
 

@@ -118,6 +118,9 @@ class DynamicReshape(Op):
             fits = extent.is_array and extent.rank == 0 and extent.dtype.is_integer
             self.require(fits, "C3", f"the extent {extent} is no integer scalar", at="operands")
 
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        return Shape(shape.element_type, shape.dims, (True,) * shape.rank)
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         operand, *wanted = operands
         dims = [min(max(int(n), 0), bound) for n, bound in zip(wanted, run.instruction.shape.dims, strict=True)]

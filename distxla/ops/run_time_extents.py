@@ -37,6 +37,27 @@ def static_shape(shape: Shape) -> Shape:
     return Shape(shape.element_type, shape.dims)
 
 
+def emptied(op: Op, operands: Sequence[Shape]) -> list[Shape]:
+    """The operands' shapes with no elements along dynamic dimensions and along those that agree with them."""
+    dims = [list(operand.dims) for operand in operands]
+    empty = {(k, d) for k, operand in enumerate(operands) for d in range(operand.rank) if is_dynamic(operand, d)}
+    for agreement in op.agreeing_dimensions(operands):
+        if any(place in empty for place in agreement):
+            empty.update(agreement)
+    for k, d in empty:
+        dims[k][d] = 0
+    return [o if o.is_tuple else Shape(o.element_type, tuple(n)) for o, n in zip(operands, dims, strict=True)]
+
+
+def marked_where_different(shape: Shape, other: Shape) -> Shape:
+    """`shape` with the dimensions marked as dynamic in which `other` has another extent."""
+    if shape.elements is not None:
+        pairs = zip(shape.elements, other.elements or (), strict=True)
+        return Shape.tuple(tuple(marked_where_different(mine, theirs) for mine, theirs in pairs))
+    flags = tuple(n != m for n, m in zip(shape.dims, other.dims, strict=True))
+    return Shape(shape.element_type, shape.dims, flags)
+
+
 def same_positions(operands: Sequence[Shape]) -> tuple[Agreement, ...]:
     """Agreements of operands that are walked through together: dimension d of each, scalars left out."""
     ranks = [s.rank if s.is_array else 0 for s in operands]
@@ -74,12 +95,13 @@ def nothing_received(array: Array, shape: Shape) -> Array:
 
 
 def fitted(op: Op, operands: Sequence[Shape], values: Sequence[Any]) -> list[Any]:
-    """The operands' values with equal extents in the dimensions that must agree; operands: their stated shapes."""
+    """The operands' values with equal extents in the dimensions that must agree.
+
+    operands: their shapes with the dimensions marked whose extents are known at run time only.
+    """
     arrays = list(values)
     for agreement in op.agreeing_dimensions(operands):
-        dynamic = [
-            (k, d) for k, d in agreement if is_dynamic(operands[k], d) or arrays[k].shape[d] < operands[k].dims[d]
-        ]
+        dynamic = [(k, d) for k, d in agreement if is_dynamic(operands[k], d)]
         if not dynamic:
             continue
         extents = [arrays[k].shape[d] for k, d in dynamic]

@@ -162,6 +162,15 @@ class Scatter(Op):
 
     # --- execution ----------------------------------------------------------------------------------------------
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        return result_of(list(actual[: len(actual) // 2]))
+
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         count = len(operands) // 2
         rank, batch = operands[count].rank, operands[count + 1].rank

@@ -53,6 +53,17 @@ class Slice(Op):
         )
         return Shape(operand.element_type, tuple(extents), dynamic)
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        box = zip(self.slice, actual[0].dims, operands[0].dims, shape.dims, strict=True)
+        whole = ((n, size, (d.start, d.limit, d.stride) == (0, bound, 1)) for d, n, bound, size in box)
+        return shape.with_dims(tuple(n if kept else size for n, size, kept in whole))
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return shape.dims == operands[0].dims
 

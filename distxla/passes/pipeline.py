@@ -14,6 +14,7 @@ from distxla.passes.expand import Expand
 from distxla.passes.fuse import Fuse
 from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.module_pass import Pass
+from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions
 from distxla.passes.resolve_layouts import ResolveLayouts
 from distxla.passes.simplify import Simplify
 from distxla.passes.verify import verify_module
@@ -50,6 +51,7 @@ def standard_passes() -> tuple[Pass, ...]:
         ResolveLayouts(),
         Expand(),
         InlineCalls(),
+        PadDynamicDimensions(),
         Simplify(),
         CommonSubexpressions(),
         DeadCode(),

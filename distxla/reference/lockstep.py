@@ -30,9 +30,10 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective
-from distxla.ops.op import CollectiveOp
+from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.run_time_extents import fitted, is_dynamic, nothing_received, static_shape
+from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +88,10 @@ def run_programs(
         if not 0 <= device < replicas * partitions:
             raise ArgumentError(f"there is no device {device} among {replicas} x {partitions}")
         arguments = _parameter_values(module, args.get(device, ()), device)
-        devices[device] = _Device(device, *divmod(device, partitions), module, arguments)
+        devices[device] = _Device(device, *divmod(device, partitions), module, ())
+        parameters = zip(arguments, module.entry_computation.parameters, strict=True)
+        known = devices[device].dynamic_values
+        devices[device].arguments = tuple(known.note(value, p.shape.without_layout()) for value, p in parameters)
         if random_states is not None:
             devices[device].random_state = random_states.get(device, INITIAL_STATE)
     deadline = None if time_limit is None else time.monotonic() + time_limit
@@ -127,6 +131,7 @@ class _Device:
     error: BaseException | None = None
     finished: bool = False
     random_state: int = INITIAL_STATE
+    dynamic_values: DynamicValues = field(default_factory=DynamicValues)
 
     @cached_property
     def is_dynamic(self) -> bool:
@@ -250,11 +255,10 @@ class _Evaluation:
     @property
     def shape(self) -> Shape:
         stated = self.instruction.shape
-        if not self.device.is_dynamic or not self.operands:
+        pairs = tuple(zip(self.operands, self.operand_shapes))
+        if not any(has_extents_of_its_own(value, shape) for value, shape in pairs):
             return static_shape(stated) if stated.is_dynamic else stated
-        actual = tuple(_actual(v, s) for v, s in zip(self.operands, self.operand_shapes))
-        if all(a.compatible(s) for a, s in zip(actual, self.operand_shapes, strict=True)):
-            return static_shape(stated) if stated.is_dynamic else stated
+        actual = tuple(_actual(value, shape) for value, shape in pairs)
         op = self.instruction.op
         return op.run_time_shape(stated, self.operand_shapes, actual, lambda c: self.device.module[c].program_shape)
 
@@ -304,10 +308,11 @@ def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) 
         operands = [values[o] for o in instruction.operands]
         try:
             if device.is_dynamic:
-                operands = fitted(instruction.op, shapes, operands)
-            run = _Evaluation(world, device, instruction, shapes, tuple(operands))
+                values[instruction.name] = _dynamic_value(world, device, instruction, shapes, operands)
+                continue
+            run = _Evaluation(world, device, instruction, shapes)
             value = instruction.op.evaluate(run, *operands)
-            values[instruction.name] = _checked(value, instruction.shape, instruction, device.is_dynamic)
+            values[instruction.name] = _checked(value, instruction.shape, instruction)
         except (DistxlaError, _Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
                 error.location = device.module.locate(instruction)
@@ -319,6 +324,23 @@ def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) 
             message = f"evaluating {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}"
             raise InternalError(message, device.module.locate(instruction)) from error
     return values[computation.root]
+
+
+def _dynamic_value(
+    world: _World, device: _Device, instruction: Instruction, stated: tuple[Shape, ...], operands: Sequence[Any]
+) -> Any:
+    """The value of an instruction of a program with dynamic dimensions."""
+    op, dynamic = instruction.op, device.dynamic_values
+    shapes = [dynamic.shape(value, shape) for value, shape in zip(operands, stated, strict=True)]
+    operands = fitted(op, shapes, operands)
+    run = _Evaluation(world, device, instruction, stated, tuple(operands))
+    value = _checked(op.evaluate(run, *operands), instruction.shape, instruction, dynamic=True)
+    if op.lowering in (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL):
+        return value  # made of arrays that are known already
+    static = static_shape(instruction.shape)
+    if not op.sets_extents and not any(shape.is_dynamic for shape in shapes):
+        return dynamic.note(value, static)
+    return dynamic.note(value, op.dynamic_result(static, shapes, lambda name: device.module[name].program_shape))
 
 
 def map_elements(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) -> tuple[Array, ...]:
@@ -349,7 +371,7 @@ def map_elements(world: _World, device: _Device, name: str, arguments: tuple[Any
     return results
 
 
-def _checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool) -> Any:
+def _checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool = False) -> Any:
     """`value` with NumPy scalars as arrays; InternalError if it is not of `shape`.
 
     dynamic: the program has dynamic dimensions. Extents then follow the values that flow, whatever the shapes state,

@@ -1,0 +1,263 @@
+"""What a rule for dynamic dimensions may ask and do: an instruction, its padded operands, their run-time extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from distxla.errors import DistxlaError, InternalError, UnsupportedOpError
+from distxla.ir.computation import Computation
+from distxla.ir.element_type import S32, ElementType
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.window import SliceDimension
+from distxla.ops.constant import Constant
+from distxla.ops.expansion import Build
+from distxla.ops.op import Op
+from distxla.ops.parameter import Parameter
+from distxla.ops.run_time_extents import static_shape
+from distxla.ops.slice import Slice
+from distxla.passes.rewriter import Names, Rewriter
+
+Extent = (
+    int | str
+)  # the bound of a static dimension, or the name of an s32[] instruction that has the extent at run time
+Extents = tuple[Extent, ...]  # of one array, by dimension
+Sizes = tuple[Extents, ...]  # of a value, by leaf
+
+
+class Program(Protocol):
+    """The module that is being rewritten."""
+
+    @property
+    def module(self) -> Module: ...
+
+    @property
+    def names(self) -> Names: ...
+
+    @property
+    def done(self) -> list[Computation]:
+        """The new computations so far."""
+
+    def program_shape(self, name: str) -> ProgramShape: ...
+
+
+def bounds(shape: Shape) -> Sizes:
+    """The sizes of a value that has all dimensions at their bounds."""
+    return tuple(leaf.dims for leaf in shape.leaves())
+
+
+def is_static(sizes: Iterable[Extents]) -> bool:
+    return not any(isinstance(extent, str) for extents in sizes for extent in extents)
+
+
+class Site(Build):
+    """instruction: with its operands as they are called in the new computation.  extents: by operand and leaf.
+
+    Every array is padded to its bounds; what lies beyond the run-time extents is arbitrary.  After `agree` the extents
+    of dimensions that must agree do.
+    """
+
+    def __init__(
+        self, program: Program, rewriter: Rewriter, instruction: Instruction, operand_sizes: Sequence[Sizes]
+    ) -> None:
+        self.program, self.rewriter, self.instruction = program, rewriter, instruction
+        self.operands = list(instruction.operands)
+        self.sizes = list(operand_sizes)
+
+    # --- Build --------------------------------------------------------------------------------------------------
+
+    def shape(self, name: str) -> Shape:
+        return self.rewriter[name].shape.without_layout()
+
+    def add(self, op: Op, *operands: str, shape: Shape | None = None, name: str | None = None) -> str:
+        if shape is None:
+            shape = op.infer_shape([self.shape(o) for o in operands], self.program.program_shape)
+            if shape is None:
+                raise InternalError(f"padding {self.instruction.name}: the shape of {op.opcode} can't be inferred")
+        return self.rewriter.add(self.instruction, op, shape, operands).name
+
+    def computation(self, parameters: Sequence[Shape], body: Callable[[Build, Sequence[str]], str]) -> str:
+        name = self.program.names.fresh(f"{self.instruction.name}.computation")
+        rewriter = Rewriter(Computation(name, (), ""))
+        inner = Site(self.program, rewriter, self.instruction.replace(name=name, operands=()), ())
+        taken = [inner.add(Parameter(number=k), shape=shape) for k, shape in enumerate(parameters)]
+        root = body(inner, taken)
+        self.program.done.append(Computation(name, tuple(rewriter.instructions.values()), root))
+        return name
+
+    # --- the instruction ------------------------------------------------------------------------------------------
+
+    @property
+    def result(self) -> Shape:
+        """The padded result's shape."""
+        return static_shape(self.instruction.shape)
+
+    def extents(self, operand: int = 0) -> Extents:
+        """Of an array operand."""
+        (found,) = self.sizes[operand]
+        return found
+
+    def is_dynamic(self, operand: int, dimension: int) -> bool:
+        return isinstance(self.extents(operand)[dimension], str)
+
+    def keep(self, *, op: Op | None = None) -> str:
+        """The instruction itself on the padded operands."""
+        self.rewriter.keep(
+            self.instruction.replace(op=op or self.instruction.op, operands=tuple(self.operands), shape=self.result)
+        )
+        return self.instruction.name
+
+    def refuse(self, why: str = "") -> DistxlaError:
+        """The error for what can't be done with dynamic dimensions."""
+        shapes = ", ".join(map(str, self.stated))
+        text = f"this version cannot execute {self.instruction.opcode} of dynamic dimensions{why and ': '}{why}"
+        return UnsupportedOpError(f"{text} (operands {shapes})", self.program.module.locate(self.instruction, "opcode"))
+
+    @property
+    def stated(self) -> list[Shape]:
+        """The operands' shapes with the dimensions marked that are dynamic."""
+        return [dynamic_shape(self.shape(o), s) for o, s in zip(self.operands, self.sizes, strict=True)]
+
+    def agree(self) -> None:
+        """Give dimensions that must agree one extent: the smallest dynamic one.
+
+        Operands of element-wise ops whose extent is 1 are repeated up to the others'.
+        """
+        op = self.instruction.op
+        for agreement in op.agreeing_dimensions(self.stated):
+            found = dict.fromkeys(self.extents(k)[d] for k, d in agreement if self.is_dynamic(k, d))
+            if not found:
+                continue
+            common, *others = found
+            for other in others:
+                common = self._repeated_extent(common, other) if op.is_elementwise else self.least(common, other)
+            for k, d in agreement:
+                if op.is_elementwise and others and self.is_dynamic(k, d) and self.shape(self.operands[k]).dims[d] > 1:
+                    self._repeat(k, d)
+                extents = list(self.extents(k))
+                extents[d] = common
+                self.sizes[k] = (tuple(extents),)
+
+    def _repeated_extent(self, a: Extent, b: Extent) -> Extent:
+        one, a, b = self.number(1), self.number(a), self.number(b)
+        smallest = self.compute("minimum", a, b)
+        without_b = self.select(self.compare("EQ", b, one), a, smallest)
+        return self.select(self.compare("EQ", a, one), b, without_b)
+
+    def _repeat(self, operand: int, dimension: int) -> None:
+        """Let every element along the dimension be the first one where the extent is 1."""
+        array = self.operands[operand]
+        dims = self.shape(array).dims
+        ranges = tuple(SliceDimension(0, 1 if d == dimension else n) for d, n in enumerate(dims))
+        first = self.reshape(self.add(Slice(slice=ranges), array), dims[:dimension] + dims[dimension + 1 :])
+        kept = [d for d in range(len(dims)) if d != dimension]
+        alone = self.compare("EQ", self.number(self.extents(operand)[dimension]), self.number(1))
+        self.operands[operand] = self.select(self.broadcast(alone, dims), self.broadcast(first, dims, kept), array)
+
+    # --- extents --------------------------------------------------------------------------------------------------
+
+    def number(self, extent: Extent) -> str:
+        """The s32[] instruction that has the extent."""
+        return extent if isinstance(extent, str) else self.constant(extent, S32)
+
+    def _compute(self, opcode: str, known: Callable[[int, int], int], a: Extent, b: Extent) -> Extent:
+        if isinstance(a, int) and isinstance(b, int):
+            return known(a, b)
+        return self.compute(opcode, self.number(a), self.number(b))
+
+    def plus(self, a: Extent, b: Extent) -> Extent:
+        return b if a == 0 else a if b == 0 else self._compute("add", lambda x, y: x + y, a, b)
+
+    def minus(self, a: Extent, b: Extent) -> Extent:
+        return a if b == 0 else self._compute("subtract", lambda x, y: x - y, a, b)
+
+    def times(self, a: Extent, b: Extent) -> Extent:
+        return b if a == 1 else a if b == 1 else self._compute("multiply", lambda x, y: x * y, a, b)
+
+    def over(self, a: Extent, b: int) -> Extent:
+        """Floor of a non-negative extent over a positive number."""
+        return a if b == 1 else self._compute("divide", lambda x, y: x // y, a, b)
+
+    def least(self, a: Extent, b: Extent) -> Extent:
+        return a if a == b else self._compute("minimum", min, a, b)
+
+    def most(self, a: Extent, b: Extent) -> Extent:
+        return a if a == b else self._compute("maximum", max, a, b)
+
+    def product(self, extents: Iterable[Extent]) -> Extent:
+        result: Extent = 1
+        for extent in extents:
+            result = self.times(result, extent)
+        return result
+
+    def clamped(self, extent: str, bound: int) -> Extent:
+        """A size that the program computes, within 0 and the bound; a number only where it is the bound."""
+        op = self.rewriter[extent].op
+        if isinstance(op, Constant) and op.literal.array is not None and int(op.literal.array) >= bound:
+            return bound
+        return self.least(self.most(extent, 0), bound)
+
+    # --- elements -------------------------------------------------------------------------------------------------
+
+    def zero(self, element_type: ElementType) -> str:
+        return self.constant(0, element_type)
+
+    def inside(self, dims: Sequence[int], extents: Extents, dimensions: Iterable[int] | None = None) -> str | None:
+        """pred[dims]: which elements lie within the extents; None where all do.  dimensions: the ones looked at."""
+        chosen = range(len(dims)) if dimensions is None else sorted(set(dimensions))
+        result: str | None = None
+        for d in chosen:
+            extent = extents[d]
+            if isinstance(extent, int):
+                continue
+            places = self.iota(S32, (dims[d],), 0)
+            within = self.compare("LT", places, self.broadcast(extent, (dims[d],)))
+            here = self.broadcast(within, dims, (d,))
+            result = here if result is None else self.compute("and", result, here)
+        return result
+
+    def masked(
+        self, array: str, extents: Extents, value: str | None = None, dimensions: Iterable[int] | None = None
+    ) -> str:
+        """The array with `value` (a scalar; zero) for the elements beyond its extents along the dimensions (all)."""
+        shape = self.shape(array)
+        within = self.inside(shape.dims, extents, dimensions)
+        if within is None:
+            return array
+        return self.select(within, array, self.broadcast(value or self.zero(shape.dtype), shape.dims))
+
+    def mask(self, operand: int, value: str | None = None, dimensions: Iterable[int] | None = None) -> None:
+        """Replace an operand by `masked` of it."""
+        self.operands[operand] = self.masked(self.operands[operand], self.extents(operand), value, dimensions)
+
+
+def dynamic_shape(shape: Shape, sizes: Sizes) -> Shape:
+    """The padded shape with those dimensions marked as dynamic whose extents are known at run time only."""
+    remaining = iter(sizes)
+
+    def marked(part: Shape) -> Shape:
+        if part.elements is not None:
+            return Shape.tuple(tuple(marked(e) for e in part.elements))
+        return Shape(part.element_type, part.dims, tuple(isinstance(e, str) for e in next(remaining)))
+
+    return marked(shape)
+
+
+DynamicRule = Callable[[Any, Site], tuple[str, Sizes]]
+RULES: dict[type[Op], DynamicRule] = {}
+
+
+def dynamic_rule(*op_classes: type[Op]) -> Callable[[DynamicRule], DynamicRule]:
+    """Enter the rule for instructions of these op classes with an operand of dynamic dimensions.
+
+    It adds instructions on padded arrays and gives the name of the one with the padded result, and the result's sizes.
+    """
+
+    def enter(function: DynamicRule) -> DynamicRule:
+        for op_class in op_classes:
+            RULES[op_class] = function
+        return function
+
+    return enter

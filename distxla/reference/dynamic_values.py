@@ -1,0 +1,52 @@
+"""Which dimensions of the arrays at hand are dynamic: where an array fills its bounds, its extents don't tell."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from distxla.ir.shape import Shape
+from distxla.ops.run_time_extents import static_shape
+
+Array = np.ndarray[Any, Any]
+Flags = tuple[bool, ...]
+
+
+class DynamicValues:
+    """Dynamic dimensions of one device's arrays, by the arrays' identity, as long as they live."""
+
+    def __init__(self) -> None:
+        self._flags: dict[int, tuple[weakref.ref[Array], Flags]] = {}
+
+    def shape(self, value: Any, stated: Shape) -> Shape:
+        """The stated shape with the dimensions marked that are dynamic in this value."""
+        if stated.elements is not None:
+            return Shape.tuple(tuple(self.shape(v, s) for v, s in zip(value, stated.elements, strict=True)))
+        if not stated.is_array:
+            return stated
+        found = self._flags.get(id(value))
+        return Shape(stated.element_type, stated.dims, found[1] if found else ())
+
+    def note(self, value: Any, shape: Shape) -> Any:
+        """Remember the dynamic dimensions that `shape` marks; the value, whose arrays may be new views."""
+        if shape.elements is not None:
+            return tuple(self.note(v, s) for v, s in zip(value, shape.elements, strict=True))
+        if not shape.is_array:
+            return value
+        known = self._flags.get(id(value))
+        if (known[1] if known else ()) == shape.dynamic:
+            return value
+        array: Array = np.asarray(value)[...]
+        if shape.dynamic:
+            key = id(array)
+            self._flags[key] = (weakref.ref(array, lambda _: self._flags.pop(key, None)), shape.dynamic)
+        return array
+
+
+def has_extents_of_its_own(value: Any, shape: Shape) -> bool:
+    """Whether an array of the value has fewer elements than its shape states."""
+    if shape.elements is not None:
+        return any(has_extents_of_its_own(v, s) for v, s in zip(value, shape.elements, strict=True))
+    return shape.is_array and value.shape != static_shape(shape).dims
