@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,20 @@ def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
         for k, shape in enumerate(leaves):
             if not shape.is_array:
                 raise ArgumentError(f"argument {k} of device {device} is {shape}, which no file can hold")
-    given = read_leaves(path, "arg", shapes) if path is not None else {}
+    given = read_leaves(path, "arg", shapes, partial(world.shard, "arg")) if path is not None else {}
     generated: set[int] = set()
     by_device: dict[int, list[Array]] = {}
     for device, leaves in shapes.items():
-        same = replicated_leaves(world.program_of[device].module)
+        program = world.program_of[device]
+        same = replicated_leaves(program.module)
         by_device[device] = []
         for k, shape in enumerate(leaves):
             if (k, device) not in given:
                 generated.add(k)
+                if program.whole is not None:
+                    array = generate(program.whole.parameters[k].shape, seed, k, 0)
+                    by_device[device].append(np.ascontiguousarray(world.shard("arg", k, device, array)))
+                    continue
                 by_device[device].append(generate(shape, seed, k, 0 if k in same else device))
             else:
                 by_device[device].append(given[k, device])

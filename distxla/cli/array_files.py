@@ -1,5 +1,6 @@
 """Arguments and results in .npz files: `arg{k}@{d}`, `arg{k}` (the same for all devices), `out{k}@{d}`.
 
+Arrays of global modules may stand there whole, `arg{k}` or `out{k}`: each device then has its shard of them.
 k counts leaves in depth-first order; d is a flattened device id. Element types that NumPy lacks stand as unsigned
 integers of the same width that hold the bits; 4- and 2-bit types take a byte each.
 """
@@ -12,7 +13,7 @@ import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,16 @@ Array = np.ndarray[Any, Any]
 KEY = re.compile(r"([a-z]+)([0-9]{1,9})(?:@([0-9]{1,9}))?")
 
 
-def read_leaves(path: str, prefix: str, shapes: Mapping[int, Sequence[Shape]]) -> dict[tuple[int, int], Array]:
+Part = Callable[[int, int, Array], Array]
+
+
+def read_leaves(
+    path: str, prefix: str, shapes: Mapping[int, Sequence[Shape]], part: Part = lambda k, device, array: array
+) -> dict[tuple[int, int], Array]:
     """(leaf, device) -> array, for every leaf that the file holds for a device.
 
-    prefix: `arg` or `out`.  shapes: leaf shapes by device.  ArgumentError for a file that is no .npz, and for keys,
+    prefix: `arg` or `out`.  shapes: leaf shapes by device.  part: makes a device's array of one that the file holds
+    (leaf, device, array).  ArgumentError for a file that is no .npz, and for keys,
     element types and extents that don't fit.
     """
     found: dict[tuple[int, int], Array] = {}
@@ -47,7 +54,7 @@ def read_leaves(path: str, prefix: str, shapes: Mapping[int, Sequence[Shape]]) -
             raise ArgumentError(f"{path} holds {key}, but the program has {most} such leaves, from {prefix}0")
         for owner in owners:
             target = found if device is not None else shared
-            target[leaf, owner] = from_file(array, shapes[owner][leaf], f"{path}: {key}")
+            target[leaf, owner] = from_file(part(leaf, owner, array), shapes[owner][leaf], f"{path}: {key}")
     return shared | found
 
 
@@ -100,9 +107,10 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def write_results(path: str, leaves: Iterable[tuple[int, int, Array, ElementType]]) -> None:
-    """Write `out{k}@{d}` for every (k, d, array, element type); the file appears whole or not at all."""
-    arrays = {f"out{k}@{d}": to_file(array, element) for k, d, array, element in leaves}
+def write_results(path: str, leaves: Iterable[tuple[int, int | None, Array, ElementType]]) -> None:
+    """Write `out{k}@{d}` for every (k, d, array, element type), `out{k}` where d is None; the file appears whole or not
+    at all."""
+    arrays = {f"out{k}" if d is None else f"out{k}@{d}": to_file(array, element) for k, d, array, element in leaves}
     target = Path(path)
     if _is_special(target):
         content = io.BytesIO()  # a pipe cannot seek

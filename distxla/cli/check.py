@@ -38,6 +38,13 @@ def command(
             f"{program.path}: {module.name}: {len(module.computations)} computation(s), {len(instructions)} "
             f"instruction(s), devices {ranges(program.devices)} of {world.replicas} x {world.partitions}"
         )
+        if program.whole is not None:
+            cut = [
+                f"arg{k} {placed.shape} into {placed.shard_shape}"
+                for k, placed in enumerate(program.whole.parameters)
+                if not placed.shards.is_whole
+            ]
+            click.echo(f"  global: {world.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
         acting = Counter(i.opcode for i in instructions if i.op.effects not in (Effects.PURE, Effects.RANDOM))
         if acting:
             click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))

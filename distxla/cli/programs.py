@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ops.registry import op_classes
+from distxla.passes.manual_partitions import PerDevice, has_manual_regions, per_device
+from distxla.passes.verify import verify_module
 from distxla.text.files import load_module
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 MOST_DEVICES = 4096
@@ -19,11 +27,15 @@ MOST_DEVICES = 4096
 
 @dataclass(frozen=True)
 class Program:
-    """A module and the flattened ids of the devices that run it, ascending."""
+    """A module and the flattened ids of the devices that run it, ascending.
+
+    module: what each device runs.  whole: the global arrays where the file holds a global module, else None.
+    """
 
     path: str
     module: Module
     devices: tuple[int, ...]
+    whole: PerDevice | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,28 @@ class World:
     @property
     def device_count(self) -> int:
         return self.replicas * self.partitions
+
+    def shard(self, leaves: str, k: int, device: int, array: Array) -> Array:
+        """A device's part of an array that was given whole, as a view; other arrays as they are.
+
+        leaves: "arg" or "out".
+        """
+        whole = self.program_of[device].whole
+        if whole is None:
+            return array
+        placed = (whole.parameters if leaves == "arg" else whole.results)[k]
+        return placed.shards.split(array, device % self.partitions) if placed.is_whole(array.shape) else array
+
+    def joined(self, program: Program, outs: Mapping[int, Sequence[Array | None]]) -> list[tuple[int, Array]]:
+        """(leaf, whole array) of a global module's results; none where there is more than one replica of them."""
+        if program.whole is None or self.replicas > 1 or len(program.devices) < self.partitions:
+            return []
+        found = []
+        for k, placed in enumerate(program.whole.results):
+            shards = [outs[device][k] for device in program.devices]
+            if all(shard is not None for shard in shards):
+                found.append((k, placed.shards.join(shards)))
+        return found
 
     @property
     def program_of(self) -> dict[int, Program]:
@@ -60,6 +94,8 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     begin = time.perf_counter()
     modules = [load_module(path) for path, _ in split]
     parse_s = time.perf_counter() - begin
+    wholes = [_per_device(module, partitions) for module in modules]
+    modules = [module if whole is None else whole.module for module, whole in zip(modules, wholes, strict=True)]
 
     named = [device for _, devices in split for device in devices or ()]
     headers = [(path, module) for (path, _), module in zip(split, modules, strict=True)]
@@ -73,10 +109,18 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     if named and max(named) >= r * p:
         raise ArgumentError(f"device {max(named)} is named, but {r} replicas x {p} partitions end at {r * p - 1}")
     programs = tuple(
-        Program(path, module, tuple(range(r * p)) if devices is None else devices)
-        for (path, devices), module in zip(split, modules, strict=True)
+        Program(path, module, tuple(range(r * p)) if devices is None else devices, whole)
+        for (path, devices), module, whole in zip(split, modules, wholes, strict=True)
     )
     return World(programs, r, p, parse_s)
+
+
+def _per_device(module: Module, partitions: int | None) -> PerDevice | None:
+    """What each device runs of a global module; None for any other, which is verified by whoever runs it."""
+    if not has_manual_regions(module):
+        return None
+    verify_module(module)
+    return per_device(module, partitions)
 
 
 def split_devices(name: str) -> tuple[str, tuple[int, ...] | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,6 +17,7 @@ from distxla.errors import ArgumentError
 if TYPE_CHECKING:
     from distxla.cli.comparison import Difference
     from distxla.cli.execution import Array, Leaves
+    from distxla.ir.element_type import ElementType
     from distxla.ir.shape import Shape
 
 
@@ -24,9 +26,17 @@ if TYPE_CHECKING:
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
 @click.option(
-    "--args", "args_file", metavar="FILE.npz", help="Argument k on device d: key arg{k}@{d}; for all: arg{k}."
+    "--args",
+    "args_file",
+    metavar="FILE.npz",
+    help="Argument k on device d: key arg{k}@{d}; for all, or of a global module the whole: arg{k}.",
 )
-@click.option("--out", "out_file", metavar="FILE.npz", help="Write leaf k of the result on device d as out{k}@{d}.")
+@click.option(
+    "--out",
+    "out_file",
+    metavar="FILE.npz",
+    help="Write leaf k of the result on device d as out{k}@{d}; of a global module also the whole, as out{k}.",
+)
 @click.option("--infeed", metavar="FILE.npz", help="Items to feed: infeed{n}.{k}@{d}.")
 @click.option("--outfeed", metavar="FILE.npz", help="Write what programs put out: outfeed{n}.{k}@{d}.")
 @click.option("--backend", type=click.Choice(["cpu", "gpu", "reference"]), default="cpu", show_default=True)
@@ -93,7 +103,7 @@ def command(
         verify_module(program.module)
     arguments = read_arguments(world, args_file, seed)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}
-    wanted = read_leaves(expected, "out", shapes) if expected is not None else {}
+    wanted = read_leaves(expected, "out", shapes, partial(world.shard, "out")) if expected is not None else {}
     if expected is not None and not wanted:
         raise ArgumentError(f"{expected} holds no results")
 
@@ -104,15 +114,16 @@ def command(
         done = execution.run_on_cluster(world, arguments, repeat, time_limit, address)
 
     if out_file is not None:
-        write_results(
-            out_file,
-            [
-                (k, device, array, shapes[device][k].dtype)
-                for device, leaves in done.outs.items()
-                for k, array in enumerate(leaves)
-                if array is not None
-            ],
-        )
+        leaves: list[tuple[int, int | None, Array, ElementType]] = [
+            (k, device, array, shapes[device][k].dtype)
+            for device, row in done.outs.items()
+            for k, array in enumerate(row)
+            if array is not None
+        ]
+        for program in world.programs:
+            kinds = shapes[program.devices[0]]
+            leaves += [(k, None, array, kinds[k].dtype) for k, array in world.joined(program, done.outs)]
+        write_results(out_file, leaves)
     comparisons: list[tuple[str, list[Difference]]] = []
     if expected is not None:
         comparisons.append((expected, _differences(done.outs, wanted, shapes, tolerance)))

@@ -11,7 +11,8 @@ or whatever the runtime puts there (a relay); for a custom-call of a Python rout
 replica's callback. operands and results are byte offsets of the leaves' buffers in the device's own memory.  A non-zero
 Status returns at once from every frame of the program.
 
-Before each step the entry stores the step's number in the device's record, so that a report can name the instruction.
+Before each step that may take long or fail the entry stores its number in the device's record: reports name the
+instruction.
 
 All buffers are 64-byte aligned, row-major, in the device's memory: parameters and results where the caller says,
 everything else at a fixed offset behind `arena`. A parameter's buffer is never written. Result buffers do not overlap

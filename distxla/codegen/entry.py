@@ -33,13 +33,15 @@ I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 ROUTINE = ir.FunctionType(I32, (POINTER, I32, POINTER, POINTER))
 
+UNNOTED_BYTES = 1024  # arrays up to here are computed in less time than a hundred such stores take
+
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: the instruction of
-    each step, by the number that the step stores in the device's record."""
+    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions by the
+    number that the device's record holds while it computes them."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
@@ -63,6 +65,16 @@ def emit_entry(
     Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
     """
     return _EntryEmitter(ir.Module(module.name), module, plan, communication, replicas, partitions, progress).run()
+
+
+def _is_noted(step: Step) -> bool:
+    """Whether the step is worth a store: those that are not take nanoseconds, call nobody, and cannot fail."""
+    if isinstance(step, Copy):
+        return step.source.size > UNNOTED_BYTES
+    if isinstance(step, Kernel):
+        largest = max((b.size for b in (*step.operands, *step.results)), default=0)
+        return largest > UNNOTED_BYTES or not step.instruction.op.effects.is_free
+    return not isinstance(step, Branch)
 
 
 class _LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
@@ -203,7 +215,7 @@ class _EntryEmitter:
                 ) from error
 
     def step(self, step: Step) -> None:
-        if not isinstance(step, Loop):  # its first step says more
+        if _is_noted(step):
             self.builder.store(I32(len(self.numbered)), self.step_word)
             self.numbered.append(step.instruction)
         if isinstance(step, Kernel):

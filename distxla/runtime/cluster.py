@@ -18,6 +18,7 @@ from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
+from distxla.passes.manual_partitions import has_manual_regions, per_device
 from distxla.passes.verify import require_executable, verify_module
 from distxla.runtime import embedded_ray
 from distxla.runtime.cache import compile_cached
@@ -250,6 +251,11 @@ class Cluster:
         """
         if self._server is None or self._closing.is_set():
             raise ClusterError("the cluster is not open")
+        whole = None
+        if has_manual_regions(module):
+            verify_module(module)
+            whole = per_device(module, self.partitions)
+            module = module if whole is None else whole.module
         for name, wanted, found in (
             ("replica_count", self.replicas, module.replica_count),
             ("num_partitions", self.partitions, module.num_partitions),
@@ -265,7 +271,7 @@ class Cluster:
         targets = user_targets(module)
         program, cached = compile_cached(self._server, module, self.replicas, self.partitions)
         seconds = time.perf_counter() - begin
-        return Executable(self, program, chosen, seconds, cached, module=module, targets=targets)
+        return Executable(self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole)
 
     def adopt(self, program: CompiledProgram, devices: Iterable[int] | None = None) -> Executable:
         """An executable of a program that was compiled elsewhere, for this cluster's counts."""

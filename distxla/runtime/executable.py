@@ -19,6 +19,7 @@ from distxla.runtime.memory import Block
 if TYPE_CHECKING:
     from distxla.ir.module import Module
     from distxla.ops.custom_calls.user import UserTarget
+    from distxla.passes.manual_partitions import PerDevice
     from distxla.runtime.cluster import Cluster
 
 Row = list[DeviceArray]
@@ -35,6 +36,7 @@ class Executable:
     the cache on disk.  load_s: seconds to load it on the replicas.  run_s, device_s: seconds of the last call, from the
     driver's command to the last device's completion, and on each device.  module: what was compiled, None where only
     the program is known.  targets: the user's custom-calls in it, as they were registered then.
+    whole: the global arrays of a global module, else None.
     """
 
     def __init__(
@@ -47,10 +49,12 @@ class Executable:
         *,
         module: Module | None = None,
         targets: tuple[UserTarget, ...] = (),
+        whole: PerDevice | None = None,
     ) -> None:
         self._cluster = cluster
         self.module = module
         self.targets = targets
+        self.whole = whole
         self.program = program
         self.devices = devices
         self.compile_s = compile_s
@@ -74,9 +78,9 @@ class Executable:
 
         args: args[i][k] for leaf k of the parameters on devices[i] (inner lists or tuples), or one flat sequence that
         is the same for all devices. NumPy arrays (or what np.asarray takes) are copied to the device, DeviceArrays are
-        used where they are.  time_limit: seconds.  repeat: runs of the program within this one call.  Blocks until all
-        devices are done. Raises ArgumentError, TimeLimitError, ReplicaLostError, CollectiveMismatchError,
-        ExecutionError.
+        used where they are. An array argument of a global module may be given whole: each device takes its shard.
+        time_limit: seconds.  repeat: runs of the program within this one call.  Blocks until all devices are done.
+        Raises ArgumentError, TimeLimitError, ReplicaLostError, CollectiveMismatchError, ExecutionError.
         """
         outs = self._cluster.call([(self, self.rows(args))], time_limit=time_limit, repeat=repeat)
         return outs[0]
@@ -116,6 +120,8 @@ class Executable:
                         self._refuse(value, k, device, shape)
                     line.append(value.offset)
                     continue
+                if self.whole is not None:
+                    value = self._shard(value, k, device)
                 array = as_argument(value, shape, k, device)
                 block = copied.get(k)
                 if block is None:
@@ -126,6 +132,33 @@ class Executable:
         if count:
             self.call_area[:, :count] = offsets
         return list(copied.values())
+
+    def _shard(self, value: Any, k: int, device: int) -> Any:
+        """The device's part of an argument that is given whole."""
+        assert self.whole is not None
+        placed = self.whole.parameters[k]
+        array = np.asarray(value) if not isinstance(value, bool | int | float | complex) else None
+        if array is None or not placed.is_whole(array.shape):
+            return value
+        return placed.shards.split(array, device % self.program.partitions)
+
+    def join(self, outs: Sequence[Sequence[Any]], replica: int = 0) -> list[NDArray[Any]]:
+        """The results of a global module as whole arrays, by leaf, as its shardings say.
+
+        outs: as a call gives them.  replica: whose.  Blocks while shards are fetched. ArgumentError for a module that
+        is not global, and where not all partitions have run it.
+        """
+        if self.whole is None:
+            raise ArgumentError(f"{self.program.name} is no global module: its results are no parts of others")
+        partitions = self.program.partitions
+        wanted = range(replica * partitions, (replica + 1) * partitions)
+        if not set(wanted) <= set(self.devices):
+            raise ArgumentError(f"joining needs the results of the devices {wanted.start} to {wanted.stop - 1}")
+        rows = [outs[self.devices.index(device)] for device in wanted]
+        return [
+            np.asarray(placed.shards.join([np.asarray(row[k]) for row in rows]))
+            for k, placed in enumerate(self.whole.results)
+        ]
 
     def _refuse(self, value: DeviceArray, k: int, device: int, shape: Shape) -> None:
         """Say what is wrong with an argument that is on a device."""
