@@ -110,7 +110,10 @@ def as_literal(value: ConstantLike, element_type: ElementType | None, like: Elem
     `like` (the other operand's), else s32, f32, c64 or pred.
     """
     is_typed = isinstance(value, (np.ndarray, np.generic))
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # a list of operands, or lines of unequal lengths
+        raise broken_rule(f"constant: {shown(value)} is no array of numbers", culprits=[value]) from None
     if is_typed and element_type is None:
         try:
             element_type = element_type_of(array.dtype)
