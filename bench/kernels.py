@@ -75,7 +75,7 @@ def _difference(ours: list[float], theirs: list[float]) -> float:
 
 
 def kernel_table(rows: list[MeasuredKernel]) -> Table:
-    table = Table(title="kernels, one device on one processor: minima", title_justify="left")
+    table = Table(title="kernels, one device on one processor: least processor time", title_justify="left")
     table.add_column("kernel", no_wrap=True)
     for header in ("compile", "XLA", "run", "XLA", "ratio", "target", "differs"):
         table.add_column(header, justify="right")

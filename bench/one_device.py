@@ -1,7 +1,8 @@
 """One side of the table of kernels in a process of its own, on one processor: distxla's compiled code, or XLA CPU.
 
 `OneDevice` is the asking side. The other side is this module run as a program with the side's name: one JSON object a
-line in, one out. Both sides run on the same processor, in turn, so that neither has more than one thread at work.
+line in, one out. Both sides run on the same processor, in turn, so that neither has more than one thread at work, and
+what is counted is the processor's time, to which other work on the machine adds little.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class OneDevice:
         return float(self._ask({"do": "compile", "text": text, "integers": integers, "floats": floats})["seconds"])
 
     def steps(self, count: int) -> list[float]:
-        """Seconds of each of `count` runs of the current program; arguments and results stay on the device."""
+        """Processor seconds of each of `count` runs; arguments and results stay on the device."""
         return [float(s) for s in self._ask({"do": "steps", "count": count})["seconds"]]
 
     def samples(self) -> list[list[float]]:
@@ -188,9 +189,9 @@ def _serve(side: str) -> None:
             elif request["do"] == "steps":
                 times = []
                 for _ in range(request["count"]):
-                    begin = time.perf_counter()
+                    begin = time.process_time()
                     program.run()
-                    times.append(time.perf_counter() - begin)
+                    times.append(time.process_time() - begin)
                 answer["seconds"] = times
             elif request["do"] == "samples":
                 answer["samples"] = _samples(program.results())

@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from distxla.codegen import contraction, conversion
+from distxla.codegen import contraction, conversion, register_tiles
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.arrays import MemoryArray
 from distxla.codegen.elements import element_array, element_arrays
@@ -30,7 +30,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import Argument, ArrayRef, Imported
+from distxla.ops.emit import Argument, ArrayRef, Imported, RunProducts
 from distxla.ops.op import Lowering
 
 POINTER = ir.PointerType()
@@ -203,6 +203,10 @@ class BufferEmitter(ScalarEmitter):
     def gemm(self, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand) -> None:
         """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/emit.py."""
         contraction.emit_gemm(self, shape, a, b, c)
+
+    def run_products(self, products: RunProducts) -> None:
+        """Sums of products of runs with a matrix; see ops/emit.py."""
+        register_tiles.emit_run_products(self, products)
 
 
 def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.FunctionType:

@@ -1,9 +1,10 @@
-"""Code for `convolution`: windows gathered into a matrix and multiplied, or direct loops for narrow groups.
+"""Code for `convolution`: products of runs of the input with the kernel, or direct loops for narrow groups.
 
 Vocabulary. A group is one of the feature groups or batch groups (one of the two counts is 1). Rows are the output's
-batch and spatial indices; columns an output feature's number within its group; the inner index runs over the kernel's
-window and input features. For each group:
-output[row, column] = sum over inner of patch[row, inner] * kernel[inner, column].
+batch and spatial indices; columns an output feature's number within its group. The inner index runs over the kernel's
+window and input features: places of the window, and at each of them a run of elements that lie side by side in the
+input and that are there together or not at all. For each group:
+output[row, column] = sum over place and step of input[start(row, place) + step] * kernel[place, step, column].
 """
 
 from __future__ import annotations
@@ -16,16 +17,26 @@ from typing import TYPE_CHECKING
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.strided import accumulation_type, collapsed_stride, convert_to, row_major_strides, store_result
+from distxla.ops.emit import RunProducts
+from distxla.ops.strided import (
+    accumulation_type,
+    as_matrices,
+    collapsed_stride,
+    convert_to,
+    row_major_strides,
+    store_result,
+)
 from distxla.ops.window_position import both, emit_axis
 
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, IndexLike, KernelEmitter, Value
 
-# Bytes of patches that one matrix product takes: they should stay in the second-level cache next to the kernel.
-PATCH_BYTES = 512 * 1024
-# Products of an output element's group below which a matrix product's packing costs more than it saves.
+# Products of an output element's group below which runs are too short to pay for what surrounds them.
 NARROW = 16
+# Elements of a run below which the input is copied with its padding, so that nothing is to be tested.
+SHORT_RUN = 32
+# A padded copy of the input may be so many times as long as what the instruction reads and writes anyway.
+COPY_FACTOR = 8
 
 
 def emit_convolution(
@@ -44,8 +55,10 @@ def emit_convolution(
         emit.fill(result, emit.constant(0, result.shape.dtype))
         return
     kernel = _Convolution(emit, window, labels, *group_counts, result, lhs, rhs)
-    narrow = kernel.columns * kernel.inputs < NARROW
-    if kernel.groups > 1 and narrow:
+    narrow = kernel.groups > 1 and kernel.columns * kernel.inputs < NARROW
+    if kernel.is_matrix_product():
+        kernel.emit_matrix_product()
+    elif kernel.wide.is_complex or narrow or kernel.copy_is_too_long():
         kernel.emit_direct()
     else:
         kernel.emit_products()
@@ -107,102 +120,207 @@ class _Convolution:
         position[self.labels.kernel_output_feature] = output_feature
         return position
 
-    # --- as matrix products -------------------------------------------------------------------------------------
+    # --- as one matrix product ------------------------------------------------------------------------------------
+
+    def is_matrix_product(self) -> bool:
+        """Whether every output element meets one place of the input only, with all its features."""
+        trivial = all(
+            (d.size, d.stride, d.padding_low, d.padding_high, d.base_dilation) == (1, 1, 0, 0, 1)
+            for d in self.window.dimensions
+        )
+        return trivial and self.groups == 1
+
+    def emit_matrix_product(self) -> None:
+        """One product for all rows, or one for every batch index where features come before positions."""
+        emit, labels, out = self.emit, self.labels, self.result.shape.dims
+        dims = dict(zip(labels.output_spatial, labels.input_spatial)) | {labels.output_batch: labels.input_batch}
+        apart = labels.output_feature != len(out) - 1 and labels.output_batch == 0
+        batch, rows = (self.row_dims[:1], self.row_dims[1:]) if apart else ([], self.row_dims)
+        a = as_matrices(
+            emit, self.lhs, ([dims[d] for d in batch], [dims[d] for d in rows], [labels.input_feature]), self.wide
+        )
+        b = as_matrices(emit, self.rhs, ([], [labels.kernel_input_feature], [labels.kernel_output_feature]), self.wide)
+        groups = (batch, rows, [labels.output_feature])
+        strides = row_major_strides(out)
+        found = [collapsed_stride(out, strides, group) for group in groups]
+        target, order = self.result, list(range(len(out)))
+        if self.result.shape.dtype is not self.wide or None in found or 1 not in found[1:]:
+            order = [*batch, *rows, labels.output_feature]
+            target = emit.scratch(Shape(self.wide, tuple(out[d] for d in order)))
+            found = [self.columns * prod(out[d] for d in rows), self.columns, 1]
+        batches, row_count = (prod(out[d] for d in group) for group in groups[:2])
+        batch_stride, row_stride, column_stride = (stride or 0 for stride in found)
+        emit.gemm(
+            (batches, row_count, self.columns, self.inputs),
+            a.arguments(),
+            (b.buffer, 0, b.row, b.column),
+            (target, batch_stride, row_stride, column_stride),
+        )
+        store_result(emit, self.result, target, order)
+
+    # --- as products of runs --------------------------------------------------------------------------------------
+
+    def is_tested(self, number: int) -> bool:
+        """Whether windows hang over the input along spatial dimension `number`, or skip some of its elements."""
+        d = self.window.dimensions[number]
+        extent = self.lhs.shape.dims[self.labels.input_spatial[number]]
+        last = self._covered(number) - 1 - d.padding_low
+        return d.padding_low > 0 or last >= extent or d.base_dilation > 1
+
+    def _covered(self, number: int) -> int:
+        """Positions from the first one under a window to the last one, along spatial dimension `number`."""
+        windows, d = self.result.shape.dims[self.labels.output_spatial[number]], self.window.dimensions[number]
+        return (windows - 1) * d.stride + d.dilated_size
+
+    def needs_copy(self) -> bool:
+        """Whether runs of the input can't be used as they are."""
+        lhs, feature = self.lhs.shape, self.labels.input_feature
+        numbers = range(self.window.rank)
+        tested = any(self.is_tested(n) for n in numbers)
+        return (
+            lhs.dtype is not self.wide
+            or (row_major_strides(lhs.dims)[feature] != 1 and lhs.dims[feature] > 1)
+            or any(d.base_dilation > 1 for d in self.window.dimensions)
+            or (tested and self.inputs < SHORT_RUN)
+        )
+
+    def _copy_dims(self) -> tuple[int, ...]:
+        """Batch, positions that windows cover, features."""
+        lhs, labels = self.lhs.shape.dims, self.labels
+        covered = (self._covered(n) for n in range(self.window.rank))
+        return (lhs[labels.input_batch], *covered, lhs[labels.input_feature])
+
+    def copy_is_too_long(self) -> bool:
+        usual = self.lhs.shape.size + self.rhs.shape.size + self.result.shape.size
+        return self.needs_copy() and prod(self._copy_dims()) > COPY_FACTOR * usual
+
+    def _padded_input(self) -> Buffer:
+        """The input as [batch, covered positions, features], with its padding and dilation, in the wide type."""
+        emit, lhs, labels = self.emit, self.lhs.shape.dims, self.labels
+        dims = self._copy_dims()
+        copy = emit.scratch(Shape(self.wide, dims))
+        firsts, extents = [0], [dims[0]]
+        for number, d in enumerate(self.window.dimensions):
+            extent = lhs[labels.input_spatial[number]]
+            first = max(0, -(d.padding_low // d.base_dilation))
+            end = min(extent, (dims[1 + number] - 1 - d.padding_low) // d.base_dilation + 1)
+            firsts.append(first)
+            extents.append(max(0, end - first))
+        extents.append(dims[-1])
+        if tuple(extents) != dims:
+            emit.fill(copy, emit.constant(0, self.wide))
+        if 0 in extents:
+            return copy
+        with emit.loops(extents, parallel=True) as index:
+            at: list[IndexLike] = [0] * len(lhs)
+            to: list[IndexLike] = [index[0], *index[1:-1], index[-1]]
+            at[labels.input_batch], at[labels.input_feature] = index[0], index[-1]
+            for number, d in enumerate(self.window.dimensions):
+                position = index[1 + number] + firsts[1 + number]
+                at[labels.input_spatial[number]] = position
+                to[1 + number] = position * d.base_dilation + d.padding_low
+            copy.store(to, convert_to(emit, self.lhs.load(at), self.wide))
+        return copy
 
     def emit_products(self) -> None:
-        """One product a group for every block of rows."""
-        emit, out = self.emit, self.result.shape.dims
-        inner_extents = [self.rhs.shape.dims[d] for d in self.inner_dims]
-        inner = prod(inner_extents)
-        kernel, kernel_strides = self._kernel_matrices()
-        target, (group_stride, row_stride, column_stride), target_order = self._target()
-        outer, block = self._blocks(inner)
-        rows = prod(out[d] for d in block)
-        patches = emit.scratch(Shape(self.wide, (self.groups, *(out[d] for d in block), *inner_extents)))
-        with emit.loops(tuple(out[d] for d in outer)) as outer_index:
-            self._emit_patches(patches, dict(zip(outer, outer_index)), block)
-            first: IndexLike = 0
-            for d, i in zip(outer, outer_index):
-                first = first * out[d] + i
-            # The view ends with the buffer whatever its start, so its extent is that of one block's last element.
-            extent = (self.groups - 1) * group_stride + (rows - 1) * row_stride + (self.columns - 1) * column_stride + 1
-            view = target
-            if outer:
-                view = emit.reshaped(target, Shape(self.wide, (extent,)), first * (rows * row_stride))
-            emit.gemm(
-                (self.groups, rows, self.columns, inner),
-                (patches, rows * inner, inner, 1),
-                (kernel, *kernel_strides),
-                (view, group_stride, row_stride, column_stride),
+        """Products of runs of the input, or of a padded copy of it, for one group after the other."""
+        emit, labels, out = self.emit, self.labels, self.result.shape.dims
+        copied = self.needs_copy()
+        array = self._padded_input() if copied else self.lhs
+        tested = not copied and any(self.is_tested(n) for n in range(self.window.rank))
+        window, run_dims = self._split_window(array, copied, tested)
+        sizes = [d.size for d in self.window.dimensions]
+        target, order = self._target()
+        features = out[labels.output_feature]
+        rows = [out[d] for d in self.row_dims]
+        with emit.loops((self.groups,)) as (group,):
+
+            def source(row: IndexLike, place: IndexLike) -> tuple[IndexLike, Value | None]:
+                index = dict(zip(self.row_dims, _taken_apart(row, rows)))
+                places = dict(zip(window, _taken_apart(place, [sizes[n] for n in window])))
+                if copied:
+                    return self._position_in_copy(array, group, index, places), None
+                at, inside = self.source(group, index, self._inner(places))
+                return _linear(array.shape.dims, at), inside
+
+            def weight(place: IndexLike, step: IndexLike, column: IndexLike) -> Value:
+                found = dict(zip(window, _taken_apart(place, [sizes[n] for n in window])))
+                *along, feature = _taken_apart(step, [*(sizes[n] for n in run_dims), self.inputs])
+                inner = self._inner(found | dict(zip(run_dims, along))) | {labels.kernel_input_feature: feature}
+                at = self.kernel_position(inner, group * self.columns + column)
+                return convert_to(emit, self.rhs.load(at), self.wide)
+
+            emit.run_products(
+                RunProducts(
+                    rows=prod(rows),
+                    columns=self.columns,
+                    places=prod(sizes[n] for n in window),
+                    run=prod(sizes[n] for n in run_dims) * self.inputs,
+                    lhs=array,
+                    source=source,
+                    weight=weight,
+                    weights_in_place=self._weights_in_place(group),
+                    result=target,
+                    target=lambda row: row * features + group * self.columns,
+                )
             )
-        store_result(emit, self.result, target, target_order)
+        store_result(emit, self.result, target, order)
 
-    def _blocks(self, inner: int) -> tuple[list[int], list[int]]:
-        """The row dimensions to loop over, and those whose patches are gathered at once."""
-        out = self.result.shape.dims
-        block = list(self.row_dims)
-        outer: list[int] = []
+    def _split_window(self, array: Buffer, copied: bool, tested: bool) -> tuple[list[int], list[int]]:
+        """The window's dimensions that places run over, and the last ones, which are part of a run."""
+        window = list(range(self.window.rank))
+        run_dims: list[int] = []
+        if tested:
+            return window, run_dims
+        run, strides = self.inputs, row_major_strides(array.shape.dims)
+        while window:
+            number = window[-1]
+            d = self.window.dimensions[number]
+            axis = 1 + number if copied else self.labels.input_spatial[number]
+            if d.size > 1 and d.window_dilation * strides[axis] != run:
+                break
+            run *= d.size
+            run_dims.insert(0, window.pop())
+        return window, run_dims
 
-        def size() -> int:
-            return self.groups * prod(out[d] for d in block) * inner * self.wide.byte_size
+    def _inner(self, places: Mapping[int, IndexLike]) -> dict[int, IndexLike]:
+        """The kernel's element at a position in the window, given by window dimensions; its first input feature."""
+        inner: dict[int, IndexLike] = {self.labels.kernel_input_feature: 0}
+        for number, d in enumerate(self.window.dimensions):
+            place = places.get(number, 0)
+            inner[self.labels.kernel_spatial[number]] = d.size - 1 - place if d.reversal else place
+        return inner
 
-        while len(block) > 1 and size() > PATCH_BYTES:
-            outer.append(block.pop(0))
-        return outer, block
+    def _position_in_copy(
+        self, array: Buffer, group: IndexLike, row: Mapping[int, IndexLike], places: Mapping[int, IndexLike]
+    ) -> IndexLike:
+        labels = self.labels
+        batch, feature = row[labels.output_batch], group * self.inputs if self.feature_groups > 1 else 0
+        if self.batch_groups > 1:
+            batch = group * self.result.shape.dims[labels.output_batch] + batch
+        along = [
+            row[labels.output_spatial[number]] * d.stride + places.get(number, 0) * d.window_dilation
+            for number, d in enumerate(self.window.dimensions)
+        ]
+        return _linear(array.shape.dims, [batch, *along, feature])
 
-    def _emit_patches(self, patches: Buffer, outer: Mapping[int, IndexLike], block: Sequence[int]) -> None:
-        """patches[group, rows of the block, inner] = the input, or zero where the window hangs over."""
-        emit, feature = self.emit, self.labels.kernel_input_feature
-        *before, last = self.inner_dims
-        # Where input features are the kernel's fastest dimension, one test decides for a run of them.
-        runs = last == feature
-        looped = before if runs else self.inner_dims
-        extents = (
-            self.groups,
-            *(self.result.shape.dims[d] for d in block),
-            *(self.rhs.shape.dims[d] for d in looped),
-        )
-        with emit.loops(extents) as index:
-            row = {**outer, **dict(zip(block, index[1:]))}
-            inner: dict[int, IndexLike] = dict(zip(looped, index[1 + len(block) :]))
-            if not runs:
-                position, inside = self.source(index[0], row, inner)
-                patches.store(index, self._masked(position, inside))
-                return
-            with emit.loops((self.inputs,)) as (i,):
-                position, inside = self.source(index[0], row, {**inner, feature: i})
-                patches.store((*index, i), self._masked(position, inside))
+    def _weights_in_place(self, group: IndexLike) -> tuple[Buffer, IndexLike, int] | None:
+        dims, labels = self.rhs.shape.dims, self.labels
+        inner = [*labels.kernel_spatial, labels.kernel_input_feature]
+        row = collapsed_stride(dims, row_major_strides(dims), inner)
+        last = labels.kernel_output_feature == len(dims) - 1
+        reversed_ = any(d.reversal and d.size > 1 for d in self.window.dimensions)
+        if self.rhs.shape.dtype is not self.wide or row is None or not last or reversed_:
+            return None
+        return self.rhs, group * self.columns, dims[-1]
 
-    def _masked(self, position: Sequence[IndexLike], inside: Value | None) -> Value:
-        emit = self.emit
-        value = convert_to(emit, self.lhs.load(position), self.wide)
-        return value if inside is None else emit.select(inside, value, emit.constant(0, self.wide))
-
-    def _kernel_matrices(self) -> tuple[Buffer, tuple[int, int, int]]:
-        """The kernel as [group, inner, column]: in place where its strides allow, otherwise a copy."""
-        emit, dims, feature = self.emit, self.rhs.shape.dims, self.labels.kernel_output_feature
-        strides = row_major_strides(dims)
-        row, column = collapsed_stride(dims, strides, self.inner_dims), strides[feature]
-        if self.rhs.shape.dtype is self.wide and row is not None and 1 in (row, column):
-            return self.rhs, (column * self.columns, row, column)
-        extents = tuple(dims[d] for d in self.inner_dims)
-        copy = emit.scratch(Shape(self.wide, (*extents, dims[feature])))
-        with emit.loops(copy.shape.dims) as index:
-            at = self.kernel_position(dict(zip(self.inner_dims, index)), index[-1])
-            copy.store(index, convert_to(emit, self.rhs.load(at), self.wide))
-        return copy, (self.columns, dims[feature], 1)
-
-    def _target(self) -> tuple[Buffer, tuple[int, int, int], list[int]]:
-        """Where products go: a buffer, its strides of group, row and column, its dimensions as the result's."""
+    def _target(self) -> tuple[Buffer, list[int]]:
+        """Where products go, features last: the result or scratch; its dimensions as the result's."""
         dims, feature = self.result.shape.dims, self.labels.output_feature
-        strides = row_major_strides(dims)
-        row, column = collapsed_stride(dims, strides, self.row_dims), strides[feature]
-        everything = list(range(len(dims)))
-        if self.result.shape.dtype is self.wide and row is not None and 1 in (row, column):
-            return self.result, (column * self.columns, row, column), everything
         order = [*self.row_dims, feature]
-        scratch = self.emit.scratch(Shape(self.wide, tuple(dims[d] for d in order)))
-        return scratch, (self.columns, dims[feature], 1), order
+        if self.result.shape.dtype is self.wide and feature == len(dims) - 1:
+            return self.result, order
+        return self.emit.scratch(Shape(self.wide, tuple(dims[d] for d in order))), order
 
     # --- direct -------------------------------------------------------------------------------------------------
 
@@ -245,3 +363,20 @@ class _Convolution:
             weight = convert_to(emit, self.rhs.load(self.kernel_position(inner, column)), self.wide)
             at = (*row_index, column)
             target.store(at, emit.binary("add", target.load(at), emit.binary("multiply", seen, weight)))
+
+
+def _taken_apart(position: IndexLike, extents: Sequence[int]) -> list[IndexLike]:
+    """A row-major position as one index a dimension."""
+    index: list[IndexLike] = []
+    for extent in reversed(extents[1:]):
+        index.append(position % extent)
+        position = position // extent
+    return [position, *reversed(index)] if extents else []
+
+
+def _linear(dims: Sequence[int], index: Sequence[IndexLike]) -> IndexLike:
+    """The row-major position of an index."""
+    position: IndexLike = 0
+    for extent, i in zip(dims, index, strict=True):
+        position = position * extent + i
+    return position

@@ -148,6 +148,31 @@ class Imported:
 Argument = Buffer | Value | IndexLike | Imported | Sequence[Buffer] | None
 
 
+@dataclass(frozen=True)
+class RunProducts:
+    """Sums of products of runs of an array with a matrix of weights, which `KernelEmitter.run_products` computes:
+
+    result[target(row) + column] = sum over place < places and step < run
+        of lhs[source(row, place) + step] * weight(place, step, column)
+
+    lhs, result: arrays of one real element type, positions are linear.  source: gives the position of a run, and a
+    predicate; where it doesn't hold, the run is zeros (None: it always holds).  weight: an element of the matrix.
+    weights_in_place: (buffer, position, stride) where that matrix lies in memory already, with element
+    (place, step, column) at position + (place * run + step) * stride + column.
+    """
+
+    rows: int
+    columns: int
+    places: int
+    run: int
+    lhs: Buffer
+    source: Callable[[IndexLike, IndexLike], tuple[IndexLike, Value | None]]
+    weight: Callable[[IndexLike, IndexLike, IndexLike], Value]
+    weights_in_place: tuple[Buffer, IndexLike, int] | None
+    result: Buffer
+    target: Callable[[IndexLike], IndexLike]
+
+
 class KernelEmitter(Emitter, Protocol):
     """Code that fills whole buffers."""
 
@@ -187,8 +212,13 @@ class KernelEmitter(Emitter, Protocol):
     def local(self, value: Value) -> Buffer:
         """An array of rank 0 in the function's frame that holds `value`; one place for all rounds of a loop."""
 
-    def loops(self, extents: Sequence[int]) -> AbstractContextManager[tuple[IndexValue, ...]]:
-        """Open a loop nest, last dimension fastest; the with-body is the innermost body."""
+    def loops(
+        self, extents: Sequence[int], *, parallel: bool = False
+    ) -> AbstractContextManager[tuple[IndexValue, ...]]:
+        """Open a loop nest, last dimension fastest; the with-body is the innermost body.
+
+        parallel: the bodies may run in any order, which lets a nest that transposes walk in tiles.
+        """
 
     def when(self, predicate: Value) -> AbstractContextManager[None]:
         """The with-body runs only where the predicate holds."""
@@ -224,3 +254,6 @@ class KernelEmitter(Emitter, Protocol):
         Each array is (buffer, batch stride, row stride, column stride) in elements; element types are equal. The
         generator picks a library or emits loops.
         """
+
+    def run_products(self, products: RunProducts) -> None:
+        """Compute them with registers full of rows and columns; `RunProducts` says what."""
