@@ -22,6 +22,7 @@ from distxla.codegen.fusion import emit_elements
 from distxla.codegen.index import I64, IndexExpression
 from distxla.codegen.lane import I1, I8, I32, intrinsic
 from distxla.codegen.reduction import Reduction, emit_reductions
+from distxla.codegen.rows import RowView, emit_rows
 from distxla.codegen.value import ScalarValue, is_narrow_float, memory_type
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
@@ -281,21 +282,41 @@ def _emit_instruction(
         _emit_reduction_roots(emit, [(instruction, list(arrays))], results)
     elif op.lowering is Lowering.CALL:
         (called,) = op.called_computations
-        _emit_fusion(emit, module[called], arrays, results)
+        _emit_fusion(emit, module, module[called], arrays, results)
     else:
         raise InternalError(f"{instruction.name}: {instruction.opcode} is no kernel ({op.lowering.value})")
 
 
 def _emit_fusion(
-    emit: BufferEmitter, fused: Computation, arrays: Sequence[MemoryArray], results: Sequence[MemoryArray]
+    emit: BufferEmitter, module: Module, fused: Computation, arrays: Sequence[Any], results: Sequence[MemoryArray]
 ) -> None:
-    elements = element_arrays(emit, fused, arrays)  # type: ignore[arg-type]
+    if not any(i.op.lowering is Lowering.CALL for i in fused):
+        _emit_loops(emit, fused, arrays, results)
+        return
+
+    def stage(fused: Computation, arrays: Sequence[Any], results: Sequence[Any], row: RowView) -> None:
+        _emit_loops(emit, fused, arrays, results, row)
+
+    emit_rows(emit, module, fused, arrays, results, stage)
+
+
+def _emit_loops(
+    emit: BufferEmitter,
+    fused: Computation,
+    arrays: Sequence[Any],
+    results: Sequence[Any],
+    row: RowView | None = None,
+) -> None:
+    """The loops of a fused computation of ELEMENT instructions with such roots or REDUCTIONs; row: for one row."""
+    elements = element_arrays(emit, fused, arrays)
     root = fused.root_instruction
     roots = [fused[o] for o in root.operands] if root.shape.is_tuple and root.op.lowering is Lowering.ALIAS else [root]
     if all(r.op.lowering is Lowering.REDUCTION for r in roots):
-        _emit_reduction_roots(emit, [(r, [elements[o] for o in r.operands]) for r in roots], results)
+        _emit_reduction_roots(emit, [(r, [elements[o] for o in r.operands]) for r in roots], results, row)
         return
     sources = [elements[r.name] for r in roots]
+    if row is not None:
+        sources, results = [row.of(s) for s in sources], [row.of(r) for r in results]
     extents = {r.shape.dims for r in results}
     if len(extents) == 1:
         emit_elements(emit, sources, results)
@@ -307,16 +328,20 @@ def _emit_fusion(
 def _emit_reduction_roots(
     emit: BufferEmitter,
     roots: Sequence[tuple[Instruction, Sequence[Any]]],
-    results: Sequence[MemoryArray],
+    results: Sequence[Any],
+    row: RowView | None = None,
 ) -> None:
     reductions: list[Reduction] = []
     dimensions: Any = ()
     position = 0
     for instruction, operands in roots:
         half = len(operands) // 2
-        own = tuple(results[position : position + half])
+        sources, own = tuple(operands[:half]), tuple(results[position : position + half])
         position += half
         op: Any = instruction.op
         dimensions = op.dimensions
-        reductions.append(Reduction(op.to_apply, tuple(operands[:half]), tuple(operands[half:]), own))
+        if row is not None:
+            dimensions = [d - len(row.prefix) for d in dimensions]
+            sources, own = tuple(row.of(s) for s in sources), tuple(row.of(r) for r in own)
+        reductions.append(Reduction(op.to_apply, sources, tuple(operands[half:]), own))
     emit_reductions(emit, dimensions, reductions)

@@ -61,6 +61,14 @@ class Broadcast(Op):
                 at,
             )
 
+    def leading_dimensions(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int, ...]:
+        (operand,) = operands
+        same = [
+            d == position and operand.dims[position] == shape.dims[position]
+            for position, d in enumerate(self.dimensions)
+        ]
+        return (same.index(False) if False in same else len(same),)
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         own = [d for d in self.dimensions if shape.dims[d] != 1]
         return own == sorted(own) and shape.size == operands[0].size

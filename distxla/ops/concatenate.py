@@ -65,6 +65,9 @@ class Concatenate(Op):
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return tuple(group for d, group in enumerate(same_positions(operands)) if d != self.dimension)
 
+    def leading_dimensions(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int, ...]:
+        return (self.dimension,) * len(operands)
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return len(operands) == 1
 

@@ -231,6 +231,13 @@ class Op:
         """True where the result's bytes are operand 0's bytes, so that both may be one buffer (reshape, copy …)."""
         return False
 
+    def leading_dimensions(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int, ...]:
+        """ELEMENT and REDUCTION ops: for each operand, over how many leading dimensions it is walked with the result.
+
+        k: result elements at (i_1, .., i_k, ..) are made of the operand's elements at (i_1, .., i_k, ..) alone.
+        """
+        return tuple(shape.rank if self.is_elementwise and o.dims == shape.dims else 0 for o in operands)
+
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         """KERNEL ops: fill the result buffers (one a leaf of the result shape)."""
         raise self.unsupported()

@@ -68,6 +68,10 @@ class Pad(Op):
         spread = (n + max(n - 1, 0) * p.interior for n, p in zip(actual[0].dims, self.padding, strict=True))
         return shape.with_dims(tuple(max(n + p.low + p.high, 0) for n, p in zip(spread, self.padding, strict=True)))
 
+    def leading_dimensions(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int, ...]:
+        same = [p == PaddingDimension(0, 0, 0) for p in self.padding]
+        return (same.index(False) if False in same else len(same), 0)
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return all(p == PaddingDimension(0, 0, 0) for p in self.padding)
 

@@ -52,6 +52,10 @@ class Reduce(Op):
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return same_positions(operands[: len(operands) // 2])
 
+    def leading_dimensions(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int, ...]:
+        half = len(operands) // 2
+        return (min(self.dimensions, default=operands[0].rank),) * half + (0,) * half
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """Neighbours are combined pairwise until one is left, then with the initial value."""
         half = len(operands) // 2

@@ -54,6 +54,10 @@ class Reshape(Op):
             at="inferred_dimension",
         )
 
+    def leading_dimensions(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int, ...]:
+        same = [a == b for a, b in zip(shape.dims, operands[0].dims)]
+        return (same.index(False) if False in same else len(same),)
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return True
 

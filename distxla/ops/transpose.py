@@ -41,6 +41,10 @@ class Transpose(Op):
         dynamic = tuple(operand.dynamic[d] for d in self.dimensions) if operand.dynamic else ()
         return Shape(operand.element_type, tuple(operand.dims[d] for d in self.dimensions), dynamic)
 
+    def leading_dimensions(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int, ...]:
+        same = [position == d for position, d in enumerate(self.dimensions)]
+        return (same.index(False) if False in same else len(same),)
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         order = [d for d in self.dimensions if operands[0].dims[d] != 1]
         return order == sorted(order)

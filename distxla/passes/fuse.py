@@ -39,7 +39,7 @@ class Fuse(Pass):
     max_repetition: int = 32  # evaluations per element of a cheap producer in one loop
 
     def run(self, module: Module) -> Module:
-        running = _running(module)
+        running = running_computations(module)
         names = Names(module.by_name)
         new: list[Computation] = []
         for computation in module.computations:
@@ -140,7 +140,7 @@ class _Grouping:
         return paths
 
 
-def _running(module: Module) -> set[str]:
+def running_computations(module: Module) -> set[str]:
     """The computations that the entry runs as a whole: itself, and what control structures in them call."""
     running: set[str] = set()
     pending = [module.entry]

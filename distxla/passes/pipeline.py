@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distxla.ir.module import Module
+from distxla.ir.shape import Shape
 from distxla.passes.bind_custom_calls import BindCustomCalls
 from distxla.passes.combine_collectives import CombineCollectives
 from distxla.passes.common_subexpressions import CommonSubexpressions
 from distxla.passes.dead_code import DeadCode
 from distxla.passes.expand import Expand
 from distxla.passes.fuse import Fuse
+from distxla.passes.fuse_rows import FuseRows
 from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.module_pass import Pass
-from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions
+from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions, has_dynamic_dimensions, padded
 from distxla.passes.resolve_layouts import ResolveLayouts
 from distxla.passes.simplify import Simplify
 from distxla.passes.verify import verify_module
@@ -44,6 +46,19 @@ class Pipeline:
         return module
 
 
+def result_shape(module: Module) -> Shape:
+    """The entry's result with the dimensions marked whose extents a compiled program gives at run time.
+
+    Raises UnsupportedOpError, located, for what can't be done with dynamic dimensions.
+    """
+    if has_dynamic_dimensions(module):
+        for step in standard_passes():
+            if isinstance(step, PadDynamicDimensions):
+                return padded(module)[1]
+            module = step.run(module)
+    return module.entry_computation.root_instruction.shape
+
+
 def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
@@ -59,5 +74,6 @@ def standard_passes() -> tuple[Pass, ...]:
         Simplify(),
         DeadCode(),
         Fuse(),
+        FuseRows(),
         DeadCode(),
     )
