@@ -62,8 +62,31 @@ CASES = [
     ),
     _convolution("f32[3,0,4]", "f32[3,1,2]", "f32[2,2,4]", "window={size=2}, dim_labels=b0f_0io->b0f"),
     _convolution("f32[3,2,4]", "f32[3,0,2]", "f32[2,2,4]", "window={size=2 pad=1_2}, dim_labels=b0f_0io->b0f"),
-    # rows too many for one block of gathered windows
-    _convolution("f32[3,40,40,4]", "f32[3,40,40,8]", "f32[3,3,8,4]", SAME),
+    # long runs of features where the window hangs over: tested, not copied
+    _convolution("f32[3,20,20,4]", "f32[3,20,20,40]", "f32[3,3,40,4]", SAME),
+    # weights too many for the cache are taken in parts, the last of them shorter; columns that fill no vector
+    _convolution(
+        "f32[3,3,8,64]",
+        "f32[4,34,34,8]",
+        "f32[4,34,34,64]",
+        "window={size=34x34 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
+    ),
+    _convolution(
+        "f32[3,3,3,70]",
+        "f32[4,34,34,3]",
+        "f32[4,34,34,70]",
+        "window={size=34x34 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
+    ),
+    # a matrix product for every batch index; features between the spatial dimensions
+    _convolution("f32[3,20,5,7]", "f32[3,6,5,7]", "f32[20,6,1,1]", "window={size=1x1}, dim_labels=bf01_oi01->bf01"),
+    _convolution("f32[3,5,20,7]", "f32[5,6,7,3]", "f32[1,6,20,1]", "window={size=1x1}, dim_labels=0f1b_0io1->b0f1"),
+    # a copy with all its gaps would be far longer than the input
+    _convolution(
+        "f32[1,3,3,2]",
+        "f32[1,8,8,3]",
+        "f32[2,2,3,2]",
+        "window={size=2x2 stride=99x99 lhs_dilate=33x33 pad=0_0x0_0}, dim_labels=b01f_01io->b01f",
+    ),
     *(
         _convolution(f"{result}[2,6,6,8]", f"{t}[2,6,6,4]", f"{t}[3,3,4,8]", SAME)
         for t, result in (("bf16", "bf16"), ("f16", "f16"), ("s8", "s32"), ("f64", "f64"), ("c64", "c64"))
