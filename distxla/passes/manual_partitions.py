@@ -291,7 +291,10 @@ class _Partitioner:
         return [shards_of(part, leaf.rank, self.partitions) for part, leaf in zip(parts, leaves, strict=True)]
 
     def listed(self, call: Instruction, key: str, count: int) -> list[Shards]:
-        found = read_shardings(call.frontend_attribute(key) or "", self.meshes, self.partitions)
+        try:
+            found = read_shardings(call.frontend_attribute(key) or "", self.meshes, self.partitions)
+        except UnreadableSharding as error:
+            raise self.refused(call, f"{error} cannot be executed", "frontend_attributes") from error
         if len(found) != count:
             raise UnreadableSharding(f"{key} with {len(found)} shardings for {count} arrays")
         return found
