@@ -63,10 +63,10 @@ def from_file(array: Array, shape: Shape, what: str) -> Array:
     element = shape.dtype
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))  # the same values: a file may come from any machine
-    if array.shape != shape.dims:
+    if not shape.holds(array.shape):
         raise ArgumentError(f"{what} has extents {list(array.shape)}, the program's are {list(shape.dims)} ({shape})")
     if array.dtype == element.dtype:
-        return np.ascontiguousarray(array).reshape(shape.dims)
+        return np.ascontiguousarray(array).reshape(array.shape)
     is_bits = array.dtype == element.file_dtype or (
         element.file_dtype != element.dtype
         and array.dtype.kind in "Vi"
@@ -76,7 +76,7 @@ def from_file(array: Array, shape: Shape, what: str) -> Array:
         wanted = element.file_dtype.name
         bits = "" if element.file_dtype == element.dtype else f" holding the bits of {element}"
         raise ArgumentError(f"{what} is {array.dtype.name}, the program takes {element}: store it as {wanted}{bits}")
-    bits_array = np.ascontiguousarray(array).view(element.file_dtype).reshape(shape.dims)
+    bits_array = np.ascontiguousarray(array).view(element.file_dtype).reshape(array.shape)
     return _from_bits(bits_array, element)
 
 

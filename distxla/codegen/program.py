@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from distxla.errors import Location
@@ -66,7 +67,8 @@ class CompiledProgram:
 
     imports: names of external functions, in the order of the image's import slots (8 bytes each from imports_offset).
     code_bytes: the image's first bytes up to here are read-only and executable; the rest is private and writable.
-    parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order.
+    parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
+    to their bounds, and then the extents of their dynamic dimensions.
     arena_bytes: working memory a device needs.
     timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
@@ -88,9 +90,24 @@ class CompiledProgram:
     steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
 
     @property
+    def parameter_sizes(self) -> tuple[tuple[int, int], ...]:
+        """(leaf, dimension) of each dynamic dimension: its extent is an s32[] argument behind the leaves."""
+        return dynamic_dimensions(self.parameter_leaves)
+
+    @property
+    def result_sizes(self) -> tuple[tuple[int, int], ...]:
+        """(leaf, dimension) of each dynamic dimension: its extent is an s32[] result behind the leaves."""
+        return dynamic_dimensions(self.result_leaves)
+
+    @property
     def parameter_leaves(self) -> tuple[Shape, ...]:
         return tuple(leaf for p in self.parameters for leaf in p.leaves())
 
     @property
     def result_leaves(self) -> tuple[Shape, ...]:
         return tuple(self.result.leaves())
+
+
+def dynamic_dimensions(leaves: Sequence[Shape]) -> tuple[tuple[int, int], ...]:
+    """(leaf, dimension) of the dimensions whose extents are known at run time only."""
+    return tuple((k, d) for k, leaf in enumerate(leaves) for d, flag in enumerate(leaf.dynamic) if flag)

@@ -109,6 +109,13 @@ class Shape:
         """Whether a dimension is `?`, without a bound."""
         return UNBOUNDED in self.dims or any(e.is_unbounded for e in self.elements or ())
 
+    def holds(self, extents: builtins.tuple[int, ...]) -> bool:
+        """Whether an array of these extents is of this array shape: a dynamic dimension has any up to its bound."""
+        if len(extents) != self.rank:
+            return False
+        dynamic = self.dynamic or (False,) * self.rank
+        return all(n == m or (flag and n < m) for n, m, flag in zip(extents, self.dims, dynamic, strict=True))
+
     def leaves(self) -> Iterator[Shape]:
         """The array, token and opaque shapes in depth-first order; a non-tuple is its own leaf."""
         if self.elements is None:

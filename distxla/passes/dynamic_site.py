@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from distxla.errors import DistxlaError, InternalError, UnsupportedOpError
+from distxla.errors import InternalError, Location, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import S32, ElementType
 from distxla.ir.instruction import Instruction
@@ -25,6 +25,15 @@ Extent = (
 )  # the bound of a static dimension, or the name of an s32[] instruction that has the extent at run time
 Extents = tuple[Extent, ...]  # of one array, by dimension
 Sizes = tuple[Extents, ...]  # of a value, by leaf
+
+
+class Refused(UnsupportedOpError):
+    """An instruction for which there is no way with dynamic dimensions; its operands are those of the rewritten one."""
+
+    def __init__(self, message: str, location: Location | None = None, instruction: Instruction | None = None) -> None:
+        super().__init__(message, location)
+        self.args = (message, location, instruction)
+        self.instruction = instruction
 
 
 class Program(Protocol):
@@ -109,11 +118,12 @@ class Site(Build):
         )
         return self.instruction.name
 
-    def refuse(self, why: str = "") -> DistxlaError:
+    def refuse(self, why: str = "") -> Refused:
         """The error for what can't be done with dynamic dimensions."""
         shapes = ", ".join(map(str, self.stated))
         text = f"this version cannot execute {self.instruction.opcode} of dynamic dimensions{why and ': '}{why}"
-        return UnsupportedOpError(f"{text} (operands {shapes})", self.program.module.locate(self.instruction, "opcode"))
+        where = self.program.module.locate(self.instruction, "opcode")
+        return Refused(f"{text} (operands {shapes})", where, self.instruction)
 
     @property
     def stated(self) -> list[Shape]:

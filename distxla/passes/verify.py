@@ -47,7 +47,27 @@ def obstacles(module: Module) -> list[tuple[Instruction, str]]:
             if not instruction.op.is_parameter and instruction.op.lowering not in SCALAR_LOWERINGS:
                 why = f"this version cannot execute {instruction.opcode} in a computation applied to elements"
                 found.append((instruction, why))
-    return found
+    return found or _dynamic_obstacles(module)
+
+
+def _dynamic_obstacles(module: Module) -> list[tuple[Instruction, str]]:
+    """The first instruction that can't be executed because of a dynamic dimension, and why."""
+    from distxla.passes.dynamic_site import Refused
+    from distxla.passes.pad_dynamic_dimensions import has_dynamic_dimensions
+    from distxla.passes.pipeline import result_shape
+
+    if not has_dynamic_dimensions(module):
+        return []
+    for computation in _reachable(module):
+        for instruction in computation:
+            shapes = (instruction.shape, *(operand.shape for operand in computation.operands(instruction)))
+            if instruction.op.lowering is Lowering.EXPANSION and any(shape.is_dynamic for shape in shapes):
+                return [(instruction, f"this version cannot execute {instruction.opcode} of dynamic dimensions")]
+    try:
+        result_shape(module)
+    except Refused as refused:
+        return [(refused.instruction or module.entry_computation.root_instruction, refused.message)]
+    return []
 
 
 def _applied(module: Module) -> Iterator[Computation]:

@@ -32,7 +32,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
-from distxla.ops.run_time_extents import fitted, is_dynamic, nothing_received, static_shape
+from distxla.ops.run_time_extents import fitted, nothing_received, static_shape
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 
 Array = np.ndarray[Any, Any]
@@ -384,20 +384,12 @@ def _checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool =
     if not shape.is_array:
         return value
     array = np.asarray(value)
-    fits = _fits(array, shape)
+    fits = shape.holds(array.shape)
     if dynamic and array.ndim == shape.rank:
         fits = all(n <= bound for n, bound in zip(array.shape, shape.dims, strict=True))
     if array.dtype != shape.dtype.dtype or not fits:
         raise InternalError(f"{instruction.name} gave {array.dtype}{list(array.shape)} instead of {shape}")
     return array
-
-
-def _fits(array: Array, shape: Shape) -> bool:
-    """Whether the array has the extents of `shape`, up to the bound where a dimension is dynamic."""
-    return len(array.shape) == shape.rank and all(
-        have == want or (is_dynamic(shape, d) and have < want)
-        for d, (have, want) in enumerate(zip(array.shape, shape.dims, strict=True))
-    )
 
 
 def _actual(value: Any, shape: Shape) -> Shape:
@@ -457,7 +449,7 @@ def _parameter_values(module: Module, leaves: Sequence[Any], device: int) -> tup
             arrays.append(None)
             continue
         array = np.asarray(value)
-        if array.dtype != shape.dtype.dtype or not _fits(array, shape):
+        if array.dtype != shape.dtype.dtype or not shape.holds(array.shape):
             got = f"{array.dtype}{list(array.shape)}"
             raise ArgumentError(f"argument {k} on device {device} is {got}, the program takes {shape}")
         arrays.append(array)

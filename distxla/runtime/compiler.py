@@ -53,6 +53,7 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
     failures of the compiler.
     """
     from distxla.codegen.link import link
+    from distxla.passes.pipeline import result_shape
 
     clock = _Clock()
     _check_counts(module, replicas, partitions)
@@ -80,7 +81,7 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
         replicas=replicas,
         partitions=partitions,
         parameters=tuple(p.shape for p in module.entry_computation.parameters),
-        result=module.entry_computation.root_instruction.shape,
+        result=result_shape(module),
         arena_bytes=entry.arena_bytes,
         sites=entry.sites,
         communicators=entry.communicators,

@@ -30,12 +30,23 @@ class DeviceArray:
     """An array on one device. `np.asarray` fetches it: a read-only view of shared memory, no copy.
 
     It is never written again, so views stay what they are; they also stay valid after the cluster is closed. The memory
-    is used again once the array and its views are deleted.  device: flattened id.  shape: element type and extents.
+    is used again once the array and its views are deleted.  device: flattened id.  shape: element type and extents, of
+    dynamic dimensions the bounds; `extents` are what they have.
     """
 
-    __slots__ = ("_block", "_segment", "device", "offset", "shape")
+    __slots__ = ("_block", "_segment", "_sizes", "device", "offset", "shape")
 
-    def __init__(self, segment: Segment, block: Block, offset: int, device: int, shape: Shape) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        block: Block,
+        offset: int,
+        device: int,
+        shape: Shape,
+        sizes: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        """sizes: (dimension, where its s32 extent stands in the device's memory) of dynamic dimensions."""
+        self._sizes = sizes
         self._segment = segment
         self._block = block
         self.offset = offset
@@ -50,6 +61,14 @@ class DeviceArray:
     def nbytes(self) -> int:
         return self.shape.byte_size
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The array's extents; of a result once the call is over."""
+        extents = list(self.shape.dims)
+        for dimension, offset in self._sizes:
+            extents[dimension] = int.from_bytes(bytes(self._segment.bytes[offset : offset + 4]), "little")
+        return tuple(extents)
+
     def is_in(self, segment: Segment) -> bool:
         """Whether the array lies in this device memory (an array of another cluster does not)."""
         return self._segment is segment
@@ -63,6 +82,8 @@ class DeviceArray:
         else:
             raw = np.asarray(_Bytes(self._segment, self._block, self.offset, size))
             found = raw.view(self.dtype).reshape(self.shape.dims)
+        if self._sizes:
+            found = found[tuple(slice(extent) for extent in self.extents)]
         if dtype is not None and np.dtype(dtype) != found.dtype:
             if copy is False:
                 raise ValueError(f"{self.shape} cannot be seen as {np.dtype(dtype)} without a copy")

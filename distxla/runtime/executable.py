@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.program import CompiledProgram
 from distxla.errors import ArgumentError
-from distxla.ir.element_type import element_type_of
+from distxla.ir.element_type import S32, element_type_of
 from distxla.ir.shape import Shape
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.memory import Block
@@ -64,8 +64,17 @@ class Executable:
         self.device_s: list[float] = []
         self.number: int | None = None
         self.arena: Block | None = None
-        self.parameters = tuple(leaf.without_layout() for leaf in program.parameter_leaves)
-        self.results = tuple(leaf.without_layout() for leaf in program.result_leaves)
+        # behind the leaves stand the extents of dynamic dimensions
+        extent = Shape(S32)
+        self.arity = len(program.parameter_leaves)
+        self.parameters = (
+            *(leaf.without_layout() for leaf in program.parameter_leaves),
+            *(extent for _ in program.parameter_sizes),
+        )
+        self.results = (
+            *(leaf.without_layout() for leaf in program.result_leaves),
+            *(extent for _ in program.result_sizes),
+        )
         self._bytes = [leaf.byte_size for leaf in self.parameters]
         places = np.cumsum([0, *(_aligned(leaf.byte_size) for leaf in self.results)])
         self._result_places: list[int] = [int(place) for place in places[:-1]]
@@ -104,23 +113,27 @@ class Executable:
 
         Returns what must live until the call is over.
         """
-        count = len(self.parameters)
+        count, sizes = len(self.parameters), self.program.parameter_sizes
         offsets: list[list[int]] = []
         copied: dict[int, Block] = {}  # one block an argument: the same offset on every device
         for row, device in zip(rows, self.devices, strict=True):
-            if len(row) != count:
+            if len(row) != self.arity:
                 raise ArgumentError(
-                    f"arguments on device {device}: expected {count} for {self.program.name}, found {len(row)}"
+                    f"arguments on device {device}: expected {self.arity} for {self.program.name}, found {len(row)}"
                 )
+            if sizes:
+                row = [*row, *(np.int32(_extents(row[k])[d]) for k, d in sizes if _has_dimension(row[k], k, d, device))]
             memory = self._cluster.memory(device)
             line = []
             for k, (value, shape) in enumerate(zip(row, self.parameters, strict=True)):
+                if type(value) is DeviceArray and value.is_in(memory) and _lies_otherwise(value, shape):
+                    value = np.asarray(value)
                 if type(value) is DeviceArray:
-                    if value._segment is not memory or (value.shape is not shape and value.shape != shape):
+                    if value._segment is not memory or (value.shape is not shape and not _fits(value, shape)):
                         self._refuse(value, k, device, shape)
                     line.append(value.offset)
                     continue
-                if self.whole is not None:
+                if self.whole is not None and k < self.arity:
                     value = self._shard(value, k, device)
                 array = as_argument(value, shape, k, device)
                 block = copied.get(k)
@@ -163,8 +176,9 @@ class Executable:
     def _refuse(self, value: DeviceArray, k: int, device: int, shape: Shape) -> None:
         """Say what is wrong with an argument that is on a device."""
         where = f"argument {k} on device {device}"
-        if value.shape != shape:
-            raise ArgumentError(f"{where}: expected {shape}, found {value.shape}")
+        if not _fits(value, shape):
+            found = Shape(value.shape.element_type, value.extents) if value.shape.is_array else value.shape
+            raise ArgumentError(f"{where}: expected {shape}, found {found}")
         if value.device != device:
             raise ArgumentError(f"{where}: expected an array on device {device}, found one on device {value.device}")
         raise ArgumentError(f"{where}: expected an array of this cluster, found one of another cluster")
@@ -176,9 +190,14 @@ class Executable:
         block = self._cluster.heap.allocate(self._result_bytes)
         begin = block.offset
         self.call_area[:, len(self.parameters) :] = self._result_offsets + np.uint64(begin)
-        leaves = [(begin + place, shape) for place, shape in zip(self._result_places, self.results, strict=True)]
+        places = [begin + place for place in self._result_places]
+        count = len(self.program.result_leaves)
+        sizes: dict[int, tuple[tuple[int, int], ...]] = {}
+        for place, (k, d) in zip(places[count:], self.program.result_sizes, strict=True):
+            sizes[k] = (*sizes.get(k, ()), (d, place))
+        leaves = [(places[k], self.results[k], sizes.get(k, ())) for k in range(count)]
         return [
-            [DeviceArray(memory, block, offset, device, shape) for offset, shape in leaves]
+            [DeviceArray(memory, block, offset, device, shape, extents) for offset, shape, extents in leaves]
             for device, memory in ((d, self._cluster.memory(d)) for d in self.devices)
         ]
 
@@ -195,14 +214,40 @@ def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uin
         return np.empty(0, np.uint8)  # tokens have no bytes
     dtype = shape.dtype.dtype
     array = np.asarray(value, dtype) if isinstance(value, bool | int | float | complex) else np.asarray(value)
-    if array.dtype != dtype or array.shape != shape.dims:
+    if array.dtype != dtype or not shape.holds(array.shape):
         try:
             name = element_type_of(array.dtype).name
         except (KeyError, TypeError):
             name = str(array.dtype)
         found = f"{name}[{','.join(map(str, array.shape))}]"
         raise ArgumentError(f"argument {k} on device {device}: expected {shape}, found {found}")
+    if array.shape != shape.dims:
+        padded = np.zeros(shape.dims, dtype)
+        padded[tuple(slice(n) for n in array.shape)] = array
+        array = padded
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _extents(value: Any) -> tuple[int, ...]:
+    return value.extents if type(value) is DeviceArray else np.shape(value)
+
+
+def _has_dimension(value: Any, k: int, dimension: int, device: int) -> bool:
+    if dimension < len(_extents(value)):
+        return True
+    raise ArgumentError(f"argument {k} on device {device}: it has no dimension {dimension}")
+
+
+def _lies_otherwise(value: DeviceArray, shape: Shape) -> bool:
+    """Whether an array on a device is an argument of this dynamic shape, but is not padded to the same bounds."""
+    same = value.shape.element_type is shape.element_type and value.shape.dims != shape.dims
+    return same and shape.is_dynamic and shape.holds(value.extents)
+
+
+def _fits(value: DeviceArray, shape: Shape) -> bool:
+    """Whether an array on a device lies there as an argument of this shape has to."""
+    same = value.shape.element_type is shape.element_type and value.shape.dims == shape.dims
+    return same and (not shape.is_array or shape.holds(value.extents))
 
 
 def expand(programs: Mapping[Any, Any]) -> list[tuple[tuple[int, ...], Any]]:

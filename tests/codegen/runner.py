@@ -16,6 +16,8 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block
+from distxla.ir.element_type import S32
+from distxla.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +32,8 @@ class Devices:
         self.entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.image.address_of(ENTRY_SYMBOL))
         offset = 0
         self.offsets: list[list[int]] = []
-        for leaves in (program.parameter_leaves, program.result_leaves):
+        sizes = [Shape(S32)] * len(program.parameter_sizes), [Shape(S32)] * len(program.result_sizes)
+        for leaves in ((*program.parameter_leaves, *sizes[0]), (*program.result_leaves, *sizes[1])):
             row = []
             for leaf in leaves:
                 row.append(offset)
@@ -88,10 +91,11 @@ class Devices:
         leaves = self.program.parameter_leaves
         for memory, arrays in zip(self.memories, args, strict=True):
             assert len(arrays) == len(leaves), f"{len(arrays)} arguments for {len(leaves)} parameter leaves"
-            for array, leaf, offset in zip(arrays, leaves, self.offsets[0], strict=True):
+            for array, leaf, offset in zip(arrays, leaves, self.offsets[0]):
                 if leaf.is_array:
-                    value = np.ascontiguousarray(np.asarray(array, dtype=leaf.dtype.dtype).reshape(leaf.dims))
-                    memory[offset : offset + leaf.byte_size] = value.tobytes()
+                    memory[offset : offset + leaf.byte_size] = _padded(array, leaf).tobytes()
+            for (k, d), offset in zip(self.program.parameter_sizes, self.offsets[0][len(leaves) :], strict=True):
+                struct.pack_into("<i", memory, offset, np.shape(arrays[k])[d])
 
     def run(self, repeat: int = 1) -> None:
         status = [-1] * self.count
@@ -111,15 +115,30 @@ class Devices:
         assert status == [Status.OK] * self.count, f"status of each device: {status}"
 
     def results(self, device: int) -> list[Array]:
-        memory = self.memories[device]
+        memory, leaves = self.memories[device], self.program.result_leaves
+        extents = [list(leaf.dims) for leaf in leaves]
+        for (k, d), offset in zip(self.program.result_sizes, self.offsets[1][len(leaves) :], strict=True):
+            (extents[k][d],) = struct.unpack_from("<i", memory, offset)
         return [
-            np.frombuffer(memory[offset : offset + leaf.byte_size], leaf.dtype.dtype).reshape(leaf.dims)
-            for leaf, offset in zip(self.program.result_leaves, self.offsets[1], strict=True)
+            np.frombuffer(memory[offset : offset + leaf.byte_size], leaf.dtype.dtype).reshape(leaf.dims)[
+                tuple(slice(n) for n in found)
+            ]
+            for leaf, offset, found in zip(leaves, self.offsets[1], extents)
             if leaf.is_array
         ]
 
     def close(self) -> None:
         self.image.close()
+
+
+def _padded(array: Any, leaf: Shape) -> Array:
+    """An argument as it lies in memory; what stands beyond the extents of dynamic dimensions is no number."""
+    value = np.asarray(array, dtype=leaf.dtype.dtype)
+    if not leaf.is_dynamic:
+        return np.ascontiguousarray(value.reshape(leaf.dims))
+    padded = np.full(leaf.dims, np.nan if leaf.dtype.is_float else 77, leaf.dtype.dtype)
+    padded[tuple(slice(n) for n in value.shape)] = value
+    return padded
 
 
 def run_devices(program: CompiledProgram, args: Sequence[Sequence[Any]]) -> list[list[Array]]:
