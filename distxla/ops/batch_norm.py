@@ -56,7 +56,7 @@ class BatchNormTraining(Op):
         mean = x.sum(others) / count
         deviation = x - _spread(mean, x, self.feature_index)
         variance = (deviation * deviation).sum(others) / count
-        factor = scale / np.sqrt(variance + self.epsilon)
+        factor = scale / np.sqrt(variance + _f32(self.epsilon))
         result = deviation * _spread(factor, x, self.feature_index) + _spread(offset, x, self.feature_index)
         return tuple(array.astype(operands[0].dtype) for array in (result, mean, variance))
 
@@ -64,7 +64,7 @@ class BatchNormTraining(Op):
         features = _Features(build, build.shape(instruction.operands[0]), self.feature_index)
         x, scale, offset = map(features.wide, instruction.operands)
         mean, variance = features.moments(x)
-        result = features.normalised(x, scale, offset, mean, variance, self.epsilon)
+        result = features.normalised(x, scale, offset, mean, variance, _f32(self.epsilon))
         return build.join(*map(features.narrow, (result, mean, variance)))
 
 
@@ -91,13 +91,13 @@ class BatchNormInference(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         x, *vectors = (operand.astype(np.float64) for operand in operands)
         scale, offset, mean, variance = (_spread(vector, x, self.feature_index) for vector in vectors)
-        result = (x - mean) / np.sqrt(variance + self.epsilon) * scale + offset
+        result = (x - mean) / np.sqrt(variance + _f32(self.epsilon)) * scale + offset
         return result.astype(operands[0].dtype)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         features = _Features(build, build.shape(instruction.operands[0]), self.feature_index)
         x, scale, offset, mean, variance = map(features.wide, instruction.operands)
-        return features.narrow(features.normalised(x, scale, offset, mean, variance, self.epsilon))
+        return features.narrow(features.normalised(x, scale, offset, mean, variance, _f32(self.epsilon)))
 
 
 @register
@@ -127,7 +127,7 @@ class BatchNormGrad(Op):
         x, scale, mean, variance, gradient = (operand.astype(np.float64) for operand in operands)
         others = _others(x.ndim, self.feature_index)
         count = np.float64(prod(x.shape[d] for d in others))
-        inverse = 1 / np.sqrt(variance + self.epsilon)
+        inverse = 1 / np.sqrt(variance + _f32(self.epsilon))
         normalised = (x - _spread(mean, x, self.feature_index)) * _spread(inverse, x, self.feature_index)
         of_offset, of_scale = gradient.sum(others), (gradient * normalised).sum(others)
         common = _spread(of_offset, x, self.feature_index) + normalised * _spread(of_scale, x, self.feature_index)
@@ -139,7 +139,7 @@ class BatchNormGrad(Op):
         x, scale, mean, variance, gradient = map(features.wide, instruction.operands)
         compute, spread = build.compute, features.spread
         deviation = compute("subtract", x, spread(mean))
-        shifted = compute("add", variance, features.number(self.epsilon))
+        shifted = compute("add", variance, features.number(_f32(self.epsilon)))
         inverse = compute("rsqrt", shifted)
         of_offset = build.sum(gradient, features.others)
         weighted = build.sum(compute("multiply", gradient, deviation), features.others)
@@ -207,6 +207,11 @@ class _Features:
 
 def _others(rank: int, feature: int) -> tuple[int, ...]:
     return tuple(d for d in range(rank) if d != feature)
+
+
+def _f32(epsilon: float) -> float:
+    """As XLA holds it, whatever the operands' type."""
+    return float(np.float32(epsilon))
 
 
 def _spread(vector: Any, like: Any, feature: int) -> Any:

@@ -12,6 +12,7 @@ from distxla.ops import random_bits
 from distxla.passes.verify import require_executable
 from distxla.text.parser import parse_module
 from tests.ops.case import Array, Case, array
+from tests.ops.program_case import evaluated
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
 
 ONES = 0xFFFFFFFF
@@ -64,6 +65,14 @@ SHAPES = (
     "u16[9]",
     "s32[3,4]",
     "s8[7]",
+    "u4[9]",
+    "s4[3,3]",
+    "s2[5]",
+    "f32[3,3]",
+    "f64[5]",
+    "bf16[7]",
+    "f8e5m2[6]",
+    "f4e2m1fn[5]",
 )
 CASES = [
     StructuredCase(
@@ -79,7 +88,8 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
-    assert_compiled_agrees(case)
+    for got, want in zip(case.compiled(), case.evaluated(), strict=True):
+        assert (got.dtype, got.shape, got.tobytes()) == (want.dtype, want.shape, want.tobytes())
 
 
 def test_the_bits_alone() -> None:
@@ -88,7 +98,8 @@ def test_the_bits_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox"])
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.startswith("u")])  # JAX generates no others
+# JAX generates no others
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] == "u" and shape[1] != "4"])
 def test_evaluate_agrees_with_xla(algorithm: str, shape: str) -> None:
     jax = pytest.importorskip("jax")
     wanted = parse_module(f"ENTRY e {{\n  ROOT p = {shape} parameter(0)\n}}").entry_computation.root_instruction.shape
@@ -104,13 +115,30 @@ def test_evaluate_agrees_with_xla(algorithm: str, shape: str) -> None:
             np.testing.assert_array_equal(got, np.asarray(xla))
 
 
+@pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_default"])
+@pytest.mark.filterwarnings("ignore")
+def test_bits_of_other_types_are_those_of_xla(algorithm: str) -> None:
+    pytest.importorskip("jax")
+    from tests.ops.test_against_xla import run_by_xla
+
+    shapes = ["s8[7]", "s16[9]", "s32[3,4]", "s64[5]", "u4[9]", "f16[7]", "bf16[3,3]", "f32[5]", "f64[2,3]"]
+    lines = [f"  r{k} = (u64[2], {s}) rng-bit-generator(p), algorithm={algorithm}" for k, s in enumerate(shapes)]
+    lines += [f"  b{k} = {s} get-tuple-element(r{k}), index=1" for k, s in enumerate(shapes)]
+    names = ", ".join(f"b{k}" for k in range(len(shapes)))
+    root = f"  ROOT r = ({', '.join(shapes)}) tuple({names})"
+    text = "\n".join(["HloModule bits", "ENTRY main {", "  p = u64[2] parameter(0)", *lines, root, "}", ""])
+    state = np.array([2**63 + 5, 2**64 - 3], np.uint64)
+    for ours, theirs in zip(evaluated(text, state), run_by_xla(text, [state]), strict=True):
+        assert ours.tobytes() == theirs.tobytes()  # XLA calls all of them unsigned
+
+
 @pytest.mark.parametrize(
     ("state", "bits", "algorithm", "why"),
     [
         (array("u64", 3), array("u32", 4), "rng_three_fry", "from a state u64[2]"),
         (array("u32", 4), array("u32", 4), "rng_default", "from a state u64[2] or u64[3]"),
-        (array("u64", 2), array("f32", 4), "rng_default", "integers of 8 to 64 bits, not as f32"),
-        (array("u64", 2), array("u4", 4), "rng_philox", "integers of 8 to 64 bits, not as u4"),
+        (array("u64", 2), array("c64", 4), "rng_default", "integers or floats, not as c64"),
+        (array("u64", 2), array("pred", 4), "rng_philox", "integers or floats, not as pred"),
     ],
 )
 def test_what_is_not_executed_says_so(state: object, bits: object, algorithm: str, why: str) -> None:

@@ -1,0 +1,157 @@
+"""`scan`: by reference and compiled, against XLA CPU and against NumPy's own scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from distxla.errors import VerificationError
+from tests.ops.program_case import Array, compiled, evaluated, one_instruction, parsed
+
+VECTORS = """step {
+  x = s32[2] parameter(0)
+  c = s32[2] parameter(1)
+  a = s32[2] add(x, c)
+  b = s32[2] multiply(x, c)
+  ROOT r = (s32[2], s32[2]) tuple(b, a)
+}"""
+TWO_CARRIES = """step {
+  x = f32[2] parameter(0)
+  y = s32[2] parameter(1)
+  c = f32[2] parameter(2)
+  n = s32[] parameter(3)
+  a = f32[2] multiply(x, c)
+  ns = s32[2] broadcast(n), dimensions={}
+  b = s32[2] subtract(y, ns)
+  one = s32[] constant(1)
+  m = s32[] add(n, one)
+  ROOT r = (s32[2], s32[2], f32[2], s32[]) tuple(b, ns, a, m)
+}"""
+NO_CARRY = "step {\n  x = s32[2] parameter(0)\n  ROOT r = s32[2] negate(x)\n}"
+NO_ARRAY = "step {\n  c = s32[2] parameter(0)\n  ROOT r = (s32[2], s32[2]) tuple(c, c)\n}"
+ONLY_CARRY = "step {\n  x = s32[2] parameter(0)\n  c = s32[2] parameter(1)\n  ROOT r = s32[2] subtract(x, c)\n}"
+MATRIX, VECTOR = np.arange(1, 7, dtype=np.int32).reshape(2, 3), np.array([10, -20], np.int32)
+FLOATS = np.array([[1.5, 2, -1], [0.5, 3, 4]], np.float32)
+
+
+def _scan(result: str, operands: Sequence[str], computation: str, carries: int, attributes: str = "") -> str:
+    expression = f"{result} scan(@), dimensions={{1}}, num_carries={carries}, to_apply=step{attributes}"
+    return one_instruction(expression, operands, computation)
+
+
+CASES: dict[str, tuple[str, list[Array]]] = {
+    **{
+        f"vectors{attributes}": (
+            _scan("(s32[2,3], s32[2])", ["s32[2,3]", "s32[2]"], VECTORS, 1, attributes),
+            [MATRIX, VECTOR],
+        )
+        for attributes in ("", ", is_reverse=true", ", is_associative=false", ", is_associative=true, is_reverse=true")
+    },
+    "two carries": (
+        _scan("(s32[2,3], s32[2,3], f32[2], s32[])", ["f32[2,3]", "s32[2,3]", "f32[2]", "s32[]"], TWO_CARRIES, 2),
+        [FLOATS, MATRIX, np.array([1, -1], np.float32), np.array(5, np.int32)],
+    ),
+    "no carry": (_scan("s32[2,3]", ["s32[2,3]"], NO_CARRY, 0), [MATRIX]),
+    "no array": (_scan("(s32[2,4], s32[2])", ["s32[2]"], NO_ARRAY, 1), [VECTOR]),
+    "only a carry": (_scan("s32[2]", ["s32[2,3]", "s32[2]"], ONLY_CARRY, 1), [MATRIX, VECTOR]),
+    "no step": (_scan("(s32[2,0], s32[2])", ["s32[2,0]", "s32[2]"], VECTORS, 1), [MATRIX[:, :0], VECTOR]),
+    "empty slices": (
+        _scan("(s32[0,3], s32[0])", ["s32[0,3]", "s32[0]"], VECTORS.replace("[2]", "[0]"), 1),
+        [MATRIX[:0], VECTOR[:0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_agrees_with_evaluate(name: str) -> None:
+    text, arguments = CASES[name]
+    for got, wanted in zip(compiled(text, *arguments), evaluated(text, *arguments), strict=True):
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in CASES if name != "no step"])  # XLA's own expansion fails there
+def test_evaluate_agrees_with_xla(name: str) -> None:
+    pytest.importorskip("jax")
+    from tests.ops.test_against_xla import run_by_xla
+
+    text, arguments = CASES[name]
+    for got, wanted in zip(evaluated(text, *arguments), run_by_xla(text, arguments), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("opcode", ["add", "multiply", "maximum"])
+def test_cumulative_functions(opcode: str, reverse: bool) -> None:
+    step = f"step {{\n  x = f64[] parameter(0)\n  c = f64[] parameter(1)\n  a = f64[] {opcode}(c, x)\n"
+    step += "  ROOT r = (f64[], f64[]) tuple(a, a)\n}"
+    attributes = ", is_reverse=true" if reverse else ""
+    text = _scan("(f64[1000], f64[])", ["f64[1000]", "f64[]"], step, 1, attributes).replace("{1}", "{0}")
+    values = np.random.default_rng(0).normal(1, 0.1, 1000)
+    order = slice(None, None, -1 if reverse else None)
+    wanted = getattr(np, opcode).accumulate(values[order])[order]
+    initial = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf}[opcode]
+    got, last = compiled(text, values, np.float64(initial))
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    assert last == got[0 if reverse else -1]
+
+
+def test_within_a_loop_and_a_call() -> None:
+    """An expansion in computations that others call."""
+    text = """HloModule nested
+step {
+  x = s32[] parameter(0)
+  c = s32[] parameter(1)
+  a = s32[] add(x, c)
+  ROOT r = (s32[], s32[]) tuple(a, a)
+}
+sums {
+  x = s32[3] parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[3], s32[]) scan(x, zero), dimensions={0}, num_carries=1, to_apply=step
+  ROOT r = s32[3] get-tuple-element(s), index=0
+}
+more {
+  s = (s32[], s32[3]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(2)
+  ROOT r = pred[] compare(i, n), direction=LT
+}
+body {
+  s = (s32[], s32[3]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = s32[3] get-tuple-element(s), index=1
+  y = s32[3] call(x), to_apply=sums
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = (s32[], s32[3]) tuple(j, y)
+}
+ENTRY main {
+  x = s32[3] parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[], s32[3]) tuple(zero, x)
+  w = (s32[], s32[3]) while(s), condition=more, body=body
+  ROOT r = s32[3] get-tuple-element(w), index=1
+}
+"""
+    x = np.array([1, 2, 3], np.int32)
+    wanted = x.cumsum().cumsum().tolist()
+    assert evaluated(text, x)[0].tolist() == compiled(text, x)[0].tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("(s32[2,3], s32[2]) scan", "(s32[2,4], s32[2]) scan", "scan.C6"),
+        ("(s32[2,3], s32[2]) scan", "(s32[3,3], s32[2]) scan", "scan.C6"),
+        ("dimensions={1}", "dimensions={2}", "scan.C1"),
+        ("num_carries=1", "num_carries=3", "scan.C2"),
+        ("num_carries=1", "num_carries=0", "scan.C[13]"),
+    ],
+)
+def test_rules(old: str, new: str, rule: str) -> None:
+    with pytest.raises(VerificationError, match=rule):
+        parsed(CASES["vectors"][0].replace(old, new))
