@@ -33,7 +33,7 @@ I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 ROUTINE = ir.FunctionType(I32, (POINTER, I32, POINTER, POINTER))
 
-UNNOTED_BYTES = 1024  # arrays up to here are computed in less time than a hundred such stores take
+UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would be a noticeable part of it
 
 Progress = Callable[[str], None]
 

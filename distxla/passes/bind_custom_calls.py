@@ -1,4 +1,4 @@
-"""Prepare the custom-calls of registered routines for the code generator."""
+"""Prepare custom-calls for the code generator: those of registered routines, and those that only annotate."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_call import CustomCall, HostCall
+from distxla.ops.custom_calls.sharding import Annotation
 from distxla.ops.custom_calls.target import find_target
 from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major
 from distxla.ops.transpose import Transpose
@@ -18,7 +19,8 @@ from distxla.passes.rewriter import Rewriter, replaced
 
 
 class BindCustomCalls(Pass):
-    """Make calls of Python routines `HostCall`s, and let C functions have their arrays in the layouts they ask for.
+    """Make calls of Python routines `HostCall`s, let C functions have their arrays as they ask for them, and drop
+    calls that say something of their operand only.
 
     Expects: layouts as in the text. Ensures: custom-calls of C functions take and give row-major arrays, their operands
     transposed before, their results after.
@@ -40,6 +42,8 @@ class BindCustomCalls(Pass):
                     rewriter.keep(instruction.replace(op=HostCall(**fields)))
                 elif isinstance(target, NativeTarget):
                     _in_stated_layouts(rewriter, instruction, [o.shape for o in computation.operands(old)])
+                elif isinstance(target, Annotation):
+                    rewriter.forward(old.name, instruction.operands[0])
                 else:
                     rewriter.keep(instruction)
             new.append(rewriter.finish())

@@ -77,6 +77,11 @@ class NativeTarget(UserTarget):
             for leaf in shape.leaves():
                 if leaf.layout is not None and (leaf.layout.tiles or leaf.layout.other):
                     return f'custom-call of "{self.name}" with an array in tiles'
+        for output, operand, index in call.op.output_to_operand_aliasing:
+            shared = (shape_at(call.shape, output), shape_at(operand_layouts(call)[operand], index))
+            orders = [[_order(leaf) for leaf in shape.leaves() if leaf.is_array] for shape in shared]
+            if orders[0] != orders[1]:
+                return f'custom-call of "{self.name}" with an operand that is the result in another layout'
         deep = [s for s in operand_layouts(call) if s.is_tuple]
         deep += [s for s in call.shape.elements or () if s.is_tuple]
         if any(not is_row_major(leaf) for shape in deep for leaf in shape.leaves()):
@@ -250,6 +255,14 @@ def symbol_address(function: Any) -> int:
 def operand_layouts(call: Call) -> tuple[Shape, ...]:
     """The operands' shapes with the layouts that the routine takes them in."""
     return call.op.operand_layout_constraints or call.operands
+
+
+def shape_at(shape: Shape, index: Sequence[int]) -> Shape:
+    """The part of a tuple's shape at `index`."""
+    for k in index:
+        assert shape.elements is not None
+        shape = shape.elements[k]
+    return shape
 
 
 def is_row_major(shape: Shape) -> bool:
