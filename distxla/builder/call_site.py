@@ -69,10 +69,10 @@ def call_arguments() -> dict[str, Any]:
 
 
 def _frames() -> tuple[FrameType, FrameType | None]:
-    """The caller's frame, and that of the outermost method of the builder below it (not an operator's)."""
+    """The caller's frame, and that of the outermost method of the builder below it (no operator, no comprehension)."""
     frame, method = sys._getframe(1), None
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        if frame.f_code.co_filename.startswith(_BUILDER) and not frame.f_code.co_name.startswith("_"):
+        if frame.f_code.co_filename.startswith(_BUILDER) and frame.f_code.co_name[0].isalpha():
             method = frame
         frame = frame.f_back
     return frame, method

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import ComputationLike, OperandLike
 from distxla.builder.tuples import Tuples
-from distxla.builder.values import as_integer, as_integers
+from distxla.builder.values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.xla_op import XlaOp
 from distxla.errors import HloSyntaxError
 from distxla.ir.replica_groups import ReplicaGroups
@@ -64,7 +64,7 @@ class Collectives(Tuples):
             dimensions=(d,),
             replica_groups=self._groups(replica_groups),
             channel_id=self._channel(channel_id),
-            use_global_device_ids=bool(use_global_device_ids),
+            use_global_device_ids=as_flag(use_global_device_ids, "use_global_device_ids"),
         )
         return self._each(op, operand, lambda shape: _scaled(shape, d, lambda extent: extent * count))
 
@@ -82,7 +82,7 @@ class Collectives(Tuples):
             to_apply=self._computation(computation, [self._scalar(value)] * 2, "computation"),
             replica_groups=self._groups(replica_groups),
             channel_id=self._channel(channel_id),
-            use_global_device_ids=bool(use_global_device_ids),
+            use_global_device_ids=as_flag(use_global_device_ids, "use_global_device_ids"),
         )
         return self._each(op, value, lambda shape: shape)
 
@@ -108,7 +108,7 @@ class Collectives(Tuples):
             to_apply=self._computation(computation, [self._scalar(value)] * 2, "computation"),
             replica_groups=self._groups(replica_groups),
             channel_id=self._channel(channel_id),
-            use_global_device_ids=bool(use_global_device_ids),
+            use_global_device_ids=as_flag(use_global_device_ids, "use_global_device_ids"),
         )
         return self._each(op, value, lambda shape: _scaled(shape, d, lambda extent: extent // count))
 
@@ -169,7 +169,9 @@ class Collectives(Tuples):
         channel_id: int | None = None,
     ) -> XlaOp:
         """Each pair (source, target) sends the source's operand; who is nobody's target gets zeros."""
-        pairs = [as_integers(pair, "source_target_pairs") for pair in source_target_pairs]
+        pairs = [
+            as_integers(pair, "source_target_pairs") for pair in as_sequence(source_target_pairs, "source_target_pairs")
+        ]
         if any(len(pair) != 2 for pair in pairs):
             raise broken_rule(f"collective-permute.pairs: {pairs} are not pairs", "source_target_pairs")
         op = CollectivePermute(
@@ -233,7 +235,9 @@ class Collectives(Tuples):
             except HloSyntaxError as error:
                 raise broken_rule(f"replica_groups: {given!r}: {error.message}", "replica_groups") from None
             return groups
-        return ReplicaGroups(tuple(as_integers(group, "replica_groups") for group in given))
+        return ReplicaGroups(
+            tuple(as_integers(group, "replica_groups") for group in as_sequence(given, "replica_groups"))
+        )
 
     def _channel(self, given: int | None) -> int | None:
         if given is not None and as_integer(given, "channel_id") < 0:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from distxla.builder.broadcasting import Broadcasting
 from distxla.builder.recorder import OperandLike
+from distxla.builder.values import as_word
 from distxla.builder.xla_op import XlaOp
 from distxla.ops.compare import Compare
 
@@ -26,7 +27,8 @@ class Comparisons(Broadcasting):
         broadcast_dimensions: Sequence[int] | None = None,
     ) -> XlaOp:
         """direction: EQ NE LT LE GT GE.  comparison_type: FLOAT, TOTALORDER, SIGNED, UNSIGNED; None by element type."""
-        op = Compare(direction=direction.upper(), comparison=comparison_type)
+        kind = None if comparison_type is None else as_word(comparison_type, "comparison_type").upper()
+        op = Compare(direction=as_word(direction, "direction").upper(), comparison=kind)
         return self._add(op, self._pair(lhs, rhs, broadcast_dimensions))
 
     def _total_order(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import OperandLike, Recorder
-from distxla.builder.values import ElementTypeLike, as_element_type, as_integer
+from distxla.builder.values import ElementTypeLike, as_element_type, as_integer, as_integers, as_sequence, as_word
 from distxla.builder.windows import (
     ConvolutionDimensionsLike,
     DotDimensionNumbers,
@@ -98,8 +98,8 @@ class Contractions(Recorder):
             lhs_contracting_dims=tuple(numbers.lhs_contracting_dimensions),
             rhs_batch_dims=tuple(numbers.rhs_batch_dimensions),
             rhs_contracting_dims=tuple(numbers.rhs_contracting_dimensions),
-            lhs_ragged_dims=tuple(lhs_ragged_dimensions),
-            rhs_group_dims=tuple(rhs_group_dimensions),
+            lhs_ragged_dims=as_integers(lhs_ragged_dimensions, "lhs_ragged_dimensions"),
+            rhs_group_dims=as_integers(rhs_group_dimensions, "rhs_group_dimensions"),
             operand_precision=self._precision(precision_config),
         )
         return self._add(op, [left, right, self._array(group_sizes, S32)])
@@ -244,8 +244,12 @@ class Contractions(Recorder):
         return self._add(op, [lhs, rhs], Shape(element_type, inferred.dims, inferred.dynamic))
 
     def _precision(self, given: str | Sequence[str] | None) -> tuple[str, ...]:
-        words = (given, given) if isinstance(given, str) else tuple(given or ())
-        found = tuple(word.lower() for word in words)
+        words = (
+            (given, given)
+            if isinstance(given, str)
+            else as_sequence(() if given is None else given, "precision_config")
+        )
+        found = tuple(as_word(word, "precision_config").lower() for word in words)
         if any(word not in PRECISIONS for word in found):
             raise broken_rule(f"precision: {list(words)} are not of {', '.join(PRECISIONS)}", "precision_config")
         return found

@@ -8,7 +8,7 @@ from typing import Any, overload
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import ComputationLike, OperandLike
 from distxla.builder.tuples import Tuples
-from distxla.builder.values import ShapeLike, as_integer, as_shape
+from distxla.builder.values import ShapeLike, as_flag, as_integer, as_sequence, as_shape, as_word
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import PRED, S32
 from distxla.ops.call import Call
@@ -41,13 +41,14 @@ class ControlFlow(Tuples):
         composite_attributes: MLIR's text of a dictionary, `{n = 1 : i32}`.
         """
         values = [self._value(arg) for arg in args]
-        if not isinstance(name, str) or not name:
+        if not as_word(name, "name"):
             raise broken_rule("composite-call.name: a composite needs a name", "name")
         if as_integer(version, "version") < 0:
             raise broken_rule(f"composite-call.version: {version} is negative", "version")
         attributes = [("composite.name", name), ("composite.version", str(version))]
         if composite_attributes is not None:
-            attributes.insert(0, ("composite.attributes", composite_attributes))
+            given = as_word(composite_attributes, "composite_attributes")
+            attributes.insert(0, ("composite.attributes", given))
         called = self._computation(computation, [value.shape for value in values], "computation")
         return self._add(Call(to_apply=called, is_composite=True), values, frontend_attributes=attributes)
 
@@ -123,6 +124,8 @@ class ControlFlow(Tuples):
     def _by_index(
         self, branch_index: OperandLike, branch_computations: Sequence[ComputationLike], branch_operands: Sequence[Any]
     ) -> XlaOp:
+        for given, argument in ((branch_computations, "branch_computations"), (branch_operands, "branch_operands")):
+            as_sequence(given, argument)
         if len(branch_computations) != len(branch_operands):
             raise broken_rule(
                 f"conditional.C1: {len(branch_computations)} branches and operands for {len(branch_operands)}",
@@ -151,12 +154,12 @@ class ControlFlow(Tuples):
         opaque: text that the routine gets.  output_operand_aliasing: (output index, operand, operand index) of results
         that take over the memory of operands.
         """
-        if not isinstance(target_name, str):
-            raise broken_rule(f"custom-call.C1: {target_name!r} is no name", "target_name")
         op = CustomCall(
-            custom_call_target=target_name,
-            custom_call_has_side_effect=bool(has_side_effect),
-            api_version=api_version,
+            custom_call_target=as_word(target_name, "target_name"),
+            custom_call_has_side_effect=as_flag(has_side_effect, "has_side_effect"),
+            api_version=as_word(api_version, "api_version"),
             output_to_operand_aliasing=tuple(output_operand_aliasing),
         )
-        return self._add(op, [self._value(arg) for arg in args], as_shape(shape), backend_config=opaque)
+        return self._add(
+            op, [self._value(arg) for arg in as_sequence(args, "args")], as_shape(shape), backend_config=opaque
+        )

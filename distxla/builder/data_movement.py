@@ -8,6 +8,8 @@ from math import prod
 from types import EllipsisType
 from typing import Any, overload
 
+import numpy as np
+
 from distxla.builder.blame import broken_rule
 from distxla.builder.broadcasting import Broadcasting
 from distxla.builder.recorder import OperandLike
@@ -269,7 +271,7 @@ def _expanded(x: XlaOp, key: Any) -> list[int | builtins.slice | None]:
     """One item for each dimension of x in order, and None for new ones."""
     items: list[IndexItem] = list(key) if isinstance(key, tuple) else [key]
     for item in items:
-        known = item is None or isinstance(item, (int, builtins.slice, EllipsisType)) or hasattr(item, "__index__")
+        known = item is None or isinstance(item, (int, np.integer, builtins.slice, EllipsisType))
         if not known or isinstance(item, bool):
             raise broken_rule(
                 f"index: {item!r} is no integer, slice, ... or None; indices that are computed need dynamic_slice or "

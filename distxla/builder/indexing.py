@@ -7,7 +7,7 @@ from typing import Any
 
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import ComputationLike, OperandLike, Recorder
-from distxla.builder.values import ShapeLike, as_integer, as_integers, as_shape
+from distxla.builder.values import ShapeLike, as_flag, as_integer, as_integers, as_shape
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
@@ -82,7 +82,7 @@ class Indexing(Recorder):
             start_indices_batching_dims=as_integers(start_indices_batching_dims, "start_indices_batching_dims"),
             index_vector_dim=_vector_dim(starts, index_vector_dim),
             slice_sizes=as_integers(slice_sizes, "slice_sizes"),
-            indices_are_sorted=bool(indices_are_sorted),
+            indices_are_sorted=as_flag(indices_are_sorted, "indices_are_sorted"),
         )
         return self._add(op, [self._array(operand), starts])
 
@@ -118,8 +118,8 @@ class Indexing(Recorder):
             input_batching_dims=as_integers(input_batching_dims, "input_batching_dims"),
             scatter_indices_batching_dims=as_integers(scatter_indices_batching_dims, "scatter_indices_batching_dims"),
             index_vector_dim=_vector_dim(indices, index_vector_dim),
-            indices_are_sorted=bool(indices_are_sorted),
-            unique_indices=bool(unique_indices),
+            indices_are_sorted=as_flag(indices_are_sorted, "indices_are_sorted"),
+            unique_indices=as_flag(unique_indices, "unique_indices"),
             to_apply=self._computation(update_computation, [*scalars, *scalars], "update_computation"),
         )
         return self._add(op, [*arrays, indices, *changes])

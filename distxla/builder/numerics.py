@@ -8,7 +8,7 @@ from distxla.builder.blame import broken_rule
 from distxla.builder.data_movement import DataMovement
 from distxla.builder.elementwise_binary import ElementwiseBinary
 from distxla.builder.recorder import OperandLike
-from distxla.builder.values import ShapeLike, as_integer, as_integers, as_shape
+from distxla.builder.values import ShapeLike, as_flag, as_integer, as_integers, as_number, as_shape, as_word
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import F32, U64
 from distxla.ir.shape import Shape
@@ -28,7 +28,9 @@ class Numerics(ElementwiseBinary, DataMovement):
         self, operand: OperandLike, scale: OperandLike, offset: OperandLike, epsilon: float, feature_index: int
     ) -> XlaOp:
         """(the normalised operand, its mean, its variance) over all dimensions but the feature."""
-        op = BatchNormTraining(epsilon=float(epsilon), feature_index=as_integer(feature_index, "feature_index"))
+        op = BatchNormTraining(
+            epsilon=as_number(epsilon, "epsilon"), feature_index=as_integer(feature_index, "feature_index")
+        )
         return self._add(op, self._alike(operand, scale, offset))
 
     def batch_norm_inference(
@@ -42,7 +44,9 @@ class Numerics(ElementwiseBinary, DataMovement):
         feature_index: int,
     ) -> XlaOp:
         """The operand normalised with a given mean and variance."""
-        op = BatchNormInference(epsilon=float(epsilon), feature_index=as_integer(feature_index, "feature_index"))
+        op = BatchNormInference(
+            epsilon=as_number(epsilon, "epsilon"), feature_index=as_integer(feature_index, "feature_index")
+        )
         return self._add(op, self._alike(operand, scale, offset, mean, variance))
 
     def batch_norm_grad(
@@ -56,7 +60,9 @@ class Numerics(ElementwiseBinary, DataMovement):
         feature_index: int,
     ) -> XlaOp:
         """(the gradients with respect to operand, scale and offset) of batch_norm_training."""
-        op = BatchNormGrad(epsilon=float(epsilon), feature_index=as_integer(feature_index, "feature_index"))
+        op = BatchNormGrad(
+            epsilon=as_number(epsilon, "epsilon"), feature_index=as_integer(feature_index, "feature_index")
+        )
         return self._add(op, self._alike(operand, scale, mean, variance, grad_output))
 
     def _alike(self, operand: OperandLike, *others: OperandLike) -> list[XlaOp]:
@@ -68,12 +74,12 @@ class Numerics(ElementwiseBinary, DataMovement):
 
     def fft(self, operand: OperandLike, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
         """fft_type: FFT, IFFT, RFFT, IRFFT.  fft_length: of the last one to three dimensions, in the time domain."""
-        op = Fft(fft_type=str(fft_type).upper(), fft_length=as_integers(fft_length, "fft_length"))
+        op = Fft(fft_type=as_word(fft_type, "fft_type").upper(), fft_length=as_integers(fft_length, "fft_length"))
         return self._add(op, [self._array(operand)])
 
     def cholesky(self, a: OperandLike, lower: bool = True) -> XlaOp:
         """The triangular factor of each matrix of a batch, of which only the same triangle is read."""
-        return self._add(Cholesky(lower=bool(lower)), [self._array(a)])
+        return self._add(Cholesky(lower=as_flag(lower, "lower")), [self._array(a)])
 
     def triangular_solve(
         self,
@@ -86,10 +92,10 @@ class Numerics(ElementwiseBinary, DataMovement):
     ) -> XlaOp:
         """x of op(a) x = b (left_side) or x op(a) = b.  transpose_a: NO_TRANSPOSE, TRANSPOSE, ADJOINT."""
         op = TriangularSolve(
-            left_side=bool(left_side),
-            lower=bool(lower),
-            unit_diagonal=bool(unit_diagonal),
-            transpose_a=str(transpose_a).upper(),
+            left_side=as_flag(left_side, "left_side"),
+            lower=as_flag(lower, "lower"),
+            unit_diagonal=as_flag(unit_diagonal, "unit_diagonal"),
+            transpose_a=as_word(transpose_a, "transpose_a").upper(),
         )
         return self._add(op, self._alike(a, b))
 
@@ -128,7 +134,7 @@ class Numerics(ElementwiseBinary, DataMovement):
         """
         state = self._array(initial_state, U64)
         result = Shape.tuple((state.shape.without_layout(), as_shape(shape)))
-        word = str(algorithm).lower()
+        word = as_word(algorithm, "algorithm").lower()
         name = word if word.startswith("rng_") else f"rng_{word}"
         return self._add(RngBitGenerator(algorithm=name), [state], result)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distxla.builder.blame import broken_rule
-from distxla.builder.call_site import CallSite, call_site
+from distxla.builder.call_site import CallSite, call_site, shown
 from distxla.builder.imports import copied_computations, shared_key
-from distxla.builder.values import ConstantLike, as_integer, as_literal
+from distxla.builder.values import ConstantLike, as_integer, as_literal, as_sequence, as_word
 from distxla.errors import HloSyntaxError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ELEMENT_TYPES, ElementType
@@ -76,7 +77,7 @@ class Recorder:
     """Common to the families of operations that make up `XlaBuilder`: adding, checking, annotating."""
 
     def __init__(self, name: str, *, replica_count: int | None = None, num_partitions: int | None = None) -> None:
-        self.name = legal_name(name)
+        self.name = legal_name(as_word(name, "name"))
         self.replica_count = replica_count
         self.num_partitions = num_partitions
         self._annotations = Annotations(self.name)
@@ -138,11 +139,13 @@ class Recorder:
             wanted = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
             raise broken_rule(f"{op.opcode}.operands: takes {wanted} operands, has {len(operands)}")
         try:
+            stated = shape
             if shape is None:
                 shape = op.infer_shape(operands, self._called)
                 if shape is None:
                     raise RuleViolation(f"{op.opcode}.shape: the result depends on the number of devices", "shape")
-            op.verify(shape, operands, self._called)
+            if stated is not None or type(op).verify is not Op.verify:  # that one would only infer once more
+                op.verify(shape, operands, self._called)
             if isinstance(op, CollectiveOp) and self.replica_count is not None and self.num_partitions is not None:
                 groups = op.device_groups(self.replica_count, self.num_partitions)
                 if isinstance(op, GroupedCollective):
@@ -175,8 +178,8 @@ class Recorder:
 
     def _operands(self, values: Sequence[OperandLike], argument: str) -> list[XlaOp]:
         """At least one operand, from a sequence of them."""
-        if not isinstance(values, (tuple, list)) or not values:
-            raise broken_rule(f"argument: {argument} must be a sequence of at least one operand", argument)
+        if not as_sequence(values, argument):
+            raise broken_rule(f"argument: {argument} must hold at least one operand", argument)
         return [self._operand(value) for value in values]
 
     def _value(self, value: Any) -> XlaOp:
@@ -191,6 +194,10 @@ class Recorder:
         return self._add(Constant(literal=literal), (), literal.shape)
 
     def _check_own(self, operand: XlaOp) -> None:
+        from distxla.builder.xla_op import XlaOp
+
+        if not isinstance(operand, XlaOp):
+            raise broken_rule(f"operand: {shown(operand)} is no value of a builder", culprits=[operand])
         if operand.builder is not self:
             raise broken_rule(
                 f"operand: {operand.name} belongs to the builder {operand.builder.name}, not to {self.name}; pass it "
@@ -220,7 +227,7 @@ class Recorder:
             return self._import(value._self().build())
         if not callable(value):
             raise broken_rule(
-                f"computation: {argument} must be a module, a builder or a function, not {value!r}", argument
+                f"computation: {argument} must be a module, a builder or a function, not {shown(value)}", argument
             )
         return self._import(self._traced(value, parameters))
 
@@ -228,6 +235,13 @@ class Recorder:
         """What a Python function does to parameters of these shapes."""
         name = getattr(function, "__name__", type(function).__name__)
         inner = self._self().create_sub_builder("lambda" if name == "<lambda>" else name)
+        with suppress(ValueError):  # where Python does not know the signature
+            try:
+                signature(function).bind(*parameters)
+            except TypeError as error:
+                raise broken_rule(
+                    f"computation: {name} is called with {len(parameters)} arguments: {error}", culprits=[function]
+                ) from None
         operands = [inner.parameter(k, shape.without_layout(), f"p{k}") for k, shape in enumerate(parameters)]
         return inner.build(inner._value(function(*operands)))
 
@@ -262,7 +276,10 @@ class Recorder:
 
     def set_frontend_attributes(self, attributes: Mapping[str, str]) -> None:
         """The frontend attributes of all instructions from here on; {} for none."""
-        self._annotations = replace(self._annotations, frontend_attributes=tuple(attributes.items()))
+        if not isinstance(attributes, Mapping):
+            raise broken_rule(f"argument: attributes must be a mapping, not {shown(attributes)}", "attributes")
+        items = tuple((as_word(key, "attributes"), as_word(value, "attributes")) for key, value in attributes.items())
+        self._annotations = replace(self._annotations, frontend_attributes=items)
 
     def sharding(self, sharding: str | Sharding | None) -> AbstractContextManager[None]:
         """`with builder.sharding("{replicated}"):` annotates the instructions that are added inside."""

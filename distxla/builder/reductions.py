@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from distxla.builder.blame import broken_rule
 from distxla.builder.indexing import Indexing
 from distxla.builder.recorder import ComputationLike, OperandLike
-from distxla.builder.values import as_integer, as_integers
+from distxla.builder.values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.windows import PaddingLike, as_window
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import ElementType
@@ -125,7 +125,7 @@ class Reductions(Indexing):
         arrays = self._one_or_more(operands)
         dims = arrays[0].shape.dims
         everywhere = []
-        for given in static_operands:
+        for given in as_sequence(static_operands, "static_operands"):
             value = self._array(given)
             if value.rank:
                 raise broken_rule(f"map.static: {value.shape} is not a scalar", "static_operands")
@@ -152,16 +152,18 @@ class Reductions(Indexing):
         arrays = self._one_or_more(operands)
         scalars = [Shape(x.dtype) for x in arrays for _ in range(2)]
         given = as_integer(dimension, "dimension")
+        if comparator is None:
+            comparator = self._less_than(scalars)
         op = Sort(
             dimensions=(given + arrays[0].rank if given == -1 and arrays[0].rank else given,),
-            is_stable=bool(is_stable),
-            to_apply=self._computation(comparator or self._less_than(scalars), scalars, "comparator"),
+            is_stable=as_flag(is_stable, "is_stable"),
+            to_apply=self._computation(comparator, scalars, "comparator"),
         )
         return self._add(op, arrays)
 
     def top_k(self, operand: OperandLike, k: int, largest: bool = True) -> XlaOp:
         """The k largest (smallest) elements of each line of the last dimension, best first, and their indices."""
-        return self._add(TopK(k=as_integer(k, "k"), largest=bool(largest)), [self._array(operand)])
+        return self._add(TopK(k=as_integer(k, "k"), largest=as_flag(largest, "largest")), [self._array(operand)])
 
     def _reducer(self, computation: ComputationLike, arrays: Sequence[XlaOp]) -> str:
         scalars = [Shape(x.dtype) for x in arrays]

@@ -7,7 +7,7 @@ from typing import Any
 
 from distxla.builder.blame import broken_rule
 from distxla.builder.tuples import Tuples
-from distxla.builder.values import ShapeLike, as_integer, as_integers, as_shape
+from distxla.builder.values import ShapeLike, as_flag, as_integer, as_integers, as_sequence, as_shape, as_word
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import U32
 from distxla.ir.shape import Shape
@@ -38,7 +38,7 @@ class Transfers(Tuples):
     def infeed_with_token(self, token: XlaOp, shape: ShapeLike, config: str = "") -> XlaOp:
         """(the next item, a token), not before `token`."""
         result = Shape.tuple((as_shape(shape), Shape.token()))
-        return self._add(Infeed(infeed_config=config), [self._operand(token)], result)
+        return self._add(Infeed(infeed_config=as_word(config, "config")), [self._operand(token)], result)
 
     def outfeed(self, operand: Any, shape_with_layout: ShapeLike | None = None, outfeed_config: str = "") -> XlaOp:
         """Append a value to the device's output queue, in the order of the calls; the result is a token."""
@@ -52,7 +52,7 @@ class Transfers(Tuples):
         """`outfeed`, not before `token`; the result is a token."""
         value = self._value(operand)
         shape = value.shape if shape_with_layout is None else as_shape(shape_with_layout, "shape_with_layout")
-        op = Outfeed(outfeed_shape=print_shape(shape), outfeed_config=outfeed_config)
+        op = Outfeed(outfeed_shape=print_shape(shape), outfeed_config=as_word(outfeed_config, "outfeed_config"))
         return self._add(op, [value, self._operand(token)])
 
     def _feeds(self) -> XlaOp:
@@ -89,7 +89,9 @@ class Transfers(Tuples):
         is_host_transfer: bool = False,
     ) -> XlaOp:
         """Begin to send: HLO's `send`. The result is the context that `send_done` takes."""
-        op = Send(channel_id=self._handle(channel_handle), is_host_transfer=bool(is_host_transfer))
+        op = Send(
+            channel_id=self._handle(channel_handle), is_host_transfer=as_flag(is_host_transfer, "is_host_transfer")
+        )
         with self._pairs(source_target_pairs):
             return self._add(op, [self._value(operand), self._operand(token)])
 
@@ -126,7 +128,9 @@ class Transfers(Tuples):
         is_host_transfer: bool = False,
     ) -> XlaOp:
         """Begin to receive: HLO's `recv`. The result is the context that `recv_done` takes."""
-        op = Recv(channel_id=self._handle(channel_handle), is_host_transfer=bool(is_host_transfer))
+        op = Recv(
+            channel_id=self._handle(channel_handle), is_host_transfer=as_flag(is_host_transfer, "is_host_transfer")
+        )
         result = Shape.tuple((as_shape(shape), Shape(U32), Shape.token()))
         with self._pairs(source_target_pairs):
             return self._add(op, [self._operand(token)], result)
@@ -161,5 +165,8 @@ class Transfers(Tuples):
     def _pairs(self, given: Sequence[Sequence[int]] | None) -> Any:
         if given is None:
             return self._annotated()
-        pairs = ["{" + ",".join(map(str, as_integers(pair, "source_target_pairs"))) + "}" for pair in given]
+        pairs = [
+            "{" + ",".join(map(str, as_integers(pair, "source_target_pairs"))) + "}"
+            for pair in as_sequence(given, "source_target_pairs")
+        ]
         return self.frontend_attributes(**{_PAIRS: "{" + ",".join(pairs) + "}"})

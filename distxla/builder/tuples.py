@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distxla.builder.recorder import Recorder
-from distxla.builder.values import as_integer
+from distxla.builder.values import as_integer, as_sequence
 from distxla.builder.xla_op import XlaOp
 from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.token import AddDependency, AfterAll
@@ -18,7 +18,7 @@ class Tuples(Recorder):
 
     def tuple(self, elements: Sequence[Any] = ()) -> XlaOp:
         """The elements in one value; an element may be a tuple."""
-        return self._add(Tuple(), [self._value(element) for element in elements])
+        return self._add(Tuple(), [self._value(element) for element in as_sequence(elements, "elements")])
 
     def get_tuple_element(self, tuple: XlaOp, index: int) -> XlaOp:
         """Element `index`, from 0."""
@@ -30,7 +30,7 @@ class Tuples(Recorder):
 
     def after_all(self, operands: Sequence[XlaOp] = ()) -> XlaOp:
         """A token that comes after all the tokens in `operands`."""
-        return self._add(AfterAll(), [self._operand(token) for token in operands])
+        return self._add(AfterAll(), [self._operand(token) for token in as_sequence(operands, "operands")])
 
     def add_dependency(self, operand: Any, token: XlaOp) -> XlaOp:
         """The operand, but not before the token."""

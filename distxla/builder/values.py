@@ -46,10 +46,13 @@ def as_element_type(value: ElementTypeLike, argument: str = "new_element_type") 
             return found
         if len(value) <= 3:  # NumPy's u4 and f8 are not XLA's
             raise broken_rule(f"element_type: there is no element type {value!r}", argument)
+    of_operand = getattr(value, "dtype", None)
+    if isinstance(of_operand, ElementType):
+        return of_operand
     try:
         return element_type_of(np.dtype(value))
-    except (TypeError, KeyError):
-        raise broken_rule(f"element_type: there is no element type {value!r}", argument) from None
+    except (TypeError, ValueError, KeyError):
+        raise broken_rule(f"element_type: there is no element type {shown(value)}", argument) from None
 
 
 def as_shape(value: ShapeLike, argument: str = "shape") -> Shape:
@@ -62,20 +65,27 @@ def as_shape(value: ShapeLike, argument: str = "shape") -> Shape:
             return parse_shape(value)
         except HloSyntaxError as error:
             raise broken_rule(f"shape: {value!r} is no shape: {error.message}", argument) from None
-    dims, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    dims = getattr(value, "shape", None)
+    if isinstance(dims, Shape):  # an operand
+        return dims.without_layout()
+    dtype = getattr(value, "dtype", None)
     if dims is not None and dtype is not None:
         return Shape(as_element_type(dtype, argument), tuple(int(d) for d in dims))
     if isinstance(value, (tuple, list)):
-        if len(value) == 2 and isinstance(value[1], (tuple, list)) and _are_extents(value[1]):
+        if len(value) == 2 and isinstance(value[1], (tuple, list)) and _are_integers(value[1]):
             shape = Shape(as_element_type(value[0], argument), tuple(value[1]))
             _check(shape, argument)
             return shape
         return Shape.tuple([as_shape(element, argument) for element in value])
-    raise broken_rule(f"shape: {value!r} is no shape", argument)
+    raise broken_rule(f"shape: {shown(value)} is no shape", argument)
 
 
-def _are_extents(value: Sequence[Any]) -> bool:
-    return all(isinstance(extent, (int, np.integer)) and not isinstance(extent, bool) for extent in value)
+def _are_integers(value: Sequence[Any]) -> bool:
+    """Integers of 64 bits: HLO has no others."""
+    return all(
+        isinstance(extent, (int, np.integer)) and not isinstance(extent, bool) and -(2**63) <= extent < 2**63
+        for extent in value
+    )
 
 
 def _check(shape: Shape, argument: str) -> None:
@@ -91,16 +101,44 @@ def as_integers(value: Any, argument: str) -> tuple[int, ...]:
     """A sequence of integers, as Python's own."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
-    if not isinstance(value, (tuple, list, range)) or not _are_extents(list(value)):
-        raise broken_rule(f"argument: {argument} must be a sequence of integers, not {value!r}", argument)
+    if not isinstance(value, (tuple, list, range)) or not _are_integers(list(value)):
+        raise broken_rule(f"argument: {argument} must be a sequence of integers, not {shown(value)}", argument)
     return tuple(int(v) for v in value)
 
 
 def as_integer(value: Any, argument: str) -> int:
     """An integer, as Python's own."""
-    if not _are_extents([value]):
-        raise broken_rule(f"argument: {argument} must be an integer, not {value!r}", argument)
+    if not _are_integers([value]):
+        raise broken_rule(f"argument: {argument} must be an integer, not {shown(value)}", argument)
     return int(value)
+
+
+def as_number(value: Any, argument: str) -> float:
+    """A real number, as Python's own."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise broken_rule(f"argument: {argument} must be a number, not {shown(value)}", argument)
+    return float(value)
+
+
+def as_flag(value: Any, argument: str) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise broken_rule(f"argument: {argument} must be True or False, not {shown(value)}", argument)
+    return bool(value)
+
+
+def as_word(value: Any, argument: str) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise broken_rule(f"argument: {argument} must be a string, not {shown(value)}", argument)
+    return value
+
+
+def as_sequence(value: Any, argument: str) -> Sequence[Any]:
+    """A tuple or a list of Python."""
+    if not isinstance(value, (tuple, list)):
+        raise broken_rule(f"argument: {argument} must be a sequence, not {shown(value)}", argument)
+    return value
 
 
 def as_literal(value: ConstantLike, element_type: ElementType | None, like: ElementType | None = None) -> Literal:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from distxla.builder.blame import broken_rule
-from distxla.builder.values import as_integers
+from distxla.builder.values import as_flag, as_integers, as_sequence
 from distxla.errors import HloSyntaxError
 from distxla.ir.window import ConvolutionDimensions, Window, WindowDimension
 from distxla.text.lexer import Lexer
@@ -101,7 +101,11 @@ def as_window(
     for name, values in (("window_strides", strides), (base, bases), (window, dilations)):
         if any(value < 1 for value in values):
             raise broken_rule(f"window: {name}={list(values)} must be positive", name)
-    reversal = [False] * rank if window_reversal is None else [bool(flag) for flag in window_reversal]
+    reversal = (
+        [False] * rank
+        if window_reversal is None
+        else [as_flag(flag, "window_reversal") for flag in as_sequence(window_reversal, "window_reversal")]
+    )
     if len(reversal) != rank:
         raise broken_rule(f"window: {len(reversal)} flags for {rank} dimensions", "window_reversal")
     dimensions = [

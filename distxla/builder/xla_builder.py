@@ -24,6 +24,7 @@ from distxla.builder.values import (
     as_integers,
     as_literal,
     as_shape,
+    as_word,
 )
 from distxla.builder.xla_op import XlaOp
 from distxla.errors import VerificationError
@@ -70,7 +71,8 @@ class XlaBuilder(Numerics, Contractions, Reductions, Collectives, ControlFlow, T
         which = as_integer(number, "number")
         if which in self._parameters:
             raise broken_rule(f"parameter.number: parameter {which} exists already", "number")
-        return self._add(Parameter(number=which), (), as_shape(shape), name=name or f"p{which}")
+        wanted = f"p{which}" if name is None else as_word(name, "name")
+        return self._add(Parameter(number=which), (), as_shape(shape), name=wanted)
 
     def constant(self, value: ConstantLike | Literal, element_type: ElementTypeLike | None = None) -> XlaOp:
         """A constant of any element type.
@@ -121,16 +123,14 @@ class XlaBuilder(Numerics, Contractions, Reductions, Collectives, ControlFlow, T
         kind: str = "may-alias",
     ) -> None:
         """The entry's result at `output_index` takes over a parameter's memory.  kind: may-alias or must-alias."""
-        if kind not in ("may-alias", "must-alias"):
+        if as_word(kind, "kind") not in ("may-alias", "must-alias"):
             raise broken_rule(f"alias.kind: {kind!r} is neither may-alias nor must-alias", "kind")
-        output, index = as_integers(output_index, "output_index"), as_integers(param_index, "param_index")
-        number = as_integer(param_number, "param_number")
-        self._aliases = (*self._aliases, f"{_braced(output)}: ({number}, {_braced(index)}, {kind})")
+        output = _braced(output_index, "output_index")
+        self._aliases = (*self._aliases, f"{output}: ({_entry(param_number, param_index)}, {kind})")
 
     def add_buffer_donor(self, param_number: int, param_index: Sequence[int] = ()) -> None:
         """A parameter's memory may be used for results."""
-        number, index = as_integer(param_number, "param_number"), as_integers(param_index, "param_index")
-        self._donors = (*self._donors, f"({number}, {_braced(index)})")
+        self._donors = (*self._donors, f"({_entry(param_number, param_index)})")
 
     def build(self, root: XlaOp | None = None) -> Module:
         """The module whose entry computes `root`, by default the value that was added last.
@@ -170,8 +170,16 @@ class XlaBuilder(Numerics, Contractions, Reductions, Collectives, ControlFlow, T
         return Computation(self.name, tuple(self._instructions), name)
 
 
-def _braced(numbers: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"
+def _entry(param_number: int, param_index: Sequence[int]) -> str:
+    """`0, {1}`."""
+    number = as_integer(param_number, "param_number")
+    if number < 0:
+        raise broken_rule(f"alias.parameter: there is no parameter {number}", "param_number")
+    return f"{number}, {_braced(param_index, 'param_index')}"
+
+
+def _braced(index: Sequence[int], argument: str) -> str:
+    return "{" + ",".join(map(str, as_integers(index, argument))) + "}"
 
 
 def _extreme(element_type: ElementType, sign: int) -> Literal:
