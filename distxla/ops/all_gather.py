@@ -15,9 +15,8 @@ from distxla.ops.collective import GlobalIdsCollective, one_or_tuple, synchronou
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
-from distxla.ops.op import Lowering, Op, T
+from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.tuple import element_leaves
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
@@ -148,7 +147,7 @@ class AllGatherDone(Op):
 
     opcode = "all-gather-done"
     completes: ClassVar[tuple[str, ...]] = ("all-gather-start",)
-    lowering = Lowering.ALIAS
+    lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1
@@ -161,8 +160,8 @@ class AllGatherDone(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return operands[0][1]
 
-    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return element_leaves(operands[0], 1, leaves[0])
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        return build.element(instruction.operands[0], 1)
 
 
 def _ratio(larger: Shape, smaller: Shape, dimension: int) -> int | None:

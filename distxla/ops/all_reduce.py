@@ -12,7 +12,7 @@ from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, o
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
-from distxla.ops.op import Lowering, Op, T
+from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.run_time_extents import smallest
 
@@ -104,7 +104,7 @@ class AllReduceDone(Op):
 
     opcode = "all-reduce-done"
     completes: ClassVar[tuple[str, ...]] = ("all-reduce-start",)
-    lowering = Lowering.ALIAS
+    lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1
@@ -115,5 +115,5 @@ class AllReduceDone(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return operands[0]
 
-    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return tuple(leaves[0])
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        return instruction.operands[0]

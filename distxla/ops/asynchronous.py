@@ -15,10 +15,9 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.op import Lowering, Op, T
+from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.token import AfterAll
-from distxla.ops.tuple import element_leaves
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
@@ -81,7 +80,7 @@ class AsyncUpdate(Op):
     """
 
     opcode: ClassVar[str] = "async-update"
-    lowering: ClassVar[Lowering] = Lowering.ALIAS
+    lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
@@ -96,8 +95,8 @@ class AsyncUpdate(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return operands[0]
 
-    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return tuple(leaves[0])
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        return instruction.operands[0]
 
 
 @register
@@ -109,7 +108,7 @@ class AsyncDone(Op):
     """
 
     opcode: ClassVar[str] = "async-done"
-    lowering: ClassVar[Lowering] = Lowering.ALIAS
+    lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
@@ -127,8 +126,8 @@ class AsyncDone(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return operands[0][1]
 
-    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return element_leaves(operands[0], 1, leaves[0])
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        return build.element(instruction.operands[0], 1)
 
 
 def _nothing(shape: Shape) -> Any:

@@ -15,10 +15,9 @@ from distxla.ops.attribute import attribute
 from distxla.ops.collective import one_or_tuple, synchronous
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.op import CollectiveOp, Lowering, Op, T
+from distxla.ops.op import CollectiveOp, Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.run_time_extents import nothing_received
-from distxla.ops.tuple import element_leaves
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
@@ -201,7 +200,7 @@ class CollectivePermuteDone(Op):
 
     opcode = "collective-permute-done"
     completes: ClassVar[tuple[str, ...]] = ("collective-permute-start",)
-    lowering = Lowering.ALIAS
+    lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE
     min_operands = 1
     max_operands = 1
@@ -216,5 +215,5 @@ class CollectivePermuteDone(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return operands[0][1]
 
-    def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return element_leaves(operands[0], 1, leaves[0])
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        return build.element(instruction.operands[0], 1)

@@ -60,11 +60,6 @@ class GetTupleElement(Op):
         return operands[0][self.index]
 
     def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        return element_leaves(operands[0], self.index, leaves[0])
-
-
-def element_leaves(shape: Shape, index: int, leaves: Sequence[T]) -> tuple[T, ...]:
-    """Of the leaves of a tuple those of one element."""
-    elements = shape.elements or ()
-    first = sum(len(tuple(element.leaves())) for element in elements[:index])
-    return tuple(leaves[first : first + len(tuple(elements[index].leaves()))])
+        elements = operands[0].elements or ()
+        first = sum(len(tuple(element.leaves())) for element in elements[: self.index])
+        return tuple(leaves[0][first : first + len(tuple(elements[self.index].leaves()))])

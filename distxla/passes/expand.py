@@ -73,7 +73,9 @@ class _Expansion:
             result = build.finish(instruction.op.expand(build, instruction))
             if result != old.name:
                 rewriter.forward(old.name, result)
-            last = (name for name in build.added if self.has_effects(rewriter[name]))
+            last = [name for name in build.added if self.has_effects(rewriter[name])]
+            if not build.added:
+                last.extend(instruction.control_predecessors)
             waits_for[old.name] = tuple(dict.fromkeys((*last, result)))
         return rewriter.finish()
 
