@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
@@ -50,6 +51,10 @@ class Build(ABC):
     def computation(self, parameters: Sequence[Shape], body: Callable[[Build, Sequence[str]], str]) -> str:
         """A new computation of the module; body: adds its instructions, given its parameters' names, and names its
         root. Equal ones need not be shared: the compiler merges them."""
+
+    @abstractmethod
+    def called(self, computation: str) -> Computation:
+        """A computation of the module, its own expansions done."""
 
     # --- single instructions ------------------------------------------------------------------------------------
 

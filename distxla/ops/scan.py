@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.computation import Computation
 from distxla.ir.element_type import S64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.call import Call
+from distxla.ops.constant import Constant
 from distxla.ops.control_flow import signature
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.tuple import Tuple
 
 if TYPE_CHECKING:
+    from distxla.ops.emit import Buffer, Index, KernelEmitter, Value
     from distxla.ops.expansion import Build
 
 
@@ -116,6 +120,13 @@ class Scan(Op):
         return arrays[0].dims[axis] if arrays else 0
 
     def expand(self, build: Build, instruction: Instruction) -> str:
+        shape = instruction.shape.without_layout()
+        if _is_scalar(build.called(self.to_apply)):
+            op = _ScalarScan(**{spec.field: getattr(self, spec.field) for spec in self.attributes()})
+            return build.add(op, *instruction.operands, shape=shape, name=instruction.name)
+        return self._expand_to_loop(build, instruction)
+
+    def _expand_to_loop(self, build: Build, instruction: Instruction) -> str:
         """A loop over the counter, the carries, the arrays that are read and those that are written."""
         axis, first = self.dimensions[0], len(instruction.operands) - (self.num_carries or 0)
         inputs, carries = instruction.operands[:first], instruction.operands[first:]
@@ -164,3 +175,37 @@ class Scan(Op):
             )
         parts = [*final[len(carries) + len(inputs) :], *final[: len(carries)]]
         return build.join(*parts) if shape.elements is not None else parts[0]
+
+
+class _ScalarScan(Scan):
+    """A scan of vectors whose computation is code for scalars: one loop, with its carries in registers."""
+
+    lowering: ClassVar[Lowering] = Lowering.KERNEL
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        first = len(operands) - (self.num_carries or 0)
+        inputs, initial = operands[:first], operands[first:]
+        outputs = results[: len(results) - len(initial)]
+        arrays = (*inputs, *outputs)
+        count = arrays[0].shape.dims[0] if arrays else 0
+
+        def step(index: Index, carries: tuple[Value, ...]) -> tuple[Value, ...]:
+            place = [count - 1 - index[0] if self.is_reverse else index[0]]
+            values = emit.apply(self.to_apply, *(array.load(place) for array in inputs), *carries)
+            for output, value in zip(outputs, values):
+                output.store(place, value)
+            return values[len(outputs) :]
+
+        last = emit.fold((count,), tuple(value.load(()) for value in initial), step)
+        for result, value in zip(results[len(outputs) :], last):
+            result.store((), value)
+
+
+def _is_scalar(computation: Computation) -> bool:
+    """Whether all values are scalars, each made of others without calling anything."""
+    root = computation.root_instruction
+    return all(
+        i.op.is_parameter or isinstance(i.op, Constant) or (i.op.is_elementwise and not i.op.called_computations)
+        for i in computation
+        if i is not root or not isinstance(root.op, Tuple)
+    ) and all(leaf.is_array and not leaf.rank for i in computation for leaf in i.shape.leaves())

@@ -49,7 +49,7 @@ class _Expansion:
         return self.module.replace(computations=tuple(self.done.values()))
 
     def program_shape(self, name: str) -> ProgramShape:
-        return (self.done.get(name) or self.module[name]).program_shape
+        return self.done[name].program_shape
 
     def has_effects(self, instruction: Instruction) -> bool:
         called = instruction.op.called_computations
@@ -122,6 +122,9 @@ class _Build(Build):
         root = body(inner, taken)
         self.expansion.done[name] = Computation(name, tuple(inner.rewriter.instructions.values()), root)
         return name
+
+    def called(self, computation: str) -> Computation:
+        return self.expansion.done[computation]
 
     def finish(self, result: str) -> str:
         """The name of the instruction that holds the result, after it got the origin's name where nobody else has."""
