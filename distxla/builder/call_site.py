@@ -34,7 +34,7 @@ class CallSite:
 
     def metadata(self, scope: str) -> Metadata:
         """What the instruction carries into the HLO text: the caller's line, and `scope/method` as op_name."""
-        name = "/".join(part for part in (scope, self.method) if part)
+        name = "/".join(part for part in (scope, self.method.rstrip("_")) if part)
         return Metadata((("op_name", name), ("source_file", self.file), ("source_line", self.line)))
 
     def location(self) -> Location:
@@ -54,7 +54,7 @@ class CallSite:
 def call_site() -> CallSite:
     """The call that brought the program into the builder, seen from the first frame outside of distxla."""
     caller, method = _frames()
-    name = "" if method is None else method.f_code.co_name.rstrip("_")
+    name = "" if method is None else method.f_code.co_name
     return CallSite(caller.f_code.co_filename, caller.f_lineno, name, caller.f_code, caller.f_lasti)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from distxla.builder.blame import broken_rule
@@ -162,7 +163,7 @@ class Transfers(Tuples):
             raise broken_rule(f"channel.id: channel_handle={handle} is negative", "channel_handle")
         return handle
 
-    def _pairs(self, given: Sequence[Sequence[int]] | None) -> Any:
+    def _pairs(self, given: Sequence[Sequence[int]] | None) -> AbstractContextManager[None]:
         if given is None:
             return self._annotated()
         pairs = [
