@@ -7,6 +7,7 @@ order is the vectoriser's to choose, at compile time; narrow floats are then acc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from distxla.codegen.conversion import convert
 from distxla.codegen.elements import is_single_operation
 from distxla.codegen.fusion import emit_map
 from distxla.codegen.index import IndexExpression
+from distxla.codegen.lane import Lane, float_constant
 from distxla.codegen.value import ScalarValue, is_narrow_float, register_type
-from distxla.ir.element_type import F32, ElementType
+from distxla.ir.element_type import F32, F64, S32, S64, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.emit import ArrayRef
+from distxla.ops.registry import op_class
 
 if TYPE_CHECKING:
     from distxla.codegen.kernels import BufferEmitter
@@ -92,6 +95,60 @@ class _Accumulation:
             result.store(index, convert(self.emit.builder, value, result.shape.dtype))
 
 
+class _Extreme(_Accumulation):
+    """The maximum or minimum of floats: the largest and smallest of integers in their order, one instruction each.
+
+    NaNs of either sign are beyond the infinities, so the two show whether there was one.
+    """
+
+    def __init__(self, emit: BufferEmitter, reduction: Reduction, largest: bool) -> None:
+        super().__init__(emit, reduction)
+        (self.wide,) = self.types
+        self.largest = largest
+        self.integer = S64 if self.wide is F64 else S32
+        self.types = [self.integer, self.integer]
+
+    def initial(self) -> list[ScalarValue]:
+        return self._keys(self.reduction.initial[0].load(())) * 2
+
+    def elements(self, index: Any) -> list[ScalarValue]:
+        return self._keys(self.reduction.arrays[0].load(index))
+
+    def _keys(self, value: Any) -> list[ScalarValue]:
+        lane = self.emit.lane(self._wide(value, self.wide).llvm)
+        return [ScalarValue(self.integer, _reflected(lane.bits()).value)]
+
+    def combine(self, total: Sequence[ScalarValue], elements: Sequence[ScalarValue]) -> tuple[ScalarValue, ...]:
+        (key,), binary = elements, self.emit.binary
+        return binary("maximum", total[0], key), binary("minimum", total[1], key)
+
+    def finish(self, total: Sequence[ScalarValue], index: Sequence[IndexExpression | int]) -> None:
+        emit, infinity = self.emit, {32: 0x7F800000, 64: 0x7FF0000000000000}[self.integer.bits]
+        high, low = (emit.lane(value.llvm) for value in total)
+        is_nan = emit.builder.or_(high.gt(infinity).value, low.lt(-infinity - 1).value)
+        number = _reflected(high if self.largest else low).float_of_bits()
+        found = emit.lane(is_nan).select(emit.lane(float_constant(number.type, math.nan)), number)
+        (result,) = self.reduction.results
+        result.store(index, convert(emit.builder, ScalarValue(self.wide, found.value), result.shape.dtype))
+
+
+def _reflected(bits: Lane) -> Lane:
+    """Between a float's bits and an integer that orders floats as -NaN < -inf < … < -0 < 0 < … < inf < NaN."""
+    return bits ^ bits.ashr(bits.width - 1).lshr(1)
+
+
+def _accumulation(emit: BufferEmitter, reduction: Reduction) -> _Accumulation:
+    assert emit.module is not None
+    computation = emit.module[reduction.to_apply]
+    kind = reduction.arrays[0].shape.dtype
+    if is_single_operation(computation) and kind.is_float:
+        root = computation.root_instruction
+        for name in ("maximum", "minimum"):
+            if isinstance(root.op, op_class(name)) and len(set(root.operands)) == 2:
+                return _Extreme(emit, reduction, name == "maximum")
+    return _Accumulation(emit, reduction)
+
+
 def _initial_only(emit: BufferEmitter, reductions: Sequence[Reduction]) -> None:
     for reduction in reductions:
         for array, result in zip(reduction.initial, reduction.results):
@@ -123,7 +180,7 @@ def _along(
     emit: BufferEmitter, dims: tuple[int, ...], reduced: list[int], kept: list[int], reductions: Sequence[Reduction]
 ) -> None:
     """The fastest dimension is reduced: accumulators in registers, vectorised along it."""
-    accumulations = [_Accumulation(emit, r) for r in reductions]
+    accumulations = [_accumulation(emit, r) for r in reductions]
     slots = [_Slots(emit, a.types) for a in accumulations]
     with emit.loops([dims[d] for d in kept]) as outer:
         for accumulation, slot in zip(accumulations, slots):

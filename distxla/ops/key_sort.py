@@ -17,7 +17,7 @@ from distxla.ir.shape import Shape
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
-LONGEST_NETWORK = 128  # elements of a line; beyond, a radix sort takes less time, all compiling included
+LONGEST_NETWORK = 64  # elements of a line; the code for longer ones takes longer to compile than to radix sort them
 LONGEST_LINE = 1 << 31  # places must fit into half of a 64-bit integer
 LANES = 16  # lines that a network sorts side by side; they make its steps vector instructions
 LANE_BYTES = 1 << 15  # of all lines side by side, so that they stay in the first-level cache

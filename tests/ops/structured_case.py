@@ -25,6 +25,23 @@ COMPUTATIONS = {
     "second": "a = T[] parameter(0)\n ROOT b = T[] parameter(1)",
     "ge": "a = T[] parameter(0)\n b = T[] parameter(1)\n ROOT r = pred[] compare(a, b), direction=GE",
     "lt": "a = T[] parameter(0)\n b = T[] parameter(1)\n ROOT r = pred[] compare(a, b), direction=LT",
+    "gt": "a = T[] parameter(0)\n b = T[] parameter(1)\n ROOT r = pred[] compare(a, b), direction=GT",
+    # the order of another key, written the other way round
+    "by_negation": "a = T[] parameter(0)\n b = T[] parameter(1)\n x = T[] negate(a)\n y = T[] negate(b)\n"
+    " ROOT r = pred[] compare(y, x), direction=GT",
+    # an order that is nobody's key
+    "chosen": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = s32[] parameter(2)\n d = s32[] parameter(3)\n"
+    " l = pred[] compare(a, b), direction=LT\n t = pred[] constant(true)\n f = pred[] constant(false)\n"
+    " ROOT r = pred[] select(l, t, f)",
+    "total": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = s32[] parameter(2)\n d = s32[] parameter(3)\n"
+    " ROOT r = pred[] compare(a, b), direction=GT, type=TOTALORDER",
+    # the second array descends where the first one's elements are equal
+    "two_keys": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = s32[] parameter(2)\n d = s32[] parameter(3)\n"
+    " l = pred[] compare(a, b), direction=LT\n e = pred[] compare(a, b), direction=EQ\n"
+    " g = pred[] compare(c, d), direction=GT\n n = pred[] and(g, e)\n ROOT r = pred[] or(l, n)",
+    "refined": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = s32[] parameter(2)\n d = s32[] parameter(3)\n"
+    " l = pred[] compare(c, d), direction=GT\n e = pred[] compare(c, d), direction=NE\n"
+    " g = pred[] compare(a, b), direction=LT\n ROOT r = pred[] select(e, l, g)",
     "lt_pairs": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = s32[] parameter(2)\n d = s32[] parameter(3)\n"
     " ROOT r = pred[] compare(a, b), direction=LT",
     "argmax": "a = T[] parameter(0)\n i = s32[] parameter(1)\n b = T[] parameter(2)\n j = s32[] parameter(3)\n"

@@ -1,0 +1,93 @@
+"""Instructions with any shapes, attributes and element types: compiled code against `evaluate`, it against XLA CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from distxla.text.printer import print_module
+from tests.codegen.harness import Kernel
+from tests.ops import drawn
+from tests.ops.case import Array
+from tests.ops.drawn import Drawn
+
+# Of each example a kernel is compiled. The same examples every time: a failure is the change's.
+QUICK = settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+STRATEGIES: dict[str, Callable[..., st.SearchStrategy[Drawn]]] = {
+    "gather": drawn.gathers,
+    "scatter": drawn.scatters,
+    "pad": drawn.pads,
+    "dynamic-slice": drawn.dynamic_slices,
+    "reduce": drawn.reduces,
+    "reduce-window": drawn.reduce_windows,
+    "select-and-scatter": drawn.selects_and_scatters,
+    "sort": drawn.sorts,
+    "dot": drawn.dots,
+    "convolution": drawn.convolutions,
+}
+
+
+def _compiled(case: Drawn) -> list[Array]:
+    result = Kernel(case.module())(*case.values())
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _assert_equal(case: Drawn, got: Sequence[Array | None], want: Sequence[Any]) -> None:
+    """The same numbers; NaNs are equal to each other, and so are zeros."""
+    for ours, theirs in zip(got, want, strict=True):
+        assert ours is not None
+        theirs = np.asarray(theirs)
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), str(case)
+        if ours.dtype.kind not in "biu":
+            wide = np.complex128 if ours.dtype.kind == "c" else np.float64
+            ours, theirs = ours.astype(wide), theirs.astype(wide)
+        np.testing.assert_array_equal(ours, theirs, err_msg=f"{case}\n{print_module(case.module())}")
+
+
+@pytest.mark.parametrize("opcode", STRATEGIES)
+def test_compiled_agrees_with_evaluate(opcode: str) -> None:
+    @QUICK
+    @given(STRATEGIES[opcode]())
+    def check(case: Drawn) -> None:
+        _assert_equal(case, _compiled(case), case.evaluated())
+
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", STRATEGIES)
+def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
+    @settings(QUICK, max_examples=300)
+    @given(STRATEGIES[opcode]())
+    def check(case: Drawn) -> None:
+        _assert_equal(case, _compiled(case), case.evaluated())
+
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", STRATEGIES)
+@pytest.mark.filterwarnings("ignore")
+def test_evaluate_agrees_with_xla(opcode: str) -> None:
+    pytest.importorskip("jax")
+    from tests.ops.test_against_xla import run_by_xla
+
+    @settings(QUICK, max_examples=60)
+    @given(STRATEGIES[opcode](drawn.XLA_TYPES))
+    def check(case: Drawn) -> None:
+        _assert_equal(case, case.evaluated(), run_by_xla(print_module(case.module()), case.values()))
+
+    check()
