@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from llvmlite import ir
 
-from distxla.codegen import libraries
+from distxla.codegen import libraries, register_tiles
 from distxla.codegen.index import IndexExpression
 from distxla.codegen.lane import I32, Lane
 from distxla.codegen.value import ScalarValue
 from distxla.ir.shape import Shape
+from distxla.ops.emit import RunProducts
 
 if TYPE_CHECKING:
     from distxla.codegen.arrays import MemoryArray
     from distxla.codegen.kernels import BufferEmitter, MatrixOperand
 
+LONGEST_RUN = 1024  # products along one run: longer sums are cut into runs of equal length where there are such
+FEW_PRODUCTS = 1 << 25  # of them at most it pays to copy one operand rather than to let the library copy both
+MANY_PRODUCTS = 1 << 22  # of them at least tiles save more than it takes to compile them
 SMALL = 16 * 16 * 16  # multiplications below which the library's start-up costs more than it saves
 
 
@@ -27,12 +31,68 @@ def emit_gemm(
     batch, m, n, k = shape
     kind = c[0].shape.dtype
     large = m * n * k >= SMALL and min(m, n) > 1
+    if large and not kind.is_complex and _tile_products(emit, shape, a, b, c):
+        return
     if kind.name in libraries.GEMMS and large and (result := _seen(c, m, n)) is not None:
         plan = _library_plan(emit, shape, a, b, result)
         with emit.loops([batch]) if batch > 1 else nullcontext((0,)) as (i,):
             _call(emit, plan, i)
         return
     _emit_loops(emit, shape, a, b, c)
+
+
+# --- tiles -----------------------------------------------------------------------------------------------------------
+
+
+def _tiles_are_faster(shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand) -> bool:
+    """Whether tiles in registers beat the library for a type that it knows.
+
+    They do where they read both operands as they are; copying the right one pays where the library, which copies both,
+    has little to do.
+    """
+    batch, m, n, k = shape
+    kind = a[0].shape.dtype
+    if a[3] != 1 or batch * m * n * k < MANY_PRODUCTS:
+        return False
+    if b[3] == 1 and register_tiles.reads_in_place(n, k, b[2], kind.byte_size):
+        return True
+    tile = register_tiles.choose_tile(m, n, kind.byte_size)
+    return m >= 128 and m * n * k <= FEW_PRODUCTS and n >= 0.9 * tile.columns * tile.blocks
+
+
+def _tile_products(
+    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> bool:
+    """Multiply with register_tiles.py where that is fast and the result is stored by rows or by columns; else False."""
+    batch, m, n, k = shape
+    if c[3] != 1:
+        if c[2] != 1:
+            return False
+        # c^T = b^T a^T
+        left, right = ((x[0], x[1], x[3], x[2]) for x in (b, a))
+        return _tile_products(emit, (batch, n, m, k), left, right, (c[0], c[1], c[3], c[2]))
+    if c[0].shape.dtype.name in libraries.GEMMS and not _tiles_are_faster(shape, a, b):
+        return False
+    if a[3] != 1:
+        copy = _packed(emit, a, batch, m, k)
+        a = (copy.array, copy.batch_stride, k, 1)
+    left_flat: Any = _flat(emit, a)
+    right_flat, result = _flat(emit, b), cast(Any, _flat(emit, c))
+    run = k if k <= LONGEST_RUN else next((r for r in range(LONGEST_RUN, LONGEST_RUN // 2, -1) if k % r == 0), k)
+    with emit.loops([batch]) if batch > 1 else nullcontext((0,)) as (i,):
+
+        def source(row: Any, place: Any) -> tuple[Any, None]:
+            return row * a[2] + i * a[1] + place * run, None
+
+        def weight(place: Any, step: Any, column: Any) -> Any:
+            return right_flat.load((i * b[1] + (place * run + step) * b[2] + column * b[3],))
+
+        def target(row: Any) -> Any:
+            return row * c[2] + i * c[1]
+
+        in_place: Any = (right_flat, i * b[1], b[2]) if b[3] == 1 else None
+        emit.run_products(RunProducts(m, n, k // run, run, left_flat, source, weight, in_place, result, target))
+    return True
 
 
 # --- library ---------------------------------------------------------------------------------------------------------

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from distxla.codegen.kernels import BufferEmitter
 
 POINTER = ir.PointerType()
-# Bytes of weights that all tiles of rows are multiplied with before the next ones: half of a second-level cache.
-WEIGHT_BYTES = 512 * 1024
+# Bytes of weights that all tiles of rows are multiplied with before the next ones: they stay in the second-level cache.
+# Long sums of floats gain precision by being cut.
+WEIGHT_BYTES = 256 * 1024
+# Bytes of the array that are multiplied with all blocks of weights before the next ones.
+PANEL_BYTES = 512 * 1024
 # Rows of a tile by its vectors of columns, for 32 and 16 vector registers.
 TILE_ROWS = {32: {1: 14, 2: 12, 3: 8, 4: 6}, 16: {1: 10, 2: 6}}
 
@@ -56,6 +59,16 @@ def choose_tile(rows: int, columns: int, element_bytes: int) -> Tile:
     # the tiles of the last rows compute some of them twice: as few as possible
     best = min(range(max(1, (most + 1) // 2), most + 1), key=lambda r: (-(-rows // r) * (r + 1.0), -r))
     return Tile(min(best, rows), vectors, lanes, blocks)
+
+
+def reads_in_place(columns: int, steps: int, stride: int, element_bytes: int) -> bool:
+    """Whether weights with rows `stride` elements apart are used where they are.
+
+    That takes whole vectors, and rows that are not too far apart to stay in the cache beside each other.
+    """
+    tile = choose_tile(1, columns, element_bytes)
+    whole = columns % tile.columns == 0
+    return whole and (tile.blocks == 1 or steps * stride * element_bytes <= WEIGHT_BYTES)
 
 
 def emit_run_products(emit: BufferEmitter, products: RunProducts) -> None:
@@ -90,14 +103,44 @@ class _RunProducts:
         self.zeros = self._zeros()
         sums = [[emit.stack_slot(self.vector) for _ in range(tile.vectors)] for _ in range(tile.rows)]
         tiles = -(-products.rows // tile.rows)
-        with emit.loops([tile.blocks, self.chunks, tiles]) as (block, chunk, number):
-            rows = [emit.index_clamp(0, number * tile.rows + r, products.rows - 1) for r in range(tile.rows)]
-            targets = [self._target(row, block) for row in rows]
-            self._start(sums, targets, block, chunk)
-            self._add_places(sums, rows, chunk, (weights, first + block * block_stride, step_stride))
-            for row_sums, address in zip(sums, targets):
-                for k, slot in enumerate(row_sums):
-                    self._store(self.builder.load(slot, typ=self.vector), address, block, k)
+        panel = self._panel(tiles)
+        panels = -(-tiles // panel)
+        with emit.loops([self.chunks, panels, tile.blocks, panel]) as (chunk, outer, block, inner):
+            number = outer * panel + inner
+            whole = tiles % panel == 0
+            with nullcontext() if whole else emit.when(emit.index_compare("LT", number, tiles)):
+                self._emit_tile(sums, number, block, chunk, (weights, first + block * block_stride, step_stride))
+
+    def _emit_tile(
+        self,
+        sums: Sequence[Sequence[ir.Value]],
+        number: IndexExpression,
+        block: IndexExpression,
+        chunk: IndexExpression,
+        matrix: tuple[MemoryArray, Any, int],
+    ) -> None:
+        """Sum, add what the chunks before have stored, store. The last rows of the last tile may be the same row."""
+        emit, tile = self.emit, self.tile
+        rows = [emit.index_clamp(0, number * tile.rows + r, self.products.rows - 1) for r in range(tile.rows)]
+        for row_sums in sums:
+            for slot in row_sums:
+                self.builder.store(self._zero(), slot)
+        self._add_places(sums, rows, chunk, matrix)
+        targets = [self._target(row, block) for row in rows]
+        if self.chunks > 1:
+            with emit.when(emit.index_compare("GT", chunk, 0)):
+                self._add_stored(sums, targets, block)
+        for row_sums, address in zip(sums, targets):
+            for k, slot in enumerate(row_sums):
+                self._store(self.builder.load(slot, typ=self.vector), address, block, k)
+
+    def _panel(self, tiles: int) -> int:
+        """Tiles whose rows stay in the cache while all blocks of columns go over them; panels are about equal."""
+        if self.tile.blocks == 1:
+            return tiles
+        row_bytes = self.chunk * self.products.run * self.element_type.byte_size
+        most = max(1, PANEL_BYTES // (row_bytes * self.tile.rows))
+        return -(-tiles // -(-tiles // most))
 
     # --- weights ------------------------------------------------------------------------------------------------
 
@@ -105,20 +148,23 @@ class _RunProducts:
         """Where the matrix is: an array, a position, strides of blocks and of steps; columns are padded to blocks."""
         emit, products, tile = self.emit, self.products, self.tile
         steps = products.places * products.run
-        if products.weights_in_place is not None and not self.partial:
+        if products.weights_in_place is not None:
             buffer, position, stride = products.weights_in_place
-            if tile.blocks == 1 or steps * stride * self.element_type.byte_size <= WEIGHT_BYTES:
+            if reads_in_place(products.columns, steps, stride, self.element_type.byte_size):
                 return cast(MemoryArray, buffer), cast(Any, position), tile.columns, stride
         copy = emit.scratch(Shape(self.element_type, (tile.blocks, products.places, products.run, tile.columns)))
-        with emit.loops(copy.shape.dims, parallel=True) as (block, place, step, column):
-            at = block * tile.columns + column
-            if not self.partial:
-                value = self.weight(place, step, at)
-            else:
-                known = self.weight(place, step, emit.index_clamp(0, at, products.columns - 1))
-                inside = emit.index_compare("LT", at, products.columns)
-                value = emit.select(inside, known, emit.constant(0, self.element_type))
-            copy.store((block, place, step, column), value)
+        last = products.columns - (tile.blocks - 1) * tile.columns
+        inner = (products.places, products.run)
+        for first, blocks, columns in ((0, tile.blocks - 1, tile.columns), (tile.blocks - 1, 1, last)):
+            if blocks == 0:
+                continue
+            with emit.loops((blocks, *inner, columns), parallel=True) as (block, place, step, column):
+                number = block + first
+                copy.store((number, place, step, column), self.weight(place, step, number * tile.columns + column))
+        if last != tile.columns:
+            zero = emit.constant(0, self.element_type)
+            with emit.loops((*inner, tile.columns - last)) as (place, step, column):
+                copy.store((tile.blocks - 1, place, step, column + last), zero)
         return copy, 0, steps * tile.columns, tile.columns
 
     def _zeros(self) -> ir.Value:
@@ -202,35 +248,28 @@ class _RunProducts:
         start = position + self.result.offset + block * self.tile.columns
         return self.emit.element_pointer(self.result.pointer, start, self.element_type)
 
-    def _start(
-        self,
-        sums: Sequence[Sequence[ir.Value]],
-        targets: Sequence[ir.Value],
-        block: IndexExpression,
-        chunk: IndexExpression,
-    ) -> None:
-        """The sums so far: zeros, or what the chunks before have stored."""
-        builder, emit = self.builder, self.emit
+    def _zero(self) -> ir.Value:
         lane = float_constant(self.scalar, 0.0) if self.element_type.is_float else ir.Constant(self.scalar, 0)
-        zero = ir.Constant(self.vector, [lane] * self.tile.lanes)
-        for row_sums in sums:
-            for slot in row_sums:
-                builder.store(zero, slot)
-        if self.chunks == 1:
-            return
-        with emit.when(emit.index_compare("GT", chunk, 0)):
-            for row_sums, address in zip(sums, targets):
-                for k, slot in enumerate(row_sums):
-                    builder.store(self._load(address, block, k, zero), slot)
+        return ir.Constant(self.vector, [lane] * self.tile.lanes)
 
-    def _load(self, address: ir.Value, block: IndexExpression, k: int, zero: ir.Value) -> ir.Value:
+    def _add_stored(
+        self, sums: Sequence[Sequence[ir.Value]], targets: Sequence[ir.Value], block: IndexExpression
+    ) -> None:
+        """Add what the chunks before have stored."""
+        builder = self.builder
+        add = builder.fadd if self.element_type.is_float else builder.add
+        for row_sums, address in zip(sums, targets):
+            for k, slot in enumerate(row_sums):
+                builder.store(add(builder.load(slot, typ=self.vector), self._load(address, block, k)), slot)
+
+    def _load(self, address: ir.Value, block: IndexExpression, k: int) -> ir.Value:
         place = self._vector_address(address, k)
         if not self.partial:
             return self.builder.load(place, typ=self.vector, align=self.element_type.byte_size)
         mask = self._mask(block, k)
         name = f"llvm.masked.load.v{self.tile.lanes}{suffix(self.scalar)}.p0"
         function = intrinsic(self.builder.module, name, self.vector, [POINTER, I32, mask.type, self.vector])
-        return self.builder.call(function, [place, ir.Constant(I32, self.element_type.byte_size), mask, zero])
+        return self.builder.call(function, [place, ir.Constant(I32, self.element_type.byte_size), mask, self._zero()])
 
     def _store(self, value: ir.Value, address: ir.Value, block: IndexExpression, k: int) -> None:
         place = self._vector_address(address, k)

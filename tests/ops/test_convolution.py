@@ -66,15 +66,15 @@ CASES = [
     _convolution("f32[3,20,20,4]", "f32[3,20,20,40]", "f32[3,3,40,4]", SAME),
     # weights too many for the cache are taken in parts, the last of them shorter; columns that fill no vector
     _convolution(
-        "f32[3,3,8,64]",
-        "f32[4,34,34,8]",
-        "f32[4,34,34,64]",
+        "s32[3,3,8,64]",
+        "s32[4,34,34,8]",
+        "s32[4,34,34,64]",
         "window={size=34x34 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
     ),
     _convolution(
-        "f32[3,3,3,70]",
-        "f32[4,34,34,3]",
-        "f32[4,34,34,70]",
+        "s32[3,3,3,70]",
+        "s32[4,34,34,3]",
+        "s32[4,34,34,70]",
         "window={size=34x34 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf",
     ),
     # a matrix product for every batch index; features between the spatial dimensions

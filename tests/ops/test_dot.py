@@ -37,6 +37,18 @@ CASES = [
     ),
     _dot("s32[13,11]", "s8[13,17]", "u8[17,11]", MATRICES),
     _dot("f32[13,11]", "bf16[13,17]", "bf16[17,11]", MATRICES),
+    # tiles in registers: whole vectors where they lie, a copy of the right side, the result by columns, parts of long sums
+    _dot("f32[300,64]", "f32[300,256]", "f32[256,64]", MATRICES),
+    _dot("f32[300,150]", "f32[300,97]", "f32[97,150]", MATRICES),
+    _dot("f64[300,150]", "f64[300,97]", "f64[97,150]", MATRICES),
+    _dot("s32[20,170]", "s32[20,2050]", "s32[2050,170]", MATRICES),
+    _dot("s64[23,21]", "s64[31,23]", "s64[21,31]", "lhs_contracting_dims={0}, rhs_contracting_dims={1}"),
+    _dot(
+        "f32[5,200,144]",
+        "f32[5,200,32]",
+        "f32[5,144,32]",
+        "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={2}",
+    ),
     *(
         _dot(f"{t}[13,11]", f"{t}[13,17]", f"{t}[17,11]", MATRICES)
         for t in ("s4", "s8", "u8", "s16", "s32", "u64", "f16", "bf16", "f64", "c64", "c128")
