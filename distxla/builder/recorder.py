@@ -38,6 +38,11 @@ OperandLike: TypeAlias = "XlaOp | ConstantLike"
 # A computation: what `build` gave, a builder that is built now, or a Python function that is run once on parameters.
 ComputationLike: TypeAlias = "Module | XlaBuilder | Callable[..., Any]"
 
+# Words that XLA's text does not take for names.
+_KEYWORDS = frozenset(ELEMENT_TYPES) | frozenset(
+    "tuple HloModule FileNames FunctionNames FileLocations StackFrames ENTRY ROOT true false inf nan maximal replicated "
+    "manual unknown unreduced last_tile_dim_replicate shard_as shard_like".split()
+)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
 
 
@@ -45,7 +50,7 @@ class Names:
     """Names of HLO text, each given once."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = {*ELEMENT_TYPES, "true", "false", "inf", "nan", "ROOT", "ENTRY", "HloModule"}
+        self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def unique(self, wanted: str) -> str:
@@ -59,9 +64,10 @@ class Names:
 
 
 def legal_name(wanted: str) -> str:
-    """A name that HLO text takes: letters, digits, `_`, `.` and `-`, not beginning with a digit."""
+    """A name that HLO text takes: letters, digits, `_`, `.` and `-`, not beginning with a digit, and no keyword."""
     name = _NOT_IN_NAMES.sub("_", wanted) or "_"
-    return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+    name = name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+    return f"{name}_" if name in _KEYWORDS else name
 
 
 @dataclass(frozen=True)

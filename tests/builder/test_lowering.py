@@ -116,10 +116,22 @@ def test_names_are_legal_and_unique() -> None:
     x = b.parameter(0, "f32[2]", "a b")
     y = b.parameter(1, "f32[2]", "a b")
     z = b.parameter(2, "f32[2]", "f32")
-    assert [b.name, x.name, y.name, z.name] == ["_2_x", "a_b", "a_b.1", "f32.1"]
+    assert [b.name, x.name, y.name, z.name] == ["_2_x", "a_b", "a_b.1", "f32_"]
     b.map([x, y, z], lambda p, q, r: p + q * r)
     module = b.build()
     assert parse_module(print_module(module)) == module
+
+
+@pytest.mark.parametrize(
+    "word", ["inf", "maximal", "f32", "s4", "ROOT", "tuple", "replicated", "while", "metadata", "x.1"]
+)
+def test_xla_takes_the_names(word: str) -> None:
+    pytest.importorskip("jax")
+    from jaxlib import _hlo
+
+    b = dx.XlaBuilder(word)
+    b.parameter(0, "f32[2]", word)
+    assert _hlo.hlo_module_from_text(print_module(b.build())).name == b.name
 
 
 def test_build_may_be_repeated() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -18,10 +19,14 @@ from distxla.text.printer import print_module
 
 
 def built(b: dx.XlaBuilder, root: dx.XlaOp | None = None) -> Module:
-    """The module, which verifies and is read back from its text."""
+    """The module, which verifies, and is read back from its text: by XLA, too, where it is installed."""
     module = b.build(root)
     verify_module(module)
     assert parse_module(print_module(module)) == module
+    if find_spec("jaxlib") is not None:
+        from jaxlib import _hlo
+
+        assert _hlo.hlo_module_from_text(print_module(module)).name == module.name
     return module
 
 
