@@ -1,7 +1,7 @@
 """From a global module, as a front end writes it, to the module that every partition runs.
 
-That is possible where all the computing is done in manual regions (JAX's shard_map): outside of them arrays are only
-handed on. Anything else needs a partitioner, which distxla is not.
+That is possible where the computing is done in manual regions (JAX's shard_map): outside of them arrays are only handed
+on, computed whole by everybody, or element by element. Anything else needs a partitioner, which distxla is not.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from itertools import product
 
 from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
+from distxla.ir.element_type import S32, U32
 from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Sharding
 from distxla.ir.shards import GlobalArray, Shards
+from distxla.ops.constant import Constant
+from distxla.ops.convert import Convert
 from distxla.ops.copy import Copy
 from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.sharding import (
@@ -29,6 +33,8 @@ from distxla.ops.custom_calls.sharding import (
     SHARD_TO_FULL,
     SHARDING,
 )
+from distxla.ops.dynamic_slice import DynamicSlice
+from distxla.ops.identity import PartitionId, ReplicaId
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.reshape import Reshape
 from distxla.ops.tuple import Tuple
@@ -151,15 +157,36 @@ class _Partitioner:
         if name in (LOCAL_TO_GLOBAL, SHARD_TO_FULL):
             return self.leave(old, new, operands)
         if name in (*SHARDING, BARRIER):
-            self.require_stated(old, operands[0])
-            self.rewriter.forward(old.name, new.operands[0])
-            return operands[0]
+            return self.annotated(old, new, operands[0])
         if name == GROUP:
             self.rewriter.keep(new)
             return []
-        states = self.computed(old, operands)
-        self.rewriter.keep(new.replace(shape=self.shard_shape(old, states)))
-        return states
+        return self.computed(old, new, operands)
+
+    def cut(self, origin: Instruction, name: str, shards: Shards) -> str:
+        """Add what takes a partition's shard out of an array that every partition holds whole; the shard's name."""
+        whole = self.rewriter[name].shape.without_layout()
+        sizes = shards.shard_dims(whole.dims)
+        if any(extent % count for extent, count in zip(whole.dims, shards.tiles, strict=True)):
+            raise self.refused(origin, f"{whole} cannot be cut evenly")
+        add, index = self.rewriter.add, Shape(S32)
+        number = add(origin, Convert(), index, (add(origin, PartitionId(), Shape(U32), ()).name,)).name
+        starts = []
+        for d, size in enumerate(sizes):
+            table = Literal.of([place[d] * size for place in shards.places], Shape(S32, (self.partitions,)))
+            all_starts = add(origin, Constant(literal=table), table.shape, ()).name
+            one = add(origin, DynamicSlice(dynamic_slice_sizes=(1,)), Shape(S32, (1,)), (all_starts, number)).name
+            starts.append(add(origin, Reshape(), index, (one,)).name)
+        shard = DynamicSlice(dynamic_slice_sizes=sizes)
+        return add(origin, shard, whole.with_dims(sizes), (name, *starts)).name
+
+    def fitted(self, old: Instruction, name: str, have: State, want: State) -> str:
+        """The array cut as it is wanted; refused where that would move data between partitions."""
+        if want is None or have == want:
+            return name
+        if have is None or not have.is_whole:
+            raise self.refused(old, "its operand would have to be resharded")
+        return self.cut(old, name, want)
 
     def parameter(self, parameter: Instruction) -> list[State]:
         """What its annotation says, else what its first user does with it, else the whole on every device."""
@@ -185,10 +212,16 @@ class _Partitioner:
         """Global arrays become each partition's own shards."""
         if _target(old) == GLOBAL_TO_LOCAL:
             self.require_manual(old)
-            for have, want in zip(operands, self.listed(old, "xla.sdy.in_shardings", len(operands)), strict=True):
-                if have != [want]:
-                    raise self.refused(old, "an operand would have to be resharded")
-        self.same_shards(old, [s for leaves in operands for s in leaves], old.operands, local=old.shape)
+            shardings = self.listed(old, "xla.sdy.in_shardings", len(operands))
+            names = []
+            for name, have, want in zip(new.operands, operands, shardings, strict=True):
+                if len(have) != 1 or have[0] is None:
+                    raise self.refused(old, "its operand is no global array")
+                names.append(self.fitted(old, name, have[0], want))
+            new = new.replace(operands=tuple(names))
+        elif any(s is None for leaves in operands for s in leaves):
+            raise self.refused(old, "its operand is no global array")
+        self.require_shards(old, new, old.shape)
         self.hand_on(old, new)
         return [None for _ in old.shape.leaves()]
 
@@ -202,12 +235,9 @@ class _Partitioner:
             states = self.stated(old, old.sharding)
             if any(s is None for s in states):
                 raise self.refused(old, "it does not say how its result is sharded")
-        if any(s is not None for leaves in operands for s in leaves):
+        if any(s is not None and not s.is_whole for leaves in operands for s in leaves):
             raise self.refused(old, "its operand is no value of a manual region")
-        local = self.shard_shape(old, states)
-        found = [leaf for o in old.operands for leaf in self.rewriter[self.rewriter.resolve(o)].shape.leaves()]
-        if [leaf.without_layout() for leaf in found] != [leaf.without_layout() for leaf in local.leaves()]:
-            raise self.refused(old, f"shards of {local} are due, the operands are {', '.join(map(str, found))}")
+        self.require_shards(old, new, self.shard_shape(old, states))
         self.hand_on(old, new)
         return states
 
@@ -224,22 +254,32 @@ class _Partitioner:
             )
         )  # fmt: skip
 
-    def computed(self, old: Instruction, operands: list[list[State]]) -> list[State]:
-        """Any other instruction: outside of manual regions it may not see shards."""
+    def computed(self, old: Instruction, new: Instruction, operands: list[list[State]]) -> list[State]:
+        """Any other instruction: outside of manual regions it may see shards only to treat each element for itself."""
         op = old.op
+        states: list[State]
         if op.lowering is Lowering.ALIAS:
-            return list(op.result_leaves([o.shape for o in self.entry.operands(old)], operands))
-        leaves = [s for states in operands for s in states]
+            states = list(op.result_leaves([o.shape for o in self.entry.operands(old)], operands))
+            self.rewriter.keep(new.replace(shape=self.shard_shape(old, states)))
+            return states
+        leaves = [s for each in operands for s in each]
         result = list(old.shape.leaves())
-        if not any(s is not None and not s.is_whole for s in leaves):
-            is_local = bool(leaves) and any(s is None for s in leaves)
-            if not is_local and isinstance(op, CollectiveOp):
-                raise self.refused(old, "a collective outside of a manual region")
+        cuts = {s for s in leaves if s is not None and not s.is_whole}
+        if not cuts:
+            is_local = isinstance(op, CollectiveOp | PartitionId | ReplicaId) or any(s is None for s in leaves)
+            self.rewriter.keep(new)
             return [None if is_local else Shards.whole(leaf.rank, self.partitions) for leaf in result]
         dims = {leaf.dims for o in self.entry.operands(old) for leaf in o.shape.leaves()} | {r.dims for r in result}
         is_same = op.is_elementwise or isinstance(op, Copy | Reshape)
-        if is_same and len(dims) == 1 and len(set(leaves)) == 1:
-            return [leaves[0]] * len(result)
+        if is_same and len(dims) == 1 and len(cuts) == 1 and None not in leaves:
+            (cut,) = cuts
+            names = tuple(
+                self.cut(new, name, cut) if state != cut else name
+                for name, (state,) in zip(new.operands, operands, strict=True)
+            )
+            states = [cut] * len(result)
+            self.rewriter.keep(new.replace(operands=names, shape=self.shard_shape(old, states)))
+            return states
         raise self.refused(
             old,
             "it computes with sharded arrays outside of a manual region, which needs an SPMD partitioner; run the "
@@ -256,24 +296,27 @@ class _Partitioner:
             if names & axes and names - axes:
                 raise self.refused(call, f"only the mesh axes {', '.join(sorted(axes))} are manual")
 
-    def require_stated(self, call: Instruction, have: list[State]) -> None:
-        """A sharding that is asked for must be the one that is there."""
-        if call.sharding is not None and call.sharding.kind == "manual":
-            if any(s is not None for s in have):
-                raise self.refused(call, "a global array is called manual")
-            return
-        for want, state in zip(self.stated(call, call.sharding), have, strict=True):
-            if want is not None and want != state:
-                raise self.refused(call, "its operand would have to be resharded")
+    def annotated(self, old: Instruction, new: Instruction, have: list[State]) -> list[State]:
+        """A call that says how its operand is cut, or is to be."""
+        if old.sharding is not None and old.sharding.kind == "manual":
+            if any(s is not None and not s.is_whole for s in have):
+                raise self.refused(old, "a global array is called manual")
+            self.rewriter.forward(old.name, new.operands[0])
+            return have
+        wanted = self.stated(old, old.sharding)
+        if len(have) != 1:
+            if any(want is not None and want != state for want, state in zip(wanted, have, strict=True)):
+                raise self.refused(old, "its operand would have to be resharded")
+            self.rewriter.forward(old.name, new.operands[0])
+            return have
+        self.rewriter.forward(old.name, self.fitted(old, new.operands[0], have[0], wanted[0]))
+        return [wanted[0] or have[0]]
 
-    def same_shards(self, call: Instruction, states: Sequence[State], operands: tuple[str, ...], local: Shape) -> None:
-        """The shapes that the text gives to shards must be those of the operands' shards."""
-        if any(s is None for s in states):
-            raise self.refused(call, "its operand is no global array")
-        have = [leaf for o in operands for leaf in self.rewriter[self.rewriter.resolve(o)].shape.leaves()]
-        want = list(local.leaves())
-        if [s.without_layout() for s in have] != [s.without_layout() for s in want]:
-            raise self.refused(call, f"the shards are {', '.join(map(str, have))}, the text says {local}")
+    def require_shards(self, old: Instruction, new: Instruction, local: Shape) -> None:
+        """The operands that are now must have the shapes that the text gives to shards."""
+        have = [leaf.without_layout() for o in new.operands for leaf in self.rewriter[o].shape.leaves()]
+        if have != [leaf.without_layout() for leaf in local.leaves()]:
+            raise self.refused(old, f"shards of {local} are due, the operands are {', '.join(map(str, have))}")
 
     def stated(self, instruction: Instruction, sharding: Sharding | None) -> list[State]:
         """How the instruction says that its leaves are cut; None where it says nothing."""

@@ -119,6 +119,7 @@ def test_a_killed_member_of_a_collective_releases_the_others() -> None:
 def test_a_program_that_never_ends_is_killed_after_the_time_limit() -> None:
     with Cluster(2) as cluster:
         step = cluster.adopt(hand_made.endless(2))
+        cluster.wait_started()  # which is not what is bounded here
         begin = time.monotonic()
         with pytest.raises(dx.TimeLimitError):
             step(time_limit=0.2)
