@@ -39,9 +39,14 @@ OperandLike: TypeAlias = "XlaOp | ConstantLike"
 ComputationLike: TypeAlias = "Module | XlaBuilder | Callable[..., Any]"
 
 # Words that XLA's text does not take for names.
-_KEYWORDS = frozenset(ELEMENT_TYPES) | frozenset(
-    "tuple HloModule FileNames FunctionNames FileLocations StackFrames ENTRY ROOT true false inf nan maximal replicated "
-    "manual unknown unreduced last_tile_dim_replicate shard_as shard_like".split()
+_KEYWORDS = frozenset(
+    {
+        *ELEMENT_TYPES,
+        *("tuple", "true", "false", "inf", "nan", "HloModule", "ENTRY", "ROOT"),
+        *("FileNames", "FunctionNames", "FileLocations", "StackFrames"),
+        *("maximal", "replicated", "manual", "unknown", "unreduced"),
+        *("last_tile_dim_replicate", "shard_as", "shard_like"),
+    }
 )
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
 
