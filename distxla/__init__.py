@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distxla.builder.windows import DotDimensionNumbers
     from distxla.builder.xla_builder import XlaBuilder
     from distxla.builder.xla_op import XlaOp
+    from distxla.ir.layout import Layout
     from distxla.ir.module import Module
     from distxla.ir.shape import Shape
     from distxla.ops.custom_calls.user import register_custom_call, unregister_custom_call
@@ -48,6 +49,7 @@ _PLACES = {
     "DotDimensionNumbers": ("distxla.builder.windows", "DotDimensionNumbers"),
     "DeviceArray": ("distxla.runtime.device_array", "DeviceArray"),
     "Executable": ("distxla.runtime.executable", "Executable"),
+    "Layout": ("distxla.ir.layout", "Layout"),
     "Module": ("distxla.ir.module", "Module"),
     "Shape": ("distxla.ir.shape", "Shape"),
     "XlaBuilder": ("distxla.builder.xla_builder", "XlaBuilder"),
@@ -86,6 +88,7 @@ __all__ = [
     "ExecutionError",
     "HloSyntaxError",
     "InternalError",
+    "Layout",
     "Location",
     "Module",
     "ReplicaLostError",

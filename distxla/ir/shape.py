@@ -1,4 +1,4 @@
-"""Shapes and layouts: spec page "Shapes and Layout"."""
+"""Shapes: element type, extents, layout; tuples of them. Spec page "Shapes and Layout"."""
 
 from __future__ import annotations
 
@@ -8,30 +8,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from distxla.ir.element_type import OPAQUE, TOKEN, ElementType
+from distxla.ir.layout import Layout
 
 UNBOUNDED = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How an array lies in memory: `{minor_to_major:T(tile)...S(space)E(bits)...}`.
-
-    minor_to_major: dimension numbers, fastest first.  tiles: each a tuple of sizes, `*` written as -1.
-    memory_space: `S(n)`, 0 the default.  element_bits: `E(n)`, 0 where not given.
-    other: the further parts of XLA's layout text in their order, as (letter(s), text in parentheses), kept verbatim:
-    D, L, #, *, P, SC, M.
-    """
-
-    minor_to_major: tuple[int, ...]
-    tiles: tuple[tuple[int, ...], ...] = ()
-    memory_space: int = 0
-    element_bits: int = 0
-    other: tuple[tuple[str, str], ...] = ()
-
-    @staticmethod
-    def default(rank: int) -> Layout:
-        """Row-major: the last dimension is the fastest."""
-        return Layout(tuple(range(rank - 1, -1, -1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +71,11 @@ class Shape:
     def size(self) -> int:
         """Number of elements (bounds for dynamic dimensions)."""
         return prod(self.dims)
+
+    @property
+    def true_rank(self) -> int:
+        """How many dimensions have an extent above 1."""
+        return sum(extent > 1 for extent in self.dims)
 
     @property
     def byte_size(self) -> int:
@@ -170,3 +154,6 @@ class ProgramShape:
 
     parameters: tuple[Shape, ...]
     result: Shape
+
+
+__all__ = ["UNBOUNDED", "Layout", "ProgramShape", "Shape"]

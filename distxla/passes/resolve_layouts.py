@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from distxla.errors import UnsupportedOpError
@@ -15,6 +16,21 @@ from distxla.ops.reshape import Reshape
 from distxla.ops.transpose import Transpose
 from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Rewriter, replaced
+
+
+def tiled_shapes(module: Module) -> list[Shape]:
+    """The different array shapes of the module whose layouts have tiles, in the order of the text.
+
+    Tiles say where a device keeps elements. Arrays here are row-major inside of a program and logical where they enter
+    and leave it, so tiles change nothing; who reads a dump of another device may want to know.
+    """
+    found: dict[Shape, None] = {}
+    for computation in module.computations:
+        for instruction in computation:
+            for leaf in instruction.shape.leaves():
+                if leaf.layout is not None and leaf.layout.tiles:
+                    found[leaf] = None
+    return list(found)
 
 
 class ResolveLayouts(Pass):
@@ -70,16 +86,22 @@ def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape, module: Mo
     physical_target = tuple(reversed(target.minor_to_major()))
     shape = source.without_layout()
     if physical_source != tuple(range(source.rank)):
-        shape = shape.with_dims(tuple(shape.dims[d] for d in physical_source))
+        shape = _permuted(shape, physical_source)
         step(Transpose(dimensions=physical_source), shape)
     if target.dtype is not source.dtype:
         shape = shape.with_dtype(target.dtype)
         step(BitcastConvert(), shape)
-    dims = tuple(target.dims[d] for d in physical_target)
-    if dims != shape.dims:
-        shape = shape.with_dims(dims)
+    there = _permuted(target, physical_target)
+    if there.dims != shape.dims:
+        shape = there
         step(Reshape(), shape)
     if physical_target != tuple(range(target.rank)):
         back = tuple(physical_target.index(d) for d in range(target.rank))
         step(Transpose(dimensions=back), target.without_layout())
     return name
+
+
+def _permuted(shape: Shape, order: Sequence[int]) -> Shape:
+    """The shape without layout after a transposition."""
+    dynamic = tuple(shape.dynamic[d] for d in order) if shape.dynamic else ()
+    return Shape(shape.element_type, tuple(shape.dims[d] for d in order), dynamic)

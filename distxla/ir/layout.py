@@ -1,0 +1,156 @@
+"""How an array lies in memory: spec page "Shapes and Layout".
+
+Inside of a program all arrays are row-major; a layout says where elements lie in buffers that come from elsewhere or go
+there: `Layout.pack` and `Layout.unpack`, and the index arithmetic of both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import ml_dtypes
+import numpy as np
+
+if TYPE_CHECKING:
+    from distxla.ir.shape import Shape
+
+Array = np.ndarray[Any, Any]
+
+# What padding may hold; `unknown` is nothing that anybody may rely on, and is written as zero.
+PADDING_VALUES: Final = ("zero", "one", "lowest", "highest", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array lies in memory: `{minor_to_major:T(tile)...S(space)E(bits)...}`.
+
+    minor_to_major: dimension numbers, fastest first.  tiles: each a tuple of sizes, `*` written as -1.
+    memory_space: `S(n)`, 0 the default.  element_bits: `E(n)`, 0 where not given.
+    other: the further parts of XLA's layout text in their order, as (letter(s), text in parentheses), kept verbatim:
+    D, L, #, *, P, SC, M.
+    padded_dimensions: the width to which each dimension is padded, behind its elements; () where there is no padding.
+    padding_value: one of PADDING_VALUES. Both belong to the form of layouts before tiles and have no text.
+    """
+
+    minor_to_major: tuple[int, ...]
+    tiles: tuple[tuple[int, ...], ...] = ()
+    memory_space: int = 0
+    element_bits: int = 0
+    other: tuple[tuple[str, str], ...] = ()
+    padded_dimensions: tuple[int, ...] = ()
+    padding_value: str = "zero"
+
+    def __post_init__(self) -> None:
+        if self.padded_dimensions and len(self.padded_dimensions) != len(self.minor_to_major):
+            raise ValueError(
+                f"padded_dimensions={list(self.padded_dimensions)} of a layout of {len(self.minor_to_major)} dimensions"
+            )
+        if self.padding_value not in PADDING_VALUES:
+            raise ValueError(f"padding_value={self.padding_value!r} is none of {', '.join(PADDING_VALUES)}")
+
+    @staticmethod
+    def default(rank: int) -> Layout:
+        """Row-major: the last dimension is the fastest."""
+        return Layout(tuple(range(rank - 1, -1, -1)))
+
+    @property
+    def major_to_minor(self) -> tuple[int, ...]:
+        """Dimension numbers, slowest first: the order in which a row-major buffer has them."""
+        return self.minor_to_major[::-1]
+
+    def widths(self, dims: Sequence[int]) -> tuple[int, ...]:
+        """The extents with their padding, by dimension number; ValueError where no such array has this layout."""
+        if sorted(self.minor_to_major) != list(range(len(dims))):
+            raise ValueError(f"minor_to_major={list(self.minor_to_major)} is no order of {len(dims)} dimensions")
+        if self.tiles:
+            raise ValueError("this version knows no place of elements in tiles")
+        widths = self.padded_dimensions or tuple(dims)
+        if any(width < extent for width, extent in zip(widths, dims, strict=True)):
+            raise ValueError(f"padded_dimensions={list(widths)} are less than the extents {list(dims)}")
+        return widths
+
+    def strides(self, dims: Sequence[int]) -> tuple[int, ...]:
+        """By dimension number, how many elements of the buffer two neighbours along it are apart."""
+        widths, strides, step = self.widths(dims), [0] * len(dims), 1
+        for dimension in self.minor_to_major:
+            strides[dimension] = step
+            step *= widths[dimension]
+        return tuple(strides)
+
+    def pack(self, array: Any) -> Array:
+        """The one-dimensional buffer in which an array of this layout lies, padding included.
+
+        array: logical, whatever its strides.  An element of less than a byte takes one byte.
+        """
+        array = np.asarray(array)
+        widths = self.widths(array.shape)
+        if widths != array.shape:
+            padded = np.full(widths, _padding(self.padding_value, array.dtype), array.dtype)
+            padded[tuple(slice(extent) for extent in array.shape)] = array
+            array = padded
+        return np.ascontiguousarray(array.transpose(self.major_to_minor)).reshape(-1)
+
+    def unpack(self, buffer: Any, dims: Sequence[int]) -> Array:
+        """The logical array of extents `dims` that lies in a buffer: a view of it. ValueError for a buffer of another
+        size."""
+        buffer, widths = np.asarray(buffer), self.widths(dims)
+        if buffer.shape != (prod(widths),):
+            raise ValueError(f"a buffer of {list(buffer.shape)} elements, not of {prod(widths)}, for {list(dims)}")
+        physical = buffer.reshape([widths[d] for d in self.major_to_minor])
+        logical: Any = physical.transpose(np.argsort(self.major_to_minor)) if widths else physical
+        result: Array = logical[(*(slice(extent) for extent in dims), ...)]
+        return result
+
+
+def _padding(value: str, dtype: np.dtype[Any]) -> Any:
+    if value in ("zero", "one", "unknown"):
+        return dtype.type(value == "one")
+    if dtype.kind == "b":
+        return value == "highest"
+    if dtype.kind == "c":
+        raise ValueError(f"complex numbers have no {value} one")
+    try:
+        limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    except ValueError:
+        limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+        infinity = np.array(np.inf if value == "highest" else -np.inf).astype(dtype)
+        if np.isinf(infinity):
+            return infinity[()]
+    return np.array(limits.min if value == "lowest" else limits.max).astype(dtype)[()]
+
+
+def linear_index(shape: Shape, index: Sequence[int]) -> int:
+    """Where in its buffer the element at a multidimensional index lies, in elements.
+
+    Negative numbers count from a dimension's end, as in Python.  IndexError where there is no such element.
+    """
+    if len(index) != shape.rank:
+        raise IndexError(f"{list(index)} has not one number for each dimension of {shape}")
+    place = 0
+    for i, extent, stride in zip(index, shape.dims, _layout(shape).strides(shape.dims), strict=True):
+        if not -extent <= i < extent:
+            raise IndexError(f"{list(index)} is out of bounds of {shape}")
+        place += (i + extent if i < 0 else i) * stride
+    return place
+
+
+def multidimensional_index(shape: Shape, linear: int) -> tuple[int, ...]:
+    """The index, one number a dimension, of what lies at a place of the array's buffer.
+
+    In padding some of them are not below the shape's extents.  IndexError beyond the buffer.
+    """
+    layout = _layout(shape)
+    widths = layout.widths(shape.dims)
+    if not 0 <= linear < prod(widths):
+        raise IndexError(f"there is no place {linear} in the buffer of {shape}, which has {prod(widths)} elements")
+    index = [0] * shape.rank
+    for dimension in layout.minor_to_major:
+        linear, index[dimension] = divmod(linear, widths[dimension])
+    return tuple(index)
+
+
+def _layout(shape: Shape) -> Layout:
+    return shape.layout or Layout.default(shape.rank)
