@@ -156,7 +156,13 @@ BITS = Broken("", "rng-bit-generator", "u64[2]", "(u64[2], u32[4])", {"algorithm
 STATE = Broken("", "rng-get-and-update-state", "", "u64[1]", {"delta": 1})
 FFT = Broken("", "fft", "f32[2,8]", "c64[2,5]", {"fft_type": "RFFT", "fft_length": (8,)})
 CHOLESKY = Broken("", "cholesky", "f32[2,3,3]", "f32[2,3,3]")
-SOLVE = Broken("", "triangular-solve", "f32[3,3] f32[3,2]", "f32[3,2]", {"left_side": True})
+SOLVE = Broken(
+    "",
+    "triangular-solve",
+    "f32[3,3] f32[3,2]",
+    "f32[3,2]",
+    {"left_side": True, "transpose_a": "NO_TRANSPOSE"},
+)
 TRAINING = Broken(
     "",
     "batch-norm-training",

@@ -12,6 +12,9 @@ from distxla.ir.element_type import F32
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Layout, Shape
+from distxla.ops.cholesky import Cholesky
+from distxla.ops.fft import Fft
+from distxla.ops.op import Lowering
 from distxla.passes.verify import obstacles, require_executable, verify_module
 from distxla.text.parser import parse_module
 
@@ -239,7 +242,9 @@ def test_a_called_computation_that_is_missing() -> None:
 FFT = "fft_of {\n  a = f32[8] parameter(0)\n  ROOT k = c64[5] fft(a), fft_type=RFFT, fft_length={8}\n}\n"
 
 
-def test_the_first_instruction_without_an_executor_is_named() -> None:
+def test_the_first_instruction_without_an_executor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for op in (Fft, Cholesky):
+        monkeypatch.setattr(op, "lowering", Lowering.NONE)
     text = _module(
         "  p = f32[8] parameter(0)\n  c = c64[5] call(p), to_apply=fft_of\n  q = f32[2,2] parameter(1)\n"
         "  l = f32[2,2] cholesky(q), lower=true\n  ROOT t = (c64[5], f32[2,2]) tuple(c, l)",

@@ -94,9 +94,10 @@ def test_stages_that_are_none():
 
 def test_errors_name_the_instruction_and_its_place():
     text = (
-        "HloModule m\nENTRY e {\n  x = c64[8] parameter(0)\n  ROOT f = c64[8] fft(x), fft_type=FFT, fft_length={8}\n}\n"
+        "HloModule m\nENTRY e {\n  x = c64[8] parameter(0)\n"
+        '  ROOT f = c64[8] custom-call(x), custom_call_target="unknown"\n}\n'
     )
-    with pytest.raises(UnsupportedOpError, match="fft") as caught:
+    with pytest.raises(UnsupportedOpError, match='custom-call target "unknown"') as caught:
         compile_module(parse_module(text, "m.hlo"), replicas=1, partitions=1)
     assert str(caught.value.location) == "m.hlo:4:8"
 
@@ -144,7 +145,8 @@ def test_server_passes_errors_on(server):
     with pytest.raises(ArgumentError, match="no stage"):
         server.emit(small(), "x", 1, 1)
     text = (
-        "HloModule m\nENTRY e {\n  x = c64[8] parameter(0)\n  ROOT f = c64[8] fft(x), fft_type=FFT, fft_length={8}\n}\n"
+        "HloModule m\nENTRY e {\n  x = c64[8] parameter(0)\n"
+        '  ROOT f = c64[8] custom-call(x), custom_call_target="unknown"\n}\n'
     )
     with pytest.raises(UnsupportedOpError) as caught:
         server.compile(parse_module(text, "m.hlo"), 1, 1)
