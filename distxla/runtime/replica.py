@@ -106,7 +106,8 @@ class Replica:
         if routines is not None:
             from distxla.runtime.routines import LoadedRoutines
 
-            loaded = LoadedRoutines(routines, self._memories[self._device].address, self._note)
+            memory = self._memories[self._device]
+            loaded = LoadedRoutines(routines, memory.address, self._attachment.memory_bytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
         image = load_image(program, loaded.resolve if loaded is not None else None)
         table = (ctypes.c_void_p * max(1, len(program.sites)))(

@@ -72,12 +72,14 @@ def pack(targets: Sequence[UserTarget]) -> Routines:
 class LoadedRoutines:
     """The routines of one program in a replica.
 
-    memory: address of the device's own memory.  failure: told what went wrong in a callable, before the program ends
-    with Status.ROUTINE_FAILED.
+    memory, memory_bytes: address and size of the device's own memory.  failure: told what went wrong in a callable,
+    before the program ends with Status.ROUTINE_FAILED.
     """
 
-    def __init__(self, routines: Routines, memory: int, failure: Callable[[RoutineFailure], None]) -> None:
-        self._memory = memory
+    def __init__(
+        self, routines: Routines, memory: int, memory_bytes: int, failure: Callable[[RoutineFailure], None]
+    ) -> None:
+        self._memory = np.ctypeslib.as_array((ctypes.c_uint8 * memory_bytes).from_address(memory))
         self._report = failure
         self._native = {import_name(target.name): load_symbol(target) for target in routines.native}
         if routines.python:
@@ -135,10 +137,8 @@ class LoadedRoutines:
         offset = next(offsets)
         if not shape.is_array:
             return None
-        size = shape.byte_size
-        array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self._memory + offset))
-        view = array.view(shape.dtype.dtype).reshape(shape.dims)
-        view.flags.writeable = writable and size > 0
+        view = self._memory[offset : offset + shape.byte_size].view(shape.dtype.dtype).reshape(shape.dims)
+        view.flags.writeable = writable
         return view
 
 
