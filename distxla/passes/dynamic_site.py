@@ -49,6 +49,9 @@ class Program(Protocol):
     def done(self) -> list[Computation]:
         """The new computations so far."""
 
+    def computation(self, name: str) -> Computation:
+        """A new computation, or one of the module's that is as it was."""
+
     def program_shape(self, name: str) -> ProgramShape: ...
 
 
@@ -95,6 +98,13 @@ class Site(Build):
         root = body(inner, taken)
         self.program.done.append(Computation(name, tuple(rewriter.instructions.values()), root))
         return name
+
+    def called(self, computation: str) -> Computation:
+        done = (c for c in self.program.done if c.name == computation)
+        return next(done, None) or self.program.module[computation]
+
+    def called(self, computation: str) -> Computation:
+        return self.program.computation(computation)
 
     # --- the instruction ------------------------------------------------------------------------------------------
 
