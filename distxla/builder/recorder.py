@@ -152,7 +152,7 @@ class Recorder:
         try:
             stated = shape
             if shape is None:
-                shape = op.infer_shape(operands, self._called)
+                shape = op.inferred_result(operands, self._called)
                 if shape is None:
                     raise RuleViolation(f"{op.opcode}.shape: the result depends on the number of devices", "shape")
             if stated is not None or type(op).verify is not Op.verify:  # that one would only infer once more

@@ -83,6 +83,20 @@ class Bitcast(Op):
         step(BitcastConvert(), current.with_dtype(shape.dtype))
         return tuple(steps)
 
+    def run_time_shape(
+        self,
+        shape: Shape,
+        operands: Sequence[Shape],
+        actual: Sequence[Shape],
+        called: Callable[[str], ProgramShape],
+    ) -> Shape:
+        """What the steps' rules make of the extents."""
+        (stated,), (current,) = operands, actual
+        for op, result in self.logical_steps(shape, stated):
+            current = op.run_time_shape(result, [stated], [current], called)
+            stated = result
+        return current
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         current = operands[0]
         for op, result in self.logical_steps(shape, current):
@@ -94,7 +108,7 @@ class Bitcast(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands
         physical = np.ascontiguousarray(operand.transpose(_major_to_minor(run.operand_shapes[0])))
-        target = _major_to_minor(run.shape)
+        target = _major_to_minor(run.instruction.shape)
         there = physical.view(run.shape.dtype.dtype).reshape([run.shape.dims[d] for d in target])
         return there.transpose(np.argsort(target)) if target else there
 

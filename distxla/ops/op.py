@@ -198,6 +198,16 @@ class Op:
         inferred = self.infer_shape(actual, called)
         return static_shape(shape) if inferred is None else with_extents(shape, inferred)
 
+    def inferred_result(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
+        """`infer_shape` with the dimensions marked as dynamic that follow dynamic ones of the operands."""
+        shape = self.infer_shape(operands, called)
+        known = (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL)  # made of shapes that are marked already
+        if shape is None or self.lowering in known or not any(operand.is_dynamic for operand in operands):
+            return shape
+        if any(operand.is_unbounded for operand in operands):
+            return shape
+        return self.dynamic_result(shape, operands, called)
+
     def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         """`shape` with those dimensions marked as dynamic whose extents follow the dynamic ones of the operands.
 

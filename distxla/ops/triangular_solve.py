@@ -14,6 +14,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.lapack import call_trsm, part, working_type
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.run_time_extents import Agreement, same_positions
 
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, KernelEmitter
@@ -52,6 +53,9 @@ class TriangularSolve(Op):
         fits = a.dims[:-2] == b.dims[:-2] and a.dims[-1] == b.dims[side]
         self.require(fits, "C3", f"{a} does not fit {b}", at="operands")
         return Shape(b.dtype, b.dims)
+
+    def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
+        return same_positions(operands)[:-2]
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """Substitution row by row in double precision, of the system turned so that it reads `matrix @ x = right`."""

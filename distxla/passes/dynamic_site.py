@@ -100,10 +100,6 @@ class Site(Build):
         return name
 
     def called(self, computation: str) -> Computation:
-        done = (c for c in self.program.done if c.name == computation)
-        return next(done, None) or self.program.module[computation]
-
-    def called(self, computation: str) -> Computation:
         return self.program.computation(computation)
 
     # --- the instruction ------------------------------------------------------------------------------------------

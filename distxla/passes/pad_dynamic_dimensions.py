@@ -12,7 +12,7 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
 from distxla.ops.run_time_extents import static_shape
-from distxla.passes import dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
+from distxla.passes import dynamic_batches, dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
 from distxla.passes.dynamic_site import RULES, Extents, Site, Sizes, bounds, dynamic_shape, is_static
 from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Names, Rewriter
@@ -81,8 +81,10 @@ class _Program:
         self._variants: dict[tuple[str, Flags, Flags], str] = {}
 
     def program_shape(self, name: str) -> ProgramShape:
-        found = next((c for c in self.done if c.name == name), None) or self.module[name]
-        return found.program_shape
+        return self.computation(name).program_shape
+
+    def computation(self, name: str) -> Computation:
+        return next((c for c in self.done if c.name == name), None) or self.module[name]
 
     def entry(self) -> tuple[Computation, Shape]:
         """The entry on padded arrays, and its result with the dynamic dimensions marked."""

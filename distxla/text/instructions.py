@@ -408,7 +408,7 @@ class InstructionReader:
             raise self._shape_needed(draft)
         known = self._scope.instructions
         try:
-            shape = op.infer_shape([known[name].shape for name in draft.operands], self._program_shape)
+            shape = op.inferred_result([known[name].shape for name in draft.operands], self._program_shape)
         except RuleViolation as violation:
             start, end = draft.offsets.get(violation.at or "", (draft.start, self.lexer.pos))
             raise self.lexer.violation(violation.message, start, end) from violation

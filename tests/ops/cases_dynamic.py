@@ -60,6 +60,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "convert": ("s32[<=6] convert(d)",),
         "map": ("f32[<=6] map(d), dimensions={0}, to_apply=square",),
         "copy": ("f32[<=4,<=6] copy(both)",),
+        "bitcast": ("f32[<=6,<=4]{0,1} bitcast(both)",),
         "bitcast_convert": ("s32[<=6] bitcast-convert(d)",),
         "bitcast_convert_split": ("u16[<=6,2] bitcast-convert(d)",),
         "mean_removed": (
@@ -162,6 +163,21 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
             "x = f32[<=4,<=6,1] reshape(both)",
             "k = f32[2,1,1] constant({{{1}},{{2}}})",
             "f32[<=4,<=5,1] convolution(NAME.x, NAME.k), window={size=2}, dim_labels=b0f_0io->b0f",
+        ),
+    },
+    "batches": {
+        "fft": ("x = f32[<=6,4] broadcast(d), dimensions={0}", "c64[<=6,3] fft(NAME.x), fft_type=RFFT, fft_length={4}"),
+        "solve": (
+            "a = f32[2,2] constant({{2,0},{1,3}})",
+            "b0 = f32[6,2,2] broadcast(NAME.a), dimensions={1,2}",
+            "b = f32[<=6,2,2] set-dimension-size(NAME.b0, n), dimensions={0}",
+            "x = f32[<=6,2,1] broadcast(d), dimensions={0}",
+            "f32[<=6,2,1] triangular-solve(NAME.b, NAME.x), left_side=true, lower=true, unit_diagonal=false, "
+            "transpose_a=NO_TRANSPOSE",
+        ),
+        "top_k": (
+            "t = (f32[<=4,2], s32[<=4,2]) topk(rows), k=2, largest=true",
+            "f32[<=4,2] get-tuple-element(NAME.t), index=0",
         ),
     },
     "ordering": {

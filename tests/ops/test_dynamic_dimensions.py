@@ -22,16 +22,17 @@ from tests.ops.cases_dynamic import COMPUTATIONS, SETUP, arguments
 
 Array = np.ndarray[Any, Any]
 SIZES = [(n, m) for n in range(7) for m in range(5)]
-# XLA's memory still holds elements beyond a size, which a slice, a gathered row, a larger size or a reshape that follows
-# no size then shows; its select does not repeat an extent of 1; its dynamic-reshape moves no rows together. On sizes
-# out of bounds, windows and spatial convolutions of dynamic extents it ends the process or refuses, and StableHLO,
-# through which texts get to XLA here, has no reshape with two dynamic dimensions.
+# XLA's memory still holds elements beyond a size, which a slice, a gathered row, a larger size, or a reshape that
+# follows no size then shows; its select does not repeat an extent of 1; its dynamic-reshape moves no rows together. On
+# sizes out of bounds, windows and spatial convolutions of dynamic extents it ends the process or refuses, and
+# StableHLO, through which texts get to XLA here, has no reshape with two dynamic dimensions.
 NOT_AS_XLA = {
     "select", "smaller_or_larger", "to_the_bound", "too_large", "negative", "pad_negative", "slice", "slice_kept",
     "slice_strided", "dynamic_slice", "dynamic_slice_kept", "dynamic_update", "split_into_static", "split_inferred",
     "dynamic", "ones", "one_of_two", "other_of_two", "merge_into_static_text", "window", "window_padded",
     "window_base_dilated", "prefixes", "suffixes", "convolution", "convolution_strided", "convolution_batch",
     "gather_rows", "scatter_unsigned", "barrier", "bitcast_convert_split", "select_and_scatter",
+    "bitcast", "fft", "solve", "top_k",
 }  # fmt: skip
 
 
@@ -379,3 +380,42 @@ def test_chains_on_padded_arrays_agree_with_natural_arrays(chain: list[tuple[str
         found = run_reference(static, [arguments(n, m)], replicas=1, partitions=1)[0]
         got = found[0][: int(found[1])] if len(found) > 1 else found[0]
         assert_equal(got, wanted, f"n={n}, m={m}")
+
+
+@pytest.mark.parametrize(
+    ("instruction", "shape"),
+    [
+        ("negate(both)", "f32[<=4,<=6]"),
+        ("compare(w, both), direction=LT", "pred[<=4,<=6]"),
+        ("transpose(rows), dimensions={1,0}", "f32[6,<=4]"),
+        ("reduce(both, zero), dimensions={1}, to_apply=sum", "f32[<=4]"),
+        ("reduce-window(d, zero), window={size=2}, to_apply=sum", "f32[<=5]"),
+        ("dot(columns, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}", "f32[<=6,6]"),
+        ("concatenate(w, rows), dimensions={0}", "f32[<=8,6]"),
+        ("pad(d, zero), padding=1_1", "f32[<=8]"),
+        ("slice(both), slice={[0:2], [0:6]}", "f32[2,<=6]"),
+        ("dynamic-slice(both, m, n), dynamic_slice_sizes={2,6}", "f32[2,<=6]"),
+        ("sort(d), dimensions={0}, to_apply=greater", "f32[<=6]"),
+        ("set-dimension-size(w, n), dimensions={0}", "f32[<=4,6]"),
+        ("get-dimension-size(d), dimensions={0}", "s32[]"),
+        ("tuple(d, v)", "(f32[<=6], f32[6])"),
+    ],
+)
+def test_inferred_shapes_carry_dynamic_dimensions(instruction: str, shape: str) -> None:
+    module = parse_module(
+        f"HloModule inferred\n{COMPUTATIONS}\nENTRY main {{{SETUP}  ROOT r = {instruction}\n}}\n", "<test>"
+    )
+    assert str(module.entry_computation.root_instruction.shape) == shape
+    verify_module(module)
+
+
+def test_which_dimensions_are_dynamic_is_no_matter_of_verification() -> None:
+    """As in XLA: `f32[6]` and `f32[<=6]` are compatible, extents follow the values."""
+    body = """
+      a = f32[6] add(d, v)
+      s = f32[6] slice(a), slice={[0:6]}
+      ROOT r = s32[] get-dimension-size(s), dimensions={0}"""
+    text = f"HloModule flags\n{COMPUTATIONS}\nENTRY main {{{SETUP}{body}\n}}\n"
+    assert int(by_reference(text, [arguments(2, 0)])[0][0]) == 2
+    program = compile_module(parse_module(text, "<test>"), replicas=1, partitions=1)
+    assert int(run_devices(program, [arguments(2, 0)])[0][0]) == 2
