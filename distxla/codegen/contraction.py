@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LONGEST_RUN = 1024  # products along one run: longer sums are cut into runs of equal length where there are such
 FEW_PRODUCTS = 1 << 25  # of them at most it pays to copy one operand rather than to let the library copy both
 MANY_PRODUCTS = 1 << 22  # of them at least tiles save more than it takes to compile them
+THIN = 4  # rows of a product at most that adds up rows of a long matrix
+ROWS_TOGETHER = 4  # inner products that are summed side by side
 SMALL = 16 * 16 * 16  # multiplications below which the library's start-up costs more than it saves
 
 
@@ -31,6 +33,9 @@ def emit_gemm(
     batch, m, n, k = shape
     kind = c[0].shape.dtype
     large = m * n * k >= SMALL and min(m, n) > 1
+    if _is_thin(shape, b, c):
+        _emit_thin(emit, shape, a, b, c)
+        return
     if large and not kind.is_complex and _tile_products(emit, shape, a, b, c):
         return
     if kind.name in libraries.GEMMS and large and (result := _seen(c, m, n)) is not None:
@@ -208,25 +213,64 @@ def _emit_loops(
                 result.store(place, _multiply_add(emit, x, y, result.load(place)))
 
 
+def _is_thin(shape: tuple[int, int, int, int], b: MatrixOperand, c: MatrixOperand) -> bool:
+    """Whether few rows meet a long matrix that lies by rows, so that all the time goes into reading it."""
+    _, m, n, k = shape
+    return m <= THIN and n >= 256 and k >= 16 and b[3] == 1 and c[3] == 1 and not c[0].shape.dtype.is_complex
+
+
+def _emit_thin(
+    emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> None:
+    """Add several rows of the right matrix at once to all rows of the result: it is read once, in several streams."""
+    batch, m, n, k = shape
+    left, right, result = _flat(emit, a), _flat(emit, b), _flat(emit, c)
+    together = 8 if m <= 2 else 4
+    zero = emit.constant(0, result.shape.dtype)
+    with emit.loops([batch]) as (i,):
+        with emit.loops([m, n]) as (row, column):
+            result.store((i * c[1] + row * c[2] + column,), zero)
+        whole = k // together
+        for first, groups, count in ((0, whole, together), (whole * together, k - whole * together, 1)):
+            if groups == 0:
+                continue
+            with emit.loops([groups]) as (group,):
+                steps = [first + group * count + s for s in range(count)]
+                factors = [[left.load((i * a[1] + row * a[2] + step * a[3],)) for step in steps] for row in range(m)]
+                with emit.loops([n]) as (column,):
+                    elements = [right.load((i * b[1] + step * b[2] + column,)) for step in steps]
+                    for r, own in enumerate(factors):
+                        place = (i * c[1] + r * c[2] + column,)
+                        total = result.load(place)
+                        for x, y in zip(own, elements):
+                            total = _multiply_add(emit, x, y, total)
+                        result.store(place, total)
+
+
 def _inner_products(
     emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
 ) -> None:
     batch, m, n, k = shape
     left, right, result = _flat(emit, a), _flat(emit, b), _flat(emit, c)
-    with emit.loops([batch, m, n]) as (i, row, column):
+    kind = result.shape.dtype
+    together = 1 if kind.is_complex or m < ROWS_TOGETHER else ROWS_TOGETHER
+    with emit.loops([batch, -(-m // together), n]) as (i, group, column):
+        # rows behind the last one repeat it
+        rows = [emit.index_clamp(0, group * together + r, m - 1) for r in range(together)]
 
-        def step(index: tuple[IndexExpression, ...], total: tuple[ScalarValue, ...]) -> tuple[ScalarValue, ...]:
-            x = left.load((i * a[1] + row * a[2] + index[0] * a[3],))
+        def step(index: tuple[IndexExpression, ...], totals: tuple[ScalarValue, ...]) -> tuple[ScalarValue, ...]:
             y = right.load((i * b[1] + index[0] * b[2] + column * b[3],))
-            product = emit.binary("multiply", x, y)
             before, emit.reassociate = emit.reassociate, True
-            total = (emit.binary("add", total[0], product),)
+            found = []
+            for row, total in zip(rows, totals):
+                x = left.load((i * a[1] + row * a[2] + index[0] * a[3],))
+                found.append(emit.binary("add", total, emit.binary("multiply", x, y)))
             emit.reassociate = before
-            return total
+            return tuple(found)
 
-        zero = emit.constant(0, result.shape.dtype)
-        (total,) = emit.fold([k], (zero,), step)  # type: ignore[arg-type]
-        result.store((i * c[1] + row * c[2] + column * c[3],), total)
+        totals = emit.fold([k], (emit.constant(0, kind),) * together, step)  # type: ignore[arg-type]
+        for row, total in zip(rows, totals):
+            result.store((i * c[1] + row * c[2] + column * c[3],), total)
 
 
 def _multiply_add(emit: BufferEmitter, x: ScalarValue, y: ScalarValue, z: ScalarValue) -> ScalarValue:

@@ -19,10 +19,12 @@ from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.emit import RunProducts
 from distxla.ops.strided import (
+    Matrices,
     accumulation_type,
     as_matrices,
     collapsed_stride,
     convert_to,
+    emit_products,
     row_major_strides,
     store_result,
 )
@@ -140,21 +142,21 @@ class _Convolution:
             emit, self.lhs, ([dims[d] for d in batch], [dims[d] for d in rows], [labels.input_feature]), self.wide
         )
         b = as_matrices(emit, self.rhs, ([], [labels.kernel_input_feature], [labels.kernel_output_feature]), self.wide)
-        groups = (batch, rows, [labels.output_feature])
         strides = row_major_strides(out)
-        found = [collapsed_stride(out, strides, group) for group in groups]
+        row = collapsed_stride(out, strides, rows)
+        steps = [strides[d] for d in batch]
+        column = strides[labels.output_feature]
         target, order = self.result, list(range(len(out)))
-        if self.result.shape.dtype is not self.wide or None in found or 1 not in found[1:]:
+        if self.result.shape.dtype is not self.wide or row is None or 1 not in (row, column):
             order = [*batch, *rows, labels.output_feature]
             target = emit.scratch(Shape(self.wide, tuple(out[d] for d in order)))
-            found = [self.columns * prod(out[d] for d in rows), self.columns, 1]
-        batches, row_count = (prod(out[d] for d in group) for group in groups[:2])
-        batch_stride, row_stride, column_stride = (stride or 0 for stride in found)
-        emit.gemm(
-            (batches, row_count, self.columns, self.inputs),
-            a.arguments(),
-            (b.buffer, 0, b.row, b.column),
-            (target, batch_stride, row_stride, column_stride),
+            row, column = self.columns, 1
+            steps = [self.columns * prod(out[d] for d in rows)] * len(batch)
+        emit_products(
+            emit,
+            [out[d] for d in batch],
+            (prod(out[d] for d in rows), self.columns, self.inputs),
+            (a, Matrices(b.buffer, (0,) * len(batch), b.row, b.column), Matrices(target, tuple(steps), row, column)),
         )
         store_result(emit, self.result, target, order)
 

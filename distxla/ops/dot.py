@@ -16,9 +16,11 @@ from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.run_time_extents import Agreement
 from distxla.ops.strided import (
+    Matrices,
     accumulation_type,
     as_matrices,
     collapsed_stride,
+    emit_products,
     result_in,
     row_major_strides,
     store_result,
@@ -107,11 +109,12 @@ class Dot(Op):
             return
         a = as_matrices(emit, lhs, (dims.lhs_batch, free[0], [d for d, _ in contracting]), wide)
         b = as_matrices(emit, rhs, (dims.rhs_batch, [d for _, d in contracting], free[1]), wide)
-        batch = prod(lhs.shape.dims[d] for d in dims.lhs_batch)
+        batch = [lhs.shape.dims[d] for d in dims.lhs_batch]
         m = prod(lhs.shape.dims[d] for d in free[0])
         n = prod(rhs.shape.dims[d] for d in free[1])
         c = result_in(emit, result, wide, result.shape.dims)
-        emit.gemm((batch, m, n, k), a.arguments(), b.arguments(), (c, m * n, n, 1))
+        products = Matrices(c, row_major_strides(c.shape.dims)[: len(batch)], n, 1)
+        emit_products(emit, batch, (m, n, k), (a, b, products))
         store_result(emit, result, c, range(result.shape.rank))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -36,15 +37,12 @@ def collapsed_stride(dims: Sequence[int], strides: Sequence[int], group: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
-    """A buffer seen as a batch of matrices: strides in elements, as `KernelEmitter.gemm` takes them."""
+    """A buffer seen as matrices: elements from one row and column to the next, and along each batch dimension."""
 
     buffer: Buffer
-    batch: int
+    batch: tuple[int, ...]
     row: int
     column: int
-
-    def arguments(self) -> tuple[Buffer, int, int, int]:
-        return (self.buffer, self.batch, self.row, self.column)
 
 
 def as_matrices(
@@ -53,26 +51,64 @@ def as_matrices(
     groups: tuple[Sequence[int], Sequence[int], Sequence[int]],
     element_type: ElementType,
 ) -> Matrices:
-    """An array as [batch, rows, columns], each of them a group of its dimensions, with elements of `element_type`.
+    """An array as [batch dimensions, rows, columns] with elements of `element_type`; groups: dimensions of each.
 
     In place where strides and type allow, otherwise as a copy in scratch.
     """
     dims = source.shape.dims
     strides = row_major_strides(dims)
-    found = [collapsed_stride(dims, strides, group) for group in groups]
-    batch, row, column = found
-    one_step = row == 1 or column == 1 or prod(dims[d] for d in groups[1]) == 1 or prod(dims[d] for d in groups[2]) == 1
-    if source.shape.dtype is element_type and batch is not None and row is not None and column is not None and one_step:
-        return Matrices(source, batch, row, column)
+    row, column = (collapsed_stride(dims, strides, group) for group in groups[1:])
+    rows, columns = (prod(dims[d] for d in group) for group in groups[1:])
+    one_step = row == 1 or column == 1 or rows == 1 or columns == 1
+    if source.shape.dtype is element_type and row is not None and column is not None and one_step:
+        return Matrices(source, tuple(strides[d] for d in groups[0]), row, column)
     order = [d for group in groups for d in group]
     copy = emit.scratch(Shape(element_type, tuple(dims[d] for d in order)))
-    with emit.loops(copy.shape.dims) as index:
+    with emit.loops(copy.shape.dims, parallel=True) as index:
         at: list[IndexLike] = [0] * len(dims)
         for d, i in zip(order, index):
             at[d] = i
         copy.store(index, convert_to(emit, source.load(at), element_type))
-    rows, columns = (prod(dims[d] for d in group) for group in groups[1:])
-    return Matrices(copy, rows * columns, columns, 1)
+    return Matrices(copy, row_major_strides(copy.shape.dims)[: len(groups[0])], columns, 1)
+
+
+def emit_products(
+    emit: KernelEmitter,
+    batch: Sequence[int],
+    shape: tuple[int, int, int],
+    operands: tuple[Matrices, Matrices, Matrices],
+) -> None:
+    """c = a b for every index over `batch`; shape: rows and columns of c, columns of a; operands: a, b, c.
+
+    Batch dimensions that lie in all three one inside the other become one; all but the last one left are loops.
+    """
+    m, n, k = shape
+    extents: list[int] = []
+    strides: list[tuple[int, ...]] = []
+    for extent, *own_steps in zip(batch, *(x.batch for x in operands), strict=True):
+        if extent == 1:
+            continue
+        if extents and all(outer == step * extent for outer, step in zip(strides[-1], own_steps)):
+            extents[-1] *= extent
+            strides[-1] = tuple(own_steps)
+        else:
+            extents.append(extent)
+            strides.append(tuple(own_steps))
+    count, own = (extents.pop(), strides.pop()) if extents else (1, (0, 0, 0))
+    with emit.loops(extents) if extents else nullcontext(()) as index:
+        views = []
+        for number, (x, rows, columns) in enumerate(zip(operands, (m, k, m), (k, n, n))):
+            view = x.buffer
+            if extents:
+                offset: IndexLike = 0
+                for i, steps in zip(index, strides):
+                    offset = offset + i * steps[number]
+                # a view ends with its last element, whatever it starts with
+                span = (count - 1) * own[number] + (rows - 1) * x.row + (columns - 1) * x.column + 1
+                view = emit.reshaped(x.buffer, Shape(x.buffer.shape.dtype, (span,)), offset)
+            views.append((view, own[number], x.row, x.column))
+        a, b, c = views
+        emit.gemm((count, m, n, k), a, b, c)
 
 
 def accumulation_type(element_type: ElementType) -> ElementType:
@@ -102,7 +138,7 @@ def store_result(emit: KernelEmitter, result: Buffer, computed: Buffer, order: S
     """Copy and convert what `result_in` returned; order: the result's dimension for each of its dimensions."""
     if computed is result:
         return
-    with emit.loops(computed.shape.dims) as index:
+    with emit.loops(computed.shape.dims, parallel=True) as index:
         at: list[IndexLike] = [0] * len(order)
         for d, i in zip(order, index):
             at[d] = i

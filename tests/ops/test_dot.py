@@ -37,7 +37,12 @@ CASES = [
     ),
     _dot("s32[13,11]", "s8[13,17]", "u8[17,11]", MATRICES),
     _dot("f32[13,11]", "bf16[13,17]", "bf16[17,11]", MATRICES),
-    # tiles in registers: whole vectors where they lie, a copy of the right side, the result by columns, parts of long sums
+    # few rows by a long matrix, a remainder of its rows; inner products side by side, a remainder of them
+    _dot("f32[3,300]", "f32[3,21]", "f32[21,300]", MATRICES),
+    _dot("s32[300]", "s32[35]", "s32[35,300]", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    _dot("bf16[4,256]", "bf16[4,64]", "bf16[64,256]", MATRICES),
+    _dot("f64[7]", "f64[7,37]", "f64[37]", MATRICES),
+    # tiles in registers: whole vectors where they lie, a copy of the right side, parts of long sums
     _dot("f32[300,64]", "f32[300,256]", "f32[256,64]", MATRICES),
     _dot("f32[300,150]", "f32[300,97]", "f32[97,150]", MATRICES),
     _dot("f64[300,150]", "f64[300,97]", "f64[97,150]", MATRICES),
