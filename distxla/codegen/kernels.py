@@ -229,12 +229,16 @@ def emit_kernel_function(
     result_leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
     function = ir.Function(llvm_module, kernel_type(operand_leaves, result_leaves), name)
     function.attributes.add("nounwind")
-    in_place = instruction.op.in_place_operand is not None
     count = len(operand_leaves)
-    for argument, leaf in zip(function.args[1:-1], [*operand_leaves, *result_leaves]):
+    shared: set[int] = set()
+    if (in_place := instruction.op.in_place_operand) is not None:
+        # A result may be the memory of its operand, and of no other.
+        first = sum(leaf.is_array for shape in operands[:in_place] for leaf in shape.leaves())
+        shared = {*range(first, first + len(result_leaves)), *range(count, count + len(result_leaves))}
+    for position, (argument, leaf) in enumerate(zip(function.args[1:-1], [*operand_leaves, *result_leaves])):
         argument.attributes.align = ALIGNMENT
         argument.attributes.dereferenceable = max(1, leaf.byte_size)
-        if not in_place:
+        if position not in shared:
             argument.add_attribute("noalias")
     function.args[-1].attributes.align = ALIGNMENT
     function.args[-1].add_attribute("noalias")

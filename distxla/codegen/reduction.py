@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from distxla.codegen.kernels import BufferEmitter
 
 WRITTEN_OUT = 8  # steps of a reduction that are written out, so that the loop over the kept dimension vectorises
+LANES = 16  # runs of a line that are reduced side by side by a computation of which only associativity is known
+SHORTEST_RUN = 4
 BLOCK = 2048  # elements of the kept dimension whose accumulators stay in the first-level cache
 
 
@@ -181,6 +183,10 @@ def _along(
 ) -> None:
     """The fastest dimension is reduced: accumulators in registers, vectorised along it."""
     accumulations = [_accumulation(emit, r) for r in reductions]
+    walked = [d for d in reduced if dims[d] != 1]
+    if walked and dims[walked[-1]] >= SHORTEST_RUN * LANES and not any(a.free for a in accumulations):
+        _by_runs(emit, dims, [d for d in reduced if d != walked[-1]], walked[-1], kept, accumulations)
+        return
     slots = [_Slots(emit, a.types) for a in accumulations]
     with emit.loops([dims[d] for d in kept]) as outer:
         for accumulation, slot in zip(accumulations, slots):
@@ -189,6 +195,47 @@ def _along(
             index = _merged(len(dims), kept, outer, reduced, inner)
             for accumulation, slot in zip(accumulations, slots):
                 slot.store(accumulation.combine(slot.load(), accumulation.elements(index)))
+        for accumulation, slot in zip(accumulations, slots):
+            accumulation.finish(slot.load(), outer)
+
+
+def _by_runs(
+    emit: BufferEmitter,
+    dims: tuple[int, ...],
+    rest: list[int],
+    last: int,
+    kept: list[int],
+    accumulations: Sequence[_Accumulation],
+) -> None:
+    """Any computation along the fastest dimension `last` and the dimensions `rest`: the line is cut into runs that are
+    reduced side by side, which vectorises, and then together in their order. It need only be associative."""
+    run, left = divmod(dims[last], LANES)
+    slots = [_Slots(emit, a.types) for a in accumulations]
+    runs = [[emit.scratch(Shape(t, (LANES,))) for t in a.types] for a in accumulations]
+    with emit.loops([dims[d] for d in kept]) as outer:
+        for accumulation, slot in zip(accumulations, slots):
+            slot.store(accumulation.initial())
+        with emit.loops([dims[d] for d in rest]) as inner:
+
+            def elements(accumulation: _Accumulation, position: IndexExpression) -> list[ScalarValue]:
+                return accumulation.elements(_merged(len(dims), kept, outer, [*rest, last], [*inner, position]))
+
+            with emit.loops([LANES]) as (lane,):
+                for accumulation, own in zip(accumulations, runs):
+                    for buffer, value in zip(own, elements(accumulation, lane * run)):
+                        buffer.store((lane,), value)
+            with emit.loops([run - 1]) as (step,), emit.loops([LANES]) as (lane,):
+                for accumulation, own in zip(accumulations, runs):
+                    total = [buffer.load((lane,)) for buffer in own]
+                    combined = accumulation.combine(total, elements(accumulation, lane * run + step + 1))
+                    for buffer, value in zip(own, combined):
+                        buffer.store((lane,), value)
+            with emit.loops([LANES]) as (lane,):
+                for accumulation, own, slot in zip(accumulations, runs, slots):
+                    slot.store(accumulation.combine(slot.load(), [buffer.load((lane,)) for buffer in own]))
+            with emit.loops([left]) as (step,):
+                for accumulation, slot in zip(accumulations, slots):
+                    slot.store(accumulation.combine(slot.load(), elements(accumulation, step + LANES * run)))
         for accumulation, slot in zip(accumulations, slots):
             accumulation.finish(slot.load(), outer)
 

@@ -249,6 +249,7 @@ def _emit_insert(emit: KernelEmitter, lines: Sequence[Buffer], values: tuple[Val
 
 
 Before = Callable[[Sequence[Any], Sequence[Any]], Any]
+BOTH_ENDS = 32  # elements of a run from which on merging from both ends pays for its code
 
 
 def _emit_sorted(
@@ -263,7 +264,8 @@ def _emit_sorted(
     while width < extent:
         pairs, rest = divmod(extent, 2 * width)
         with emit.loops((pairs,)) as (pair,):
-            _emit_merge(emit, source, target, pair * (2 * width), (width, width), before)
+            merge = _emit_merge_from_both_ends if width >= BOTH_ENDS else _emit_merge
+            merge(emit, source, target, pair * (2 * width), (width, width), before)
         start = pairs * 2 * width
         if rest > width:
             _emit_merge(emit, source, target, start, (width, rest - width), before)
@@ -274,6 +276,45 @@ def _emit_sorted(
         source, target = target, source
         width *= 2
     return source
+
+
+def _emit_merge_from_both_ends(
+    emit: KernelEmitter,
+    source: Sequence[Buffer],
+    target: Sequence[Buffer],
+    start: IndexLike,
+    lengths: tuple[int, int],
+    before: Before,
+) -> None:
+    """Merge two neighbouring sorted runs of equal lengths: the front half from the front, the other from the back.
+
+    Neither half can run out of elements, and the two don't wait for each other. They meet unless the comparator
+    contradicts itself: then elements would be lost, and the runs are merged from the front alone.
+    """
+    width, zero = lengths[0], emit.constant(0, S64)
+
+    def step(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+        front, back = (emit.index_of(c) for c in carried)
+        ours, theirs = (
+            [s.load((start + at,)) for s in source] for at in (front, index[0] - front + width)
+        )  # fmt: skip
+        right = before(theirs, ours)
+        for to, our, their in zip(target, ours, theirs):
+            to.store((start + index[0],), emit.select(right, their, our))
+        # From the back: the first run's elements are taken where the second run's come before them.
+        last, end = width - 1 - (index[0] - back), 2 * width - 1
+        ours, theirs = ([s.load((start + at,)) for s in source] for at in (last, end - back))
+        left = before(theirs, ours)
+        for to, our, their in zip(target, ours, theirs):
+            to.store((start + end - index[0],), emit.select(left, our, their))
+        return (
+            emit.value_of(emit.index_select(right, front, front + 1), S64),
+            emit.value_of(emit.index_select(left, back, back + 1), S64),
+        )
+
+    taken, from_back = emit.fold((width,), (zero, zero), step)
+    with emit.when(emit.index_compare("NE", emit.index_of(taken), emit.index_of(from_back))):
+        _emit_merge(emit, source, target, start, lengths, before)
 
 
 def _emit_merge(
