@@ -108,7 +108,9 @@ def test_a_killed_replica_is_named(tmp_path: Path) -> None:
         os.kill(replicas[0], signal.SIGKILL)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 4, errors
-    assert errors.startswith("lost: ")
+    first = errors.splitlines()[0]
+    assert "endless.hlo:4:42: lost: the replica of device " in first, errors
+    assert first.endswith("ended during a call in w"), errors
     assert str(replicas[0]) in errors
     wait_until_nothing_is_left(before)
 
