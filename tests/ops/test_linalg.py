@@ -137,10 +137,8 @@ def test_reference_agrees_with_xla(cases: list[Case]) -> None:
     pytest.importorskip("jax")
     from tests.ops.test_against_xla import run_by_xla
 
-    # XLA CPU multiplies what is beside the triangle by zero, and a NaN stays one
-    cases = [
-        c for c in cases if c.shape.size and not (c.opcode == "triangular-solve" and c.attributes["unit_diagonal"])
-    ]
+    # XLA takes about a second to compile one of these
+    cases = [case for case in cases if case.shape.size][::11]
     arguments = [value for case in cases for value in case.values()]
     for case, wanted in zip(cases, run_by_xla(print_module(joined(cases)), arguments), strict=True):
         (got,) = case.evaluated()
