@@ -9,6 +9,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.attribute import attribute
 from distxla.ops.call import Aliasing, check_aliasing
+from distxla.ops.custom_calls.dynamic_padding import SLICE_TO_DYNAMIC
 from distxla.ops.custom_calls.target import Call, call_obstacle, require_target
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
@@ -49,6 +50,14 @@ class CustomCall(Op):
     output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     schedule: str = attribute("word", default="SCHEDULE_NONE")
     api_version: str = attribute("word", default="API_VERSION_ORIGINAL")
+
+    @property
+    def sets_extents(self) -> bool:  # type: ignore[override]
+        return self.custom_call_target == SLICE_TO_DYNAMIC
+
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        """Of all routines one alone gives arrays of dynamic extents."""
+        return Shape(shape.element_type, shape.dims, (True,) * shape.rank) if self.sets_extents else shape
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         self.require(self.custom_call_target, "C1", "the target has no name", at="custom_call_target")

@@ -11,6 +11,8 @@ from distxla.ops.broadcast import Broadcast
 from distxla.ops.concatenate import Concatenate
 from distxla.ops.convert import BitcastConvert
 from distxla.ops.copy import Copy, CopyStart
+from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.dynamic_padding import PAD_TO_STATIC, SLICE_TO_DYNAMIC
 from distxla.ops.dynamic_dimension import GetDimensionSize, SetDimensionSize
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
@@ -22,6 +24,7 @@ from distxla.ops.run_time_extents import reshaped_extents
 from distxla.ops.slice import Slice
 from distxla.ops.transpose import Transpose
 from distxla.passes.dynamic_site import Extent, Extents, Site, Sizes, dynamic_rule, is_static
+from distxla.passes.dynamic_site import bounds as bounds_of
 
 
 @dynamic_rule(GetDimensionSize)
@@ -51,6 +54,19 @@ def _bitcast_convert(op: BitcastConvert, site: Site) -> tuple[str, Sizes]:
     elif len(dims) > len(have):
         extents.append(dims[-1])
     return site.keep(), (tuple(extents),)
+
+
+@dynamic_rule(CustomCall)
+def _custom_call(op: CustomCall, site: Site) -> tuple[str, Sizes]:
+    """XLA's own changes between padded and dynamic arrays; other routines know nothing of padding."""
+    if op.custom_call_target == SLICE_TO_DYNAMIC:
+        array, *sizes = site.operands
+        bounds = site.shape(array).dims
+        return array, (tuple(site.clamped(size, bound) for size, bound in zip(sizes, bounds, strict=True)),)
+    if op.custom_call_target == PAD_TO_STATIC:
+        padded = site.masked(site.operands[0], site.extents())
+        return site.join(padded, *map(site.number, site.extents())), bounds_of(site.result)
+    raise site.refuse()
 
 
 @dynamic_rule(Copy)

@@ -9,6 +9,7 @@ from distxla.ir.element_type import S32
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.control_flow import Conditional, While
+from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
 from distxla.ops.run_time_extents import static_shape
@@ -175,6 +176,9 @@ class _Program:
             return self._while(op, site)
         if isinstance(op, Conditional):
             return self._conditional(op, site)
+        comes_from_outside = op.effects in (Effects.FEED, Effects.CHANNEL, Effects.CUSTOM)
+        if comes_from_outside and not op.sets_extents and site.instruction.shape.is_dynamic:
+            raise site.refuse(f"nothing says the extents of its result {site.instruction.shape}")
         if all(is_static(sizes) for sizes in site.sizes) and not op.sets_extents:
             return site.keep(), bounds(site.result)
         if op.lowering is Lowering.ALIAS:

@@ -213,6 +213,17 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
             "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
         ),
     },
+    "XLA's own padding": {
+        "pad_to_static": (
+            't = (f32[4,6], s32[], s32[]) custom-call(both), custom_call_target="PadToStatic"',
+            "f32[4,6] get-tuple-element(NAME.t), index=0",
+        ),
+        "sizes": (
+            't = (f32[4,6], s32[], s32[]) custom-call(both), custom_call_target="PadToStatic"',
+            "s32[] get-tuple-element(NAME.t), index=2",
+        ),
+        "slice_to_dynamic": ('f32[<=4,<=6] custom-call(w, m, n), custom_call_target="SliceToDynamic"',),
+    },
     "tuples": {
         "barrier": (
             "t = (f32[6], f32[<=4,<=6]) tuple(v, both)",

@@ -16,7 +16,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distxla.errors import DistxlaError, UnsupportedOpError
 from distxla.ir.instruction import Instruction
@@ -63,6 +63,9 @@ class Call:
 
 class Target:
     """Executes the custom-calls of one name, or of a family of names. Instances have no state that changes."""
+
+    # arrays may have dynamic dimensions: passes/pad_dynamic_dimensions.py knows what becomes of them
+    takes_dynamic: ClassVar[bool] = False
 
     def obstacle(self, call: Call) -> str | None:
         """What keeps this version from executing the call, in a sentence; None if nothing does.
@@ -130,7 +133,7 @@ def call_obstacle(call: Call) -> str | None:
             f"dx.register_custom_call or --custom-call"
         )
     for shape in (call.shape, *call.operands):
-        if shape.is_dynamic:
+        if shape.is_unbounded or (shape.is_dynamic and not found.takes_dynamic):
             return f'custom-call of "{call.name}" with the dynamic shape {shape}'
     try:
         return found.obstacle(call)
