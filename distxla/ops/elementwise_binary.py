@@ -155,14 +155,15 @@ def _multiply(a: Array, b: Array, element_type: ElementType) -> Any:
 
 def _mulhi(a: Array, b: Array, element_type: ElementType) -> Any:
     """The upper half of the product of twice the width."""
-    return ((a.astype(object) * b.astype(object)) >> element_type.bits).astype(a.dtype)
+    return np.asarray((a.astype(object) * b.astype(object)) >> element_type.bits, object).astype(a.dtype)
 
 
 def _atan2(a: Array, b: Array, element_type: ElementType) -> Any:
     """Complex: -i log((b + i a) / sqrt(a^2 + b^2))."""
     if element_type.is_complex:
         y, x = a.astype(np.complex128), b.astype(np.complex128)
-        return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
+        turned = np.log(quotient(complex_of(x.real - y.imag, x.imag + y.real), np.sqrt(x * x + y * y)))
+        return complex_of(turned.imag, -turned.real)
     return np.arctan2(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
