@@ -13,6 +13,7 @@ from llvmlite import ir
 from distxla.codegen import libraries
 from distxla.codegen.abi import Context
 from distxla.codegen.backends import cpu
+from distxla.codegen.image import resolve_import
 from distxla.codegen.kernels import emit_kernel_function
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -36,9 +37,8 @@ class Kernel:
         parsed = cpu.parse(llvm_module)
         cpu.optimise(parsed)
         self.optimised = str(parsed)
-        library = ctypes.CDLL(str(libraries.openblas_path()))
         for gemm in libraries.GEMMS.values():
-            llvm.add_symbol(gemm.symbol, ctypes.cast(getattr(library, gemm.symbol), ctypes.c_void_p).value)
+            llvm.add_symbol(gemm.symbol, resolve_import(gemm.symbol))
         machine = cpu.target_machine.__wrapped__()
         self._engine = llvm.create_mcjit_compiler(parsed, machine)
         self._engine.finalize_object()
