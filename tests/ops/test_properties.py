@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from distxla.text.printer import print_module
@@ -57,6 +57,14 @@ def _assert_equal(case: Drawn, got: Sequence[Array | None], want: Sequence[Any])
         np.testing.assert_array_equal(ours, theirs, err_msg=f"{case}\n{print_module(case.module())}")
 
 
+def _is_comparable(case: Drawn) -> bool:
+    """Padding of rank 0 has no text in HLO; XLA drops updates of a scatter whose index vectors are empty."""
+    op: Any = case.module().entry_computation.root_instruction.op
+    if op.opcode == "pad":
+        return bool(op.padding)
+    return op.opcode != "scatter" or bool(op.scatter_dims_to_operand_dims)
+
+
 @pytest.mark.parametrize("opcode", STRATEGIES)
 def test_compiled_agrees_with_evaluate(opcode: str) -> None:
     @QUICK
@@ -88,6 +96,7 @@ def test_evaluate_agrees_with_xla(opcode: str) -> None:
     @settings(QUICK, max_examples=60)
     @given(STRATEGIES[opcode](drawn.XLA_TYPES))
     def check(case: Drawn) -> None:
+        assume(_is_comparable(case))
         _assert_equal(case, case.evaluated(), run_by_xla(print_module(case.module()), case.values()))
 
     check()
