@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,20 @@ SETUP = """
   columns = f32[4,<=6] set-dimension-size(w, n), dimensions={1}
   rows = f32[<=4,6] set-dimension-size(w, m), dimensions={0}
   both = f32[<=4,<=6] set-dimension-size(columns, m), dimensions={0}
+"""
+# the same arrays as arguments: what lies behind their elements in memory is then up to the caller
+ARRAYS_AS_PARAMETERS = """
+  v = f32[6] parameter(0)
+  w = f32[4,6] parameter(1)
+  n = s32[] parameter(2)
+  m = s32[] parameter(3)
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  d = f32[<=6] parameter(4)
+  e = f32[<=6] parameter(5)
+  columns = f32[4,<=6] parameter(6)
+  rows = f32[<=4,6] parameter(7)
+  both = f32[<=4,<=6] parameter(8)
 """
 # family -> name -> instructions; those before the last one have names of their own behind `NAME.`; the last is the case
 CASES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -242,7 +256,12 @@ def arguments(n: int, m: int) -> list[Array]:
     return [VECTOR, MATRIX, np.array(n, np.int32), np.array(m, np.int32)]
 
 
-def text(cases: dict[str, Sequence[str]]) -> str:
+def all_arguments(n: int, m: int) -> list[Array]:
+    """Of a module that has ARRAYS_AS_PARAMETERS."""
+    return [*arguments(n, m), VECTOR[:n], VECTOR[:m], MATRIX[:, :n], MATRIX[:m], MATRIX[:m, :n]]
+
+
+def text(cases: Mapping[str, Sequence[str]], setup: str = SETUP) -> str:
     """A module whose result is a tuple with a leaf for each case."""
     lines: list[str] = []
     shapes: list[str] = []
@@ -252,4 +271,4 @@ def text(cases: dict[str, Sequence[str]]) -> str:
         lines.append(f"  {name} = {last.replace('NAME', name)}")
         shapes.append(last.split(" ")[0])
     root = f"  ROOT all = ({', '.join(shapes)}) tuple({', '.join(cases)})"
-    return "\n".join(["HloModule dynamic", COMPUTATIONS, "ENTRY main {", SETUP, *lines, root, "}"])
+    return "\n".join(["HloModule dynamic", COMPUTATIONS, "ENTRY main {", setup, *lines, root, "}"])

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.ir.element_type import F32
+from distxla.ir.shape import Shape
+from distxla.runtime.executable import as_argument
 
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 TEXT = """HloModule joined, num_partitions=2
 ENTRY main {
   p = f32[<=6,2] parameter(0)
@@ -18,7 +22,7 @@ ENTRY main {
 """
 
 
-def rows(count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def rows(count: int) -> Floats:
     return np.arange(2 * count, dtype=np.float32).reshape(count, 2)
 
 
@@ -38,3 +42,19 @@ def test_every_device_has_extents_of_its_own() -> None:
             joined([rows(1), rows(4)])
         with pytest.raises(dx.ArgumentError, match="argument 0 on device 0: it has no dimension 0"):
             joined([1.0, rows(1)])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+        np.arange(6, dtype=np.float32).reshape(2, 3)[::-1, ::-1],
+        np.arange(24, dtype=np.float32).reshape(4, 6)[1::2, ::2],
+        np.broadcast_to(np.float32(7), (2, 3)),
+    ],
+)
+def test_arguments_are_logical_arrays_whatever_their_strides(array: Floats) -> None:
+    there = as_argument(array, Shape(F32, (2, 3)), 0, 0)
+    assert there.tobytes() == array.tobytes()
+    padded = as_argument(array, Shape(F32, (2, 5), (False, True)), 0, 0)
+    assert padded.tobytes() == np.pad(array, ((0, 0), (0, 2))).tobytes()
