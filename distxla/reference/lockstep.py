@@ -26,13 +26,14 @@ from distxla.errors import (
     TimeLimitError,
     UnsupportedOpError,
 )
+from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
-from distxla.ops.run_time_extents import fitted, nothing_received, static_shape
+from distxla.ops.run_time_extents import fitted, has_dynamic_dimensions, nothing_received, static_shape
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 
 Array = np.ndarray[Any, Any]
@@ -136,9 +137,7 @@ class _Device:
     @cached_property
     def is_dynamic(self) -> bool:
         """Whether arrays of the program may have fewer elements than their shapes state."""
-        return any(
-            i.shape.is_dynamic or i.op.sets_extents for computation in self.module.computations for i in computation
-        )
+        return has_dynamic_dimensions(self.module)
 
 
 class _World:
@@ -351,16 +350,14 @@ def map_elements(world: _World, device: _Device, name: str, arguments: tuple[Any
     computation, dims = device.module[name], arguments[0].shape
     root = computation.root_instruction
     leaves = tuple(root.shape.leaves())
-    computing = [i for i in computation if i.operands and not (i is root and root.shape.is_tuple)]
-    if all(i.op.is_elementwise for i in computing):
+    if _works_on_whole_arrays(device.module, computation):
         values: dict[str, Any] = {}
         for instruction in computation:
             if instruction.op.is_parameter:
                 values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
-                continue
-            shapes = tuple(computation[o].shape for o in instruction.operands)
-            run = _Evaluation(world, device, instruction, shapes)
-            values[instruction.name] = instruction.op.evaluate(run, *(values[o] for o in instruction.operands))
+            else:
+                operands = [values[o] for o in instruction.operands]
+                values[instruction.name] = _on_whole_arrays(world, device, computation, instruction, operands)
         found = values[root.name] if root.shape.is_tuple else (values[root.name],)
         return tuple(np.broadcast_to(np.asarray(v, s.dtype.dtype), dims) for v, s in zip(found, leaves, strict=True))
     results = tuple(np.empty(dims, leaf.dtype.dtype) for leaf in leaves)
@@ -369,6 +366,40 @@ def map_elements(world: _World, device: _Device, name: str, arguments: tuple[Any
         for result, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
             result[index] = value
     return results
+
+
+def _works_on_whole_arrays(module: Module, computation: Computation) -> bool:
+    """Whether every instruction does to arrays element by element what it does to scalars."""
+    return all(
+        not i.operands
+        or i.op.is_elementwise
+        or _renames_a_scalar(computation, i)
+        or (i is computation.root_instruction and i.shape.is_tuple and i.op.lowering is Lowering.ALIAS)
+        or (i.op.lowering is Lowering.CALL and _works_on_whole_arrays(module, module[i.op.called_computations[0]]))
+        for i in computation
+    )
+
+
+def _renames_a_scalar(computation: Computation, instruction: Instruction) -> bool:
+    """Whether it gives a scalar's bytes another type or shape of one element (bitcast, reshape)."""
+    operands = [computation[o].shape for o in instruction.operands]
+    scalars = all(s.is_array and s.rank == 0 for s in (*operands, instruction.shape))
+    return len(operands) == 1 and scalars and instruction.op.is_view(instruction.shape, operands)
+
+
+def _on_whole_arrays(
+    world: _World, device: _Device, computation: Computation, instruction: Instruction, operands: Sequence[Any]
+) -> Any:
+    op = instruction.op
+    if op.lowering is Lowering.CALL:
+        dims = np.broadcast_shapes(*(np.shape(o) for o in operands))
+        whole = tuple(np.broadcast_to(o, dims) for o in operands)
+        leaves = map_elements(world, device, op.called_computations[0], whole)
+        return leaves if instruction.shape.is_tuple else leaves[0]
+    if not op.is_elementwise and _renames_a_scalar(computation, instruction):
+        return np.ascontiguousarray(operands[0]).view(instruction.shape.dtype.dtype)
+    shapes = tuple(computation[o].shape for o in instruction.operands)
+    return op.evaluate(_Evaluation(world, device, instruction, shapes), *operands)
 
 
 def _checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool = False) -> Any:
