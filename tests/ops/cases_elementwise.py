@@ -116,15 +116,16 @@ IOTAS = [
     for dims, dimension in (((3, 20), 1), ((7,), 0), ((0, 2), 0))
 ]
 
+# What matrix.py has not: shapes of several dimensions, scalar operands beside arrays.
+SHAPED = [*EXTENTS, *SELECTIONS, *BITCASTS]
+
 CASES = [
     *UNARY,
     *BINARY,
-    *EXTENTS,
     *COMPARISONS,
-    *SELECTIONS,
     *CONVERSIONS,
-    *BITCASTS,
     *PRECISIONS,
     *STOCHASTIC,
     *IOTAS,
+    *SHAPED,
 ]

@@ -1,4 +1,7 @@
-"""Compiled code against `evaluate`: the cases of an opcode together in one program, a few dozen at a time."""
+"""Compiled code against `evaluate`: the cases of an opcode together in one program, a few dozen at a time.
+
+Element-wise ops over all element types: test_matrix.py.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ COMPLEX_TOLERANCE = {"c64": 1e-6, "c128": 1e-14}
 
 def _batches() -> list[tuple[str, list[Case]]]:
     by_opcode: dict[str, list[Case]] = {}
-    for case in [*cases_elementwise.CASES, *cases_data_movement.CASES]:
+    for case in [*cases_elementwise.SHAPED, *cases_data_movement.CASES]:
         by_opcode.setdefault(case.opcode, []).append(case)
     return [
         (f"{opcode}-{start}", cases[start : start + CASES_IN_ONE_PROGRAM])
