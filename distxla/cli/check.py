@@ -25,9 +25,8 @@ def command(
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
     from distxla.cli.programs import ranges, read_world
-    from distxla.cli.summary import ignored_tiles
     from distxla.ops.effects import Effects
-    from distxla.passes.resolve_layouts import tiled_shapes
+    from distxla.passes.resolve_layouts import ignored_tiles
     from distxla.passes.verify import obstacles, verify_module
 
     register_all(custom_calls)
@@ -50,8 +49,8 @@ def command(
         acting = Counter(i.opcode for i in instructions if i.op.effects not in (Effects.PURE, Effects.RANDOM))
         if acting:
             click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
-        if tiled := tiled_shapes(module):
-            click.echo(f"  note: {ignored_tiles(tiled)}")
+        if (note := ignored_tiles(module)) is not None:
+            click.echo(f"  note: {note}")
         missing = obstacles(module)
         for instruction, why in missing:
             where = module.locate(instruction, "opcode")

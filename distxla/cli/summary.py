@@ -14,8 +14,7 @@ from distxla.cli.comparison import Difference
 from distxla.cli.execution import Execution
 from distxla.cli.programs import Program, World, ranges
 from distxla.ir.shape import Shape
-from distxla.passes.resolve_layouts import tiled_shapes
-from distxla.text.shapes import print_shape
+from distxla.passes.resolve_layouts import ignored_tiles
 
 Array = np.ndarray[Any, Any]
 MOST_VALUES = 4
@@ -41,20 +40,14 @@ def text(world: World, backend: str, arguments: Arguments, execution: Execution,
         names = ", ".join(f"arg{k}" for k in arguments.generated)
         yield f"  arguments  {names} generated from seed {seed}"
     for program in world.programs:
-        if tiled := tiled_shapes(program.module):
-            yield f"  layouts    {ignored_tiles(tiled)}"
+        if (note := ignored_tiles(program.module)) is not None:
+            yield f"  layouts    {note}"
         yield from _results(program, execution)
     source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
     compiling = f"compile {duration(execution.compile_s)} ({source}), " if execution.compile_wall_s else ""
     starting = f", start {duration(execution.start_s)}, load {duration(execution.load_s)}" if execution.start_s else ""
     yield f"  times      {compiling}parse {duration(world.parse_s)}{starting}"
     yield f"             {_steps(execution.steps_s)}"
-
-
-def ignored_tiles(shapes: Sequence[Shape]) -> str:
-    """What happens with tiles, for the shapes that have some."""
-    others = f" and {len(shapes) - 1} more" if len(shapes) > 1 else ""
-    return f"the tiles of {print_shape(shapes[0])}{others} are ignored: arrays are row-major here"
 
 
 def as_json(

@@ -19,6 +19,7 @@ import numpy as np
 from distxla.ir.shape import Shape
 
 if TYPE_CHECKING:
+    from distxla.ir.module import Module
     from distxla.ops.op import Op
 
 Array = np.ndarray[Any, Any]
@@ -28,6 +29,11 @@ Agreement = tuple[tuple[int, int], ...]  # (operand, dimension) of the dimension
 def is_dynamic(shape: Shape, dimension: int) -> bool:
     """Whether that dimension of an array shape has an extent of its own at run time."""
     return bool(shape.dynamic) and shape.dynamic[dimension]
+
+
+def has_dynamic_dimensions(module: Module) -> bool:
+    """Whether the extents of some array are known at run time only."""
+    return any(i.op.sets_extents or i.shape.is_dynamic for computation in module.computations for i in computation)
 
 
 def static_shape(shape: Shape) -> Shape:

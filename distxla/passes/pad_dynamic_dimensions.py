@@ -12,7 +12,7 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
-from distxla.ops.run_time_extents import static_shape
+from distxla.ops.run_time_extents import has_dynamic_dimensions, static_shape
 from distxla.passes import dynamic_batches, dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
 from distxla.passes.dynamic_site import RULES, Extents, Site, Sizes, bounds, dynamic_shape, is_static
 from distxla.passes.module_pass import Pass
@@ -36,11 +36,6 @@ class PadDynamicDimensions(Pass):
 
     def run(self, module: Module) -> Module:
         return padded(module)[0] if has_dynamic_dimensions(module) else module
-
-
-def has_dynamic_dimensions(module: Module) -> bool:
-    """Whether the extents of some array are known at run time only."""
-    return any(i.op.sets_extents or i.shape.is_dynamic for computation in module.computations for i in computation)
 
 
 def padded(module: Module) -> tuple[Module, Shape]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.bind_custom_calls import BindCustomCalls
 from distxla.passes.combine_collectives import CombineCollectives
 from distxla.passes.common_subexpressions import CommonSubexpressions
@@ -16,7 +17,7 @@ from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
 from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.module_pass import Pass
-from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions, has_dynamic_dimensions, padded
+from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions, padded
 from distxla.passes.resolve_layouts import ResolveLayouts
 from distxla.passes.simplify import Simplify
 from distxla.passes.verify import verify_module

@@ -16,10 +16,11 @@ from distxla.ops.reshape import Reshape
 from distxla.ops.transpose import Transpose
 from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Rewriter, replaced
+from distxla.text.shapes import print_shape
 
 
-def tiled_shapes(module: Module) -> list[Shape]:
-    """The different array shapes of the module whose layouts have tiles, in the order of the text.
+def ignored_tiles(module: Module) -> str | None:
+    """What happens with tiles, naming the first shape that has some; None where none has.
 
     Tiles say where a device keeps elements. Arrays here are row-major inside of a program and logical where they enter
     and leave it, so tiles change nothing; who reads a dump of another device may want to know.
@@ -30,7 +31,10 @@ def tiled_shapes(module: Module) -> list[Shape]:
             for leaf in instruction.shape.leaves():
                 if leaf.layout is not None and leaf.layout.tiles:
                     found[leaf] = None
-    return list(found)
+    if not found:
+        return None
+    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"the tiles of {print_shape(next(iter(found)))}{others} are ignored: arrays are row-major here"
 
 
 class ResolveLayouts(Pass):

@@ -17,6 +17,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.effects import Effects
 from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
+from distxla.ops.run_time_extents import has_dynamic_dimensions
 
 # whose computations are applied to elements, as scalar code
 ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
@@ -52,12 +53,11 @@ def obstacles(module: Module) -> list[tuple[Instruction, str]]:
 
 def _dynamic_obstacles(module: Module) -> list[tuple[Instruction, str]]:
     """The first instruction that can't be executed because of a dynamic dimension, and why."""
-    from distxla.passes.dynamic_site import Refused
-    from distxla.passes.pad_dynamic_dimensions import has_dynamic_dimensions
-    from distxla.passes.pipeline import result_shape
-
     if not has_dynamic_dimensions(module):
         return []
+    from distxla.passes.dynamic_site import Refused
+    from distxla.passes.pipeline import result_shape
+
     for computation in _reachable(module):
         for instruction in computation:
             shapes = (instruction.shape, *(operand.shape for operand in computation.operands(instruction)))
