@@ -1,8 +1,7 @@
 """`Lane`: a scalar LLVM value with operators, so that formulas read as formulas.
 
 Floats get plain IEEE instructions (no fast-math flag), integers wrap. Everything written with lanes is free of
-branches and
-calls and therefore vectorises.
+branches and calls and therefore vectorises.
 """
 
 from __future__ import annotations
