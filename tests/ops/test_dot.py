@@ -46,6 +46,15 @@ CASES = [
     _dot("f32[300,64]", "f32[300,256]", "f32[256,64]", MATRICES),
     _dot("f32[300,150]", "f32[300,97]", "f32[97,150]", MATRICES),
     _dot("f64[300,150]", "f64[300,97]", "f64[97,150]", MATRICES),
+    # small integers as floats, in parts that are exact: the result wider, as wide, unsigned with negative sums
+    _dot("s32[65,70]", "s8[65,1100]", "s8[1100,70]", MATRICES),
+    _dot("u32[65,70]", "s8[65,1100]", "u8[1100,70]", MATRICES),
+    _dot(
+        "u8[2,40,50]",
+        "u8[2,40,300]",
+        "u8[2,50,300]",
+        "lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={2}",
+    ),
     _dot("s32[20,170]", "s32[20,2050]", "s32[2050,170]", MATRICES),
     _dot("s64[23,21]", "s64[31,23]", "s64[21,31]", "lhs_contracting_dims={0}, rhs_contracting_dims={1}"),
     _dot(
@@ -59,6 +68,13 @@ CASES = [
         for t in ("s4", "s8", "u8", "s16", "s32", "u64", "f16", "bf16", "f64", "c64", "c128")
     ),
 ]
+
+
+@pytest.mark.parametrize(("element", "extreme"), [("s8", -128), ("u8", 255)])
+def test_extreme_small_integers_are_summed_exactly(element: str, extreme: int) -> None:
+    operands = (f"{element}[20,1500]", f"{element}[1500,20]")
+    full = {0: [[extreme] * 1500] * 20, 1: [[extreme] * 20] * 1500}
+    assert_compiled_agrees(StructuredCase(f"s32[20,20] dot(@), {MATRICES}", operands, arguments=full))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
