@@ -85,16 +85,17 @@ class Sort(Op):
         """
         count, extent = lines[0].shape
         number = np.broadcast_to(np.arange(extent), (count, extent))
-        mine, row = number // width, np.arange(count)[:, None]
+        mine = number // width
+        in_first = mine % 2 == 0
         neighbour = (mine ^ 1) * width
         low, high = np.minimum(neighbour, extent), np.minimum(neighbour + width, extent)
         while (low < high).any():
             middle = np.minimum((low + high) // 2, extent - 1)
-            ours = [line.ravel() for line in lines]
-            theirs = [line[row, middle].ravel() for line in lines]
-            precedes = run.map(self.to_apply, *(v for pair in zip(theirs, ours) for v in pair))[0]
-            follows = run.map(self.to_apply, *(v for pair in zip(ours, theirs) for v in pair))[0]
-            passes = np.where(mine % 2 == 0, precedes.reshape(count, extent), ~follows.reshape(count, extent))
+            theirs = [np.take_along_axis(line, middle, axis=1) for line in lines]
+            # The first run's elements let pass what precedes them; the second run's, what they don't precede.
+            pairs = [(np.where(in_first, t, o), np.where(in_first, o, t)) for o, t in zip(lines, theirs)]
+            precedes = run.map(self.to_apply, *(v.ravel() for pair in pairs for v in pair))[0]
+            passes = precedes.reshape(count, extent) == in_first
             searching = low < high
             low, high = np.where(searching & passes, middle + 1, low), np.where(searching & ~passes, middle, high)
         passed = low - np.minimum(neighbour, extent)
