@@ -35,6 +35,7 @@ from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.run_time_extents import fitted, has_dynamic_dimensions, nothing_received, static_shape
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
+from distxla.reference.values import actual_shape, checked, leaves_of, parameter_values
 
 Array = np.ndarray[Any, Any]
 
@@ -88,7 +89,7 @@ def run_programs(
     for device, module in sorted(programs.items()):
         if not 0 <= device < replicas * partitions:
             raise ArgumentError(f"there is no device {device} among {replicas} x {partitions}")
-        arguments = _parameter_values(module, args.get(device, ()), device)
+        arguments = parameter_values(module, args.get(device, ()), device)
         devices[device] = _Device(device, *divmod(device, partitions), module, ())
         parameters = zip(arguments, module.entry_computation.parameters, strict=True)
         known = devices[device].dynamic_values
@@ -99,7 +100,7 @@ def run_programs(
     _World(devices, replicas, partitions, deadline, time_limit).run()
     if random_states is not None:
         random_states.update({device.id: device.random_state for device in devices.values()})
-    return {i: list(_leaves(d.result, d.module.entry_computation.root_instruction.shape)) for i, d in devices.items()}
+    return {i: list(leaves_of(d.result, d.module.entry_computation.root_instruction.shape)) for i, d in devices.items()}
 
 
 @dataclass
@@ -257,7 +258,7 @@ class _Evaluation:
         pairs = tuple(zip(self.operands, self.operand_shapes))
         if not any(has_extents_of_its_own(value, shape) for value, shape in pairs):
             return static_shape(stated) if stated.is_dynamic else stated
-        actual = tuple(_actual(value, shape) for value, shape in pairs)
+        actual = tuple(actual_shape(value, shape) for value, shape in pairs)
         op = self.instruction.op
         return op.run_time_shape(stated, self.operand_shapes, actual, lambda c: self.device.module[c].program_shape)
 
@@ -311,7 +312,7 @@ def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) 
                 continue
             run = _Evaluation(world, device, instruction, shapes)
             value = instruction.op.evaluate(run, *operands)
-            values[instruction.name] = _checked(value, instruction.shape, instruction)
+            values[instruction.name] = checked(value, instruction.shape, instruction)
         except (DistxlaError, _Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
                 error.location = device.module.locate(instruction)
@@ -333,7 +334,7 @@ def _dynamic_value(
     shapes = [dynamic.shape(value, shape) for value, shape in zip(operands, stated, strict=True)]
     operands = fitted(op, shapes, operands)
     run = _Evaluation(world, device, instruction, stated, tuple(operands))
-    value = _checked(op.evaluate(run, *operands), instruction.shape, instruction, dynamic=True)
+    value = checked(op.evaluate(run, *operands), instruction.shape, instruction, dynamic=True)
     if op.lowering in (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL):
         return value  # made of arrays that are known already
     static = static_shape(instruction.shape)
@@ -402,34 +403,6 @@ def _on_whole_arrays(
     return op.evaluate(_Evaluation(world, device, instruction, shapes), *operands)
 
 
-def _checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool = False) -> Any:
-    """`value` with NumPy scalars as arrays; InternalError if it is not of `shape`.
-
-    dynamic: the program has dynamic dimensions. Extents then follow the values that flow, whatever the shapes state,
-    and may stay below the stated ones.
-    """
-    if shape.elements is not None:
-        if not isinstance(value, tuple) or len(value) != len(shape.elements):
-            raise InternalError(f"{instruction.name} gave {type(value).__name__} instead of a tuple {shape}")
-        return tuple(_checked(v, s, instruction, dynamic) for v, s in zip(value, shape.elements, strict=True))
-    if not shape.is_array:
-        return value
-    array = np.asarray(value)
-    fits = shape.holds(array.shape)
-    if dynamic and array.ndim == shape.rank:
-        fits = all(n <= bound for n, bound in zip(array.shape, shape.dims, strict=True))
-    if array.dtype != shape.dtype.dtype or not fits:
-        raise InternalError(f"{instruction.name} gave {array.dtype}{list(array.shape)} instead of {shape}")
-    return array
-
-
-def _actual(value: Any, shape: Shape) -> Shape:
-    """The shape that a value has at run time."""
-    if shape.elements is not None:
-        return Shape.tuple(tuple(_actual(v, s) for v, s in zip(value, shape.elements, strict=True)))
-    return Shape(shape.element_type, value.shape) if shape.is_array else shape
-
-
 def _check_executable(module: Module) -> None:
     """UnsupportedOpError for the first instruction that the entry can reach and that no evaluation exists for."""
     pending, seen = [module.entry], {module.entry}
@@ -466,38 +439,6 @@ def _name(meeting: _Meeting) -> str:
     location = meeting.run.device.module.locate(meeting.run.instruction)
     name = meeting.run.instruction.name
     return f"{name} ({location})" if location else name
-
-
-def _parameter_values(module: Module, leaves: Sequence[Any], device: int) -> tuple[Any, ...]:
-    """The values of the entry's parameters from their leaves."""
-    shapes = [p.shape for p in module.entry_computation.parameters]
-    wanted = [leaf for shape in shapes for leaf in shape.leaves()]
-    if len(leaves) != len(wanted):
-        raise ArgumentError(f"the program takes {len(wanted)} arguments, device {device} got {len(leaves)}")
-    arrays: list[Any] = []
-    for k, (value, shape) in enumerate(zip(leaves, wanted, strict=True)):
-        if not shape.is_array:
-            arrays.append(None)
-            continue
-        array = np.asarray(value)
-        if array.dtype != shape.dtype.dtype or not shape.holds(array.shape):
-            got = f"{array.dtype}{list(array.shape)}"
-            raise ArgumentError(f"argument {k} on device {device} is {got}, the program takes {shape}")
-        arrays.append(array)
-    stream = iter(arrays)
-    return tuple(_assemble(shape, stream) for shape in shapes)
-
-
-def _assemble(shape: Shape, leaves: Any) -> Any:
-    if shape.elements is None:
-        return next(leaves)
-    return tuple(_assemble(element, leaves) for element in shape.elements)
-
-
-def _leaves(value: Any, shape: Shape) -> list[Array | None]:
-    if shape.elements is None:
-        return [value]
-    return [leaf for v, s in zip(value, shape.elements, strict=True) for leaf in _leaves(v, s)]
 
 
 __all__ = ["run_programs", "run_reference"]
