@@ -152,6 +152,8 @@ class _Partitioner:
             states = self.parameter(old)
             self.rewriter.keep(new.replace(shape=self.shard_shape(old, states)))
             return states
+        if name in (*SHARDING, BARRIER, FULL_TO_SHARD, SHARD_TO_FULL) and len(operands) != 1:
+            raise self.refused(old, f"it takes one operand, has {len(operands)}")
         if name in (GLOBAL_TO_LOCAL, FULL_TO_SHARD):
             return self.enter(old, new, operands)
         if name in (LOCAL_TO_GLOBAL, SHARD_TO_FULL):
@@ -159,6 +161,8 @@ class _Partitioner:
         if name in (*SHARDING, BARRIER):
             return self.annotated(old, new, operands[0])
         if name == GROUP:
+            if any(old.shape.leaves()):
+                raise self.refused(old, f"it has a result, {old.shape}")
             self.rewriter.keep(new)
             return []
         return self.computed(old, new, operands)
@@ -166,6 +170,8 @@ class _Partitioner:
     def cut(self, origin: Instruction, name: str, shards: Shards) -> str:
         """Add what takes a partition's shard out of an array that every partition holds whole; the shard's name."""
         whole = self.rewriter[name].shape.without_layout()
+        if not whole.is_array or whole.is_dynamic or whole.rank != len(shards.tiles):
+            raise self.refused(origin, f"{whole} cannot be cut in {len(shards.tiles)} dimensions")
         sizes = shards.shard_dims(whole.dims)
         if any(extent % count for extent, count in zip(whole.dims, shards.tiles, strict=True)):
             raise self.refused(origin, f"{whole} cannot be cut evenly")
@@ -235,6 +241,8 @@ class _Partitioner:
             states = self.stated(old, old.sharding)
             if any(s is None for s in states):
                 raise self.refused(old, "it does not say how its result is sharded")
+        if len(states) != len(list(old.shape.leaves())):
+            raise self.refused(old, f"it has {len(states)} operands for a result {old.shape}")
         if any(s is not None and not s.is_whole for leaves in operands for s in leaves):
             raise self.refused(old, "its operand is no value of a manual region")
         self.require_shards(old, new, self.shard_shape(old, states))
@@ -298,6 +306,9 @@ class _Partitioner:
 
     def annotated(self, old: Instruction, new: Instruction, have: list[State]) -> list[State]:
         """A call that says how its operand is cut, or is to be."""
+        operand = self.entry[old.operands[0]].shape
+        if not operand.compatible(old.shape):
+            raise self.refused(old, f"its operand is {operand}, its result {old.shape}")
         if old.sharding is not None and old.sharding.kind == "manual":
             if any(s is not None and not s.is_whole for s in have):
                 raise self.refused(old, "a global array is called manual")
@@ -320,6 +331,13 @@ class _Partitioner:
 
     def stated(self, instruction: Instruction, sharding: Sharding | None) -> list[State]:
         """How the instruction says that its leaves are cut; None where it says nothing."""
+        try:
+            return self.read(instruction, sharding)
+        except UnreadableSharding as error:
+            raise self.refused(instruction, f"{error} cannot be executed", "sharding") from error
+
+    def read(self, instruction: Instruction, sharding: Sharding | None) -> list[State]:
+        """`stated`, raising UnreadableSharding."""
         leaves = list(instruction.shape.leaves())
         own = instruction.frontend_attribute("xla.sdy.sharding")
         if own is not None and self.meshes:
@@ -350,10 +368,14 @@ class _Partitioner:
             if shape.elements is not None:
                 return Shape.tuple(tuple(map(cut, shape.elements)))
             state = next(stream)
-            if state is None or not shape.is_array or state.is_whole:
+            if state is None or not shape.is_array:
                 return shape
             if len(state.tiles) != shape.rank:
                 raise UnreadableSharding(f"a sharding of {len(state.tiles)} dimensions for {shape}")
+            if state.is_whole:
+                return shape
+            if shape.is_dynamic:
+                raise self.refused(instruction, f"the dynamic shape {shape} cannot be cut")
             if any(extent % count for extent, count in zip(shape.dims, state.tiles, strict=True)):
                 tiles = " x ".join(map(str, state.tiles))
                 raise self.refused(instruction, f"{shape} cannot be cut evenly into {tiles} parts")

@@ -208,6 +208,10 @@ def test_an_exception_is_told_by_device_instruction_and_traceback(cluster: Clust
     (note,) = caught.value.__notes__
     assert "in only_on_device_1" in note
     assert "raise ValueError" in note
+    again = cluster.compile(dx.parse(called("check"), "again.hlo"))
+    assert again.cached
+    with pytest.raises(dx.ExecutionError, match=r"^again\.hlo:8:"):
+        again(args, time_limit=20)
     outs = step([X, np.zeros(4, np.float32)])  # and the cluster goes on
     assert np.array_equal(np.asarray(outs[1][0]), DEVICES * X)
 
@@ -229,6 +233,19 @@ def test_what_a_callable_may_not_do(cluster: Cluster, function: Any, message: st
         cluster.compile(module)([X, Y])
     with pytest.raises(dx.ExecutionError, match=message):
         run_reference(module, [[X, Y]] * DEVICES, replicas=DEVICES, partitions=1)
+
+
+def test_a_call_whose_result_nobody_reads_is_made(cluster: Cluster, tmp_path: Path) -> None:
+    def note(x: Any) -> Any:
+        (tmp_path / "called").touch()
+        return x
+
+    dx.register_custom_call("note", note)
+    text = entry(
+        "x = f32[4] parameter(0)", 'n = f32[4] custom-call(x), custom_call_target="note"', "ROOT r = f32[4] negate(x)"
+    )
+    cluster.compile(dx.parse(text))([X])
+    assert (tmp_path / "called").exists()
 
 
 # --- registration
@@ -335,11 +352,11 @@ def test_a_replica_that_is_killed_is_told_with_what_it_ran(library: Path) -> Non
     assert "device 0 computes made (call.hlo:8:3)" in message
 
 
-def test_a_time_limit_says_what_computes(library: Path) -> None:
+@pytest.mark.parametrize("file", ["first.hlo", "from_the_cache.hlo"])
+def test_a_time_limit_says_what_computes(library: Path, file: str) -> None:
     dx.register_custom_call("forever", library=library)
+    text = entry("x = f32[4] parameter(0)", 'ROOT made = f32[4] custom-call(x), custom_call_target="forever"')
     with Cluster(1) as cluster:
-        step = cluster.compile(dx.parse(entry(
-            "x = f32[4] parameter(0)", 'ROOT made = f32[4] custom-call(x), custom_call_target="forever"'
-        ), "call.hlo"))  # fmt: skip
-        with pytest.raises(dx.TimeLimitError, match=r"device 0 computes made \(call\.hlo:3:8\)"):
+        step = cluster.compile(dx.parse(text, file))
+        with pytest.raises(dx.TimeLimitError, match=rf"device 0 computes made \({file}:3:8\)"):
             step([X], time_limit=1)
