@@ -198,3 +198,23 @@ def test_shards_come_apart_and_together() -> None:
     assert np.array_equal(parts[1], array[:2])
     assert np.array_equal(shards.join(parts), array)
     assert Shards.whole(2, 4).is_whole
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("b0 = f32[8] custom-call(b)", "b0 = f32[12] custom-call(b)", "its operand is f32[8], its result f32[12]"),
+        ("c1 = f32[] custom-call(c)", "c1 = f32[] custom-call()", "it takes one operand, has 0"),
+        (
+            'b0 = f32[8] custom-call(b), custom_call_target="Sharding"',
+            'b0 = f32[8] custom-call(b), custom_call_target="xla.sdy.ShardingGroup"',
+            "it has a result, f32[8]",
+        ),
+        ("a1 = f32[2,2] custom-call(a0)", "a1 = f32[4,2] custom-call(a0)", "shards of f32[4,2] are due"),
+    ],
+)
+def test_malformed_calls_are_refused(old: str, new: str, message: str) -> None:
+    text = GSPMD.replace(old, new, 1)
+    with pytest.raises(UnsupportedOpError) as caught:
+        per_device(parse_module(text))
+    assert message in caught.value.message
