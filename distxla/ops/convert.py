@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from distxla.ir.element_type import F8E8M0FNU, F16, F32, U2, U4, U8, U16, U32, U64, ElementType
+from distxla.ir.element_type import F8E8M0FNU, F16, F32, F64, U2, U4, U8, U16, U32, U64, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.conversion import Array, computation_type, converted
@@ -99,12 +99,6 @@ class BitcastConvert(Op):
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         return all(t.bits == 8 * t.byte_size for t in (shape.dtype, operands[0].dtype))
 
-    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
-        old, new = operands[0].dtype, shape.dtype
-        if old.is_complex and old.bits != new.bits:
-            return f"this version cannot execute bitcast-convert from {old} to {new}"
-        return super().obstacle(shape, operands)
-
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         old, new = run.operand_shapes[0].dtype, run.shape.dtype
         array = np.array(operands[0], order="C")
@@ -122,6 +116,12 @@ class BitcastConvert(Op):
         old, new = operand.shape.dtype, shape.dtype
         if old.bits == new.bits:
             return emit.bitcast(operand.load(index), new)
+        if old.is_complex and old.bits < new.bits:
+            return emit.binary("complex", *(emit.bitcast(operand.load([*index, k]), F64) for k in range(2)))
+        if old.is_complex:
+            whole = operand.load(index[:-1])
+            first = emit.index_compare("EQ", index[-1], 0)
+            return emit.bitcast(emit.select(first, emit.unary("real", whole), emit.unary("imag", whole)), new)
         if old.bits > new.bits:
             word = UNSIGNED[old.bits]
             distance = emit.value_of(index[-1] * new.bits, word)

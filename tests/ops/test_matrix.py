@@ -11,6 +11,7 @@ import pytest
 
 from distxla.ir.element_type import DATA_TYPES, element_type
 from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_single
 from tests.ops.agreement import disagreements, listed, tiny
@@ -69,6 +70,19 @@ def _ill_conditioned(case: Case, wanted: Array) -> Array:
             # numbers that differ in zeros' signs are equal
             return np.asarray(case.values()[0] == case.values()[1])
     return nowhere
+
+
+@pytest.mark.parametrize(("old", "new"), [("c64[3,2]", "c128[3]"), ("c128[3]", "c64[3,2]")])
+def test_bitcasts_of_complex_numbers_fuse(old: str, new: str) -> None:
+    text = f"HloModule m\nf {{\n p = {old} parameter(0)\n q = {old} negate(p)\n b = {new} bitcast-convert(q)\n"
+    text += f" ROOT r = {new} negate(b)\n}}\nENTRY e {{\n p = {old} parameter(0)\n"
+    text += f" ROOT r = {new} fusion(p), kind=kLoop, calls=f\n}}\n"
+    dtype = element_type(old.split("[")[0]).dtype
+    x = (np.arange(6) + 1j * np.arange(6, 12)).astype(dtype)[: 6 if "," in old else 3]
+    program = compile_module(parse_module(text), replicas=1, partitions=1)
+    (got,) = run_single(program, [x.reshape(-1, 2) if "," in old else x])
+    wanted = -(-x).view(got.dtype)
+    np.testing.assert_array_equal(got.ravel(), wanted)
 
 
 # --- XLA CPU -------------------------------------------------------------------------------------------------------
