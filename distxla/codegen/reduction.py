@@ -136,7 +136,7 @@ class _Extreme(_Accumulation):
 
 def _reflected(bits: Lane) -> Lane:
     """Between a float's bits and an integer that orders floats as -NaN < -inf < … < -0 < 0 < … < inf < NaN."""
-    return bits ^ bits.ashr(bits.width - 1).lshr(1)
+    return bits ^ (bits.ashr(bits.width - 1) & ((1 << (bits.width - 1)) - 1))
 
 
 def _accumulation(emit: BufferEmitter, reduction: Reduction) -> _Accumulation:
