@@ -17,8 +17,6 @@ from distxla.ir.shape import Shape
 from distxla.ops import elementwise_binary, elementwise_unary
 from tests.ops.case import Case, array
 
-# ULPs by opcode where compiled code computes in f32 what `evaluate` computes in f64. Complex forms are compositions.
-LOOSE_COMPLEX = 4096
 
 # f4 and f8e8m0 hold too few values for arithmetic cases to mean anything: conversions cover them.
 STORAGE_ONLY = (F4E2M1FN, F8E8M0FNU)
