@@ -17,7 +17,6 @@ from distxla.ir.shape import Shape
 from distxla.ops import elementwise_binary, elementwise_unary
 from tests.ops.case import Case, array
 
-
 # f4 and f8e8m0 hold too few values for arithmetic cases to mean anything: conversions cover them.
 STORAGE_ONLY = (F4E2M1FN, F8E8M0FNU)
 
