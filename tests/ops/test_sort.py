@@ -6,14 +6,42 @@ import numpy as np
 import pytest
 
 from distxla.errors import UnsupportedOpError
+from distxla.ops.comparator import sort_keys
 from distxla.passes.verify import require_executable
 from distxla.text.parser import parse_module
-from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
+from tests.codegen.harness import Kernel
+from tests.ops.structured_case import COMPUTATIONS, StructuredCase, assert_compiled_agrees
 
 
 def _sort(operand: str, dimension: int, comparator: str = "lt", element: str = "f32") -> StructuredCase:
     return StructuredCase(f"{operand} sort(@), dimensions={{{dimension}}}, to_apply={comparator}", (operand,), element)
 
+
+# NaNs are equal and last, and zeros of both signs are equal: what JAX asks for.
+CANONICAL = """HloModule m
+before {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  zero = f32[] constant(0)
+  nan = f32[] constant(nan)
+  a_zero = pred[] compare(a, zero), direction=EQ
+  a_nan = pred[] compare(a, a), direction=NE
+  a_plain = f32[] select(a_zero, zero, a)
+  a_key = f32[] select(a_nan, nan, a_plain)
+  b_zero = pred[] compare(b, zero), direction=EQ
+  b_nan = pred[] compare(b, b), direction=NE
+  b_plain = f32[] select(b_zero, zero, b)
+  b_key = f32[] select(b_nan, nan, b_plain)
+  ROOT r = pred[] compare(a_key, b_key), direction=LT, type=TOTALORDER
+}
+ENTRY e {
+  x = f32[3,N] parameter(0)
+  i = s32[3,N] parameter(1)
+  ROOT s = (f32[3,N], s32[3,N]) sort(x, i), dimensions={1}, is_stable=true, to_apply=before
+}
+"""
 
 CASES = [
     *(_sort(f"f32[{n}]", 0) for n in (0, 1, 2, 3, 7, 8, 31, 100, 1009)),
@@ -89,5 +117,48 @@ def test_top_k_is_a_stable_order_with_nans_at_its_ends(largest: bool) -> None:
 
 def test_a_custom_call_that_is_no_top_k_is_an_obstacle() -> None:
     text = 'ENTRY e {\n  a = f32[4] parameter(0)\n  ROOT c = f32[4] custom-call(a), custom_call_target="TopK"\n}'
-    with pytest.raises(UnsupportedOpError, match='custom-call of "TopK" from .* is no top-k'):
+    with pytest.raises(UnsupportedOpError, match=r'custom-call of "TopK" from .* is no top-k'):
         require_executable(parse_module(text))
+
+
+@pytest.mark.parametrize("extent", [1, 5, 40, 64, 65, 300, 9000])
+def test_nans_and_zeros_stand_where_the_comparator_wants_them(extent: int) -> None:
+    generator = np.random.default_rng(extent)
+    special = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0, -1.0], np.float32)
+    values = np.where(
+        generator.random((3, extent)) < 0.5, generator.choice(special, (3, extent)), generator.normal(size=(3, extent))
+    ).astype(np.float32)
+    numbers = np.broadcast_to(np.arange(extent, dtype=np.int32), (3, extent))
+    got, order = Kernel(CANONICAL.replace("N]", f"{extent}]"))(values, numbers)
+    np.testing.assert_array_equal(order, np.argsort(values, axis=1, kind="stable"))
+    assert got.tobytes() == np.take_along_axis(values, order, axis=1).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("computation", "keys"),
+    [
+        ("lt", [("a", "FLOAT", False)]),
+        ("gt", [("a", "FLOAT", True)]),
+        ("ge", None),
+        ("by_negation", [("y", "FLOAT", False)]),
+        ("total", [("a", "TOTALORDER", True)]),
+        ("two_keys", [("a", "FLOAT", False), ("c", "SIGNED", True)]),
+        ("refined", [("c", "SIGNED", True), ("a", "FLOAT", False)]),
+        ("chosen", None),
+    ],
+)
+def test_keys_of_comparators_are_found(computation: str, keys: list[tuple[str, str, bool]] | None) -> None:
+    body = COMPUTATIONS[computation].replace("T[", "f32[")
+    found = sort_keys(parse_module(f"HloModule m\nENTRY c {{\n {body}\n}}").entry_computation)
+    assert (None if found is None else [(k.value, k.comparison, k.descending) for k in found]) == keys
+
+
+def test_a_comparator_that_contradicts_itself_loses_nothing() -> None:
+    # NaNs are before nothing and nothing is before them, so they are equal to all, which differ among themselves.
+    case = StructuredCase(
+        "(f32[5000], s32[5000]) sort(@), dimensions={0}, to_apply=chosen", ("f32[5000]", "s32[5000]"), "f32"
+    )
+    values = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    values[::7] = np.nan
+    _, order = Kernel(case.module())(values, np.arange(5000))
+    assert sorted(order.tolist()) == list(range(5000))
