@@ -29,7 +29,7 @@ class Sort(Op):
     Shapes:      N arrays T_i[d0,..] -> themselves reordered; a tuple of them for N > 1.
     Comparator:  (a_0, b_0, a_1, b_1, ..) -> pred[]: whether the a's come before the b's.
     Order:       equal elements keep their order, whatever is_stable says. NaNs that FLOAT compares, which are before
-                 nothing and after nothing, come last in compiled code where the order is that of keys (ops/comparator.py).
+                 nothing and after nothing, come last in compiled code where the order is that of keys.
     Errors:      C3 arrays of different extents; C4 not one dimension of them; C5 the comparator's signature.
     Source:      StableHLO spec, "sort"; Operation Semantics, "Sort".
     """
