@@ -30,7 +30,10 @@ class Literal:
 
     @property
     def is_elided(self) -> bool:
-        return self.array is None and self.elements is None and (self.shape.is_array or self.shape.is_tuple)
+        """Whether the text left out the value, or a part of it."""
+        if self.elements is not None:
+            return any(element.is_elided for element in self.elements)
+        return self.array is None and (self.shape.is_array or self.shape.is_tuple)
 
     @staticmethod
     def of(array: Any, shape: Shape) -> Literal:

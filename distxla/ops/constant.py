@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
@@ -53,6 +54,9 @@ class Constant(Op):
         if self.literal.is_elided:
             return "the text elides the constant's value as {...}; dump the module with large constants"
         return super().obstacle(shape, operands)
+
+    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        return self.obstacle(instruction.shape, operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return self._value(self.literal)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -20,22 +19,14 @@ from distxla.errors import (
     ArgumentError,
     CollectiveMismatchError,
     DeadlockError,
-    DistxlaError,
-    ExecutionError,
-    InternalError,
     TimeLimitError,
     UnsupportedOpError,
 )
-from distxla.ir.computation import Computation
-from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ir.shape import Shape
-from distxla.ops.collective import GroupedCollective
-from distxla.ops.op import CollectiveOp, Lowering
+from distxla.ops.op import CollectiveOp
 from distxla.ops.rng import INITIAL_STATE
-from distxla.ops.run_time_extents import fitted, has_dynamic_dimensions, nothing_received, static_shape
-from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
-from distxla.reference.values import actual_shape, checked, leaves_of, parameter_values
+from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, call
+from distxla.reference.values import leaves_of, parameter_values
 
 Array = np.ndarray[Any, Any]
 
@@ -90,7 +81,7 @@ def run_programs(
         if not 0 <= device < replicas * partitions:
             raise ArgumentError(f"there is no device {device} among {replicas} x {partitions}")
         arguments = parameter_values(module, args.get(device, ()), device)
-        devices[device] = _Device(device, *divmod(device, partitions), module, ())
+        devices[device] = _Device(device, *divmod(device, partitions), module)
         parameters = zip(arguments, module.entry_computation.parameters, strict=True)
         known = devices[device].dynamic_values
         devices[device].arguments = tuple(known.note(value, p.shape.without_layout()) for value, p in parameters)
@@ -107,38 +98,26 @@ def run_programs(
 class _Meeting:
     """What a waiting device brings: the instruction, its ordered group, its operands."""
 
-    run: _Evaluation
-    op: CollectiveOp
+    run: InstructionEvaluation
     members: tuple[int, ...]
     operands: tuple[Any, ...]
 
-
-class _Stopped(BaseException):
-    """Unwinds a device's thread when the run is over for another reason."""
+    @property
+    def op(self) -> CollectiveOp:
+        return cast(CollectiveOp, self.run.instruction.op)
 
 
 @dataclass
-class _Device:
+class _Device(Device):
     """One device: a thread that runs only while it holds the baton."""
 
-    id: int
-    replica: int
-    partition: int
-    module: Module
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...] = ()
     baton: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     meeting: _Meeting | None = None
     answer: Any = None
     result: Any = None
     error: BaseException | None = None
     finished: bool = False
-    random_state: int = INITIAL_STATE
-    dynamic_values: DynamicValues = field(default_factory=DynamicValues)
-
-    @cached_property
-    def is_dynamic(self) -> bool:
-        """Whether arrays of the program may have fewer elements than their shapes state."""
-        return has_dynamic_dimensions(self.module)
 
 
 class _World:
@@ -194,9 +173,10 @@ class _World:
             device.error = error
         self.returned.release()
 
-    def join(self, device: _Device, meeting: _Meeting) -> Any:
+    def join(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Any:
         """Called in a device's thread: gives the baton back until the group is complete."""
-        device.meeting = meeting
+        device = self.devices[run.device.id]
+        device.meeting = _Meeting(run, members, operands)
         self.returned.release()
         device.baton.acquire()
         self.check()
@@ -205,7 +185,7 @@ class _World:
     def check(self) -> None:
         """Called before every instruction."""
         if self.stopped:
-            raise _Stopped
+            raise Stopped
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise TimeLimitError(f"the time limit of {self.time_limit:g} s ran out in the reference")
 
@@ -240,167 +220,6 @@ class _World:
         if done := [str(d.id) for d in self.devices.values() if d.finished]:
             lines.append(f"  finished: {', '.join(done)}")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class _Evaluation:
-    """`ops.evaluation.Evaluation` for one instruction on one device."""
-
-    world: _World
-    device: _Device
-    instruction: Instruction
-    operand_shapes: tuple[Shape, ...]
-    operands: tuple[Any, ...] = ()
-
-    @property
-    def shape(self) -> Shape:
-        stated = self.instruction.shape
-        pairs = tuple(zip(self.operands, self.operand_shapes))
-        if not any(has_extents_of_its_own(value, shape) for value, shape in pairs):
-            return static_shape(stated) if stated.is_dynamic else stated
-        actual = tuple(actual_shape(value, shape) for value, shape in pairs)
-        op = self.instruction.op
-        return op.run_time_shape(stated, self.operand_shapes, actual, lambda c: self.device.module[c].program_shape)
-
-    @property
-    def replica(self) -> int:
-        return self.device.replica
-
-    @property
-    def partition(self) -> int:
-        return self.device.partition
-
-    def call(self, computation: str, *arguments: Any) -> Any:
-        return call(self.world, self.device, computation, arguments)
-
-    def map(self, computation: str, *arguments: Any) -> tuple[Array, ...]:
-        return map_elements(self.world, self.device, computation, arguments)
-
-    def advance_state(self, delta: int) -> int:
-        state = self.device.random_state
-        self.device.random_state = (state + delta) % (1 << 128)
-        return state
-
-    def join(self, operands: tuple[Any, ...]) -> Any:
-        op = cast(CollectiveOp, self.instruction.op)
-        groups = op.device_groups(self.world.replicas, self.world.partitions)
-        members = next((group for group in groups if self.device.id in group), None)
-        if members is None:
-            raise InternalError(f"device {self.device.id} is in no group of {self.instruction.name}")
-        if isinstance(op, GroupedCollective):
-            silent = op.silent_devices(self.world.replicas, self.world.partitions)
-            if self.device.id in silent:
-                zeros = tuple(map(nothing_received, operands, self.operand_shapes))
-                return zeros if self.shape.is_tuple else zeros[0]
-        return self.world.join(self.device, _Meeting(self, op, members, operands))
-
-
-def call(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) -> Any:
-    """The root's value of a computation that is run instruction by instruction in the order of its text."""
-    computation = device.module[name]
-    values: dict[str, Any] = {}
-    for instruction in computation:
-        world.check()
-        if instruction.op.is_parameter:
-            values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
-            continue
-        shapes = tuple(computation[o].shape for o in instruction.operands)
-        operands = [values[o] for o in instruction.operands]
-        try:
-            if device.is_dynamic:
-                values[instruction.name] = _dynamic_value(world, device, instruction, shapes, operands)
-                continue
-            run = _Evaluation(world, device, instruction, shapes)
-            value = instruction.op.evaluate(run, *operands)
-            values[instruction.name] = checked(value, instruction.shape, instruction)
-        except (DistxlaError, _Stopped) as error:
-            if isinstance(error, DistxlaError) and error.location is None:
-                error.location = device.module.locate(instruction)
-            raise
-        except MemoryError as error:
-            message = f"there is not enough memory for {instruction.name} ({instruction.shape})"
-            raise ExecutionError(message, device.module.locate(instruction)) from error
-        except Exception as error:
-            message = f"evaluating {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}"
-            raise InternalError(message, device.module.locate(instruction)) from error
-    return values[computation.root]
-
-
-def _dynamic_value(
-    world: _World, device: _Device, instruction: Instruction, stated: tuple[Shape, ...], operands: Sequence[Any]
-) -> Any:
-    """The value of an instruction of a program with dynamic dimensions."""
-    op, dynamic = instruction.op, device.dynamic_values
-    shapes = [dynamic.shape(value, shape) for value, shape in zip(operands, stated, strict=True)]
-    operands = fitted(op, shapes, operands)
-    run = _Evaluation(world, device, instruction, stated, tuple(operands))
-    value = checked(op.evaluate(run, *operands), instruction.shape, instruction, dynamic=True)
-    if op.lowering in (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL):
-        return value  # made of arrays that are known already
-    static = static_shape(instruction.shape)
-    if not op.sets_extents and not any(shape.is_dynamic for shape in shapes):
-        return dynamic.note(value, static)
-    return dynamic.note(value, op.dynamic_result(static, shapes, lambda name: device.module[name].program_shape))
-
-
-def map_elements(world: _World, device: _Device, name: str, arguments: tuple[Any, ...]) -> tuple[Array, ...]:
-    """The leaves of a scalar computation's results for all elements of equally shaped arrays.
-
-    Where all its ops work element by element they are run on the whole arrays at once; otherwise once an element.
-    """
-    computation, dims = device.module[name], arguments[0].shape
-    root = computation.root_instruction
-    leaves = tuple(root.shape.leaves())
-    if _works_on_whole_arrays(device.module, computation):
-        values: dict[str, Any] = {}
-        for instruction in computation:
-            if instruction.op.is_parameter:
-                values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
-            else:
-                operands = [values[o] for o in instruction.operands]
-                values[instruction.name] = _on_whole_arrays(world, device, computation, instruction, operands)
-        found = values[root.name] if root.shape.is_tuple else (values[root.name],)
-        return tuple(np.broadcast_to(np.asarray(v, s.dtype.dtype), dims) for v, s in zip(found, leaves, strict=True))
-    results = tuple(np.empty(dims, leaf.dtype.dtype) for leaf in leaves)
-    for index in np.ndindex(dims):
-        found = call(world, device, name, tuple(a[index] for a in arguments))
-        for result, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
-            result[index] = value
-    return results
-
-
-def _works_on_whole_arrays(module: Module, computation: Computation) -> bool:
-    """Whether every instruction does to arrays element by element what it does to scalars."""
-    return all(
-        not i.operands
-        or i.op.is_elementwise
-        or _renames_a_scalar(computation, i)
-        or (i is computation.root_instruction and i.shape.is_tuple and i.op.lowering is Lowering.ALIAS)
-        or (i.op.lowering is Lowering.CALL and _works_on_whole_arrays(module, module[i.op.called_computations[0]]))
-        for i in computation
-    )
-
-
-def _renames_a_scalar(computation: Computation, instruction: Instruction) -> bool:
-    """Whether it gives a scalar's bytes another type or shape of one element (bitcast, reshape)."""
-    operands = [computation[o].shape for o in instruction.operands]
-    scalars = all(s.is_array and s.rank == 0 for s in (*operands, instruction.shape))
-    return len(operands) == 1 and scalars and instruction.op.is_view(instruction.shape, operands)
-
-
-def _on_whole_arrays(
-    world: _World, device: _Device, computation: Computation, instruction: Instruction, operands: Sequence[Any]
-) -> Any:
-    op = instruction.op
-    if op.lowering is Lowering.CALL:
-        dims = np.broadcast_shapes(*(np.shape(o) for o in operands))
-        whole = tuple(np.broadcast_to(o, dims) for o in operands)
-        leaves = map_elements(world, device, op.called_computations[0], whole)
-        return leaves if instruction.shape.is_tuple else leaves[0]
-    if not op.is_elementwise and _renames_a_scalar(computation, instruction):
-        return np.ascontiguousarray(operands[0]).view(instruction.shape.dtype.dtype)
-    shapes = tuple(computation[o].shape for o in instruction.operands)
-    return op.evaluate(_Evaluation(world, device, instruction, shapes), *operands)
 
 
 def _check_executable(module: Module) -> None:

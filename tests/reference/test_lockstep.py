@@ -115,6 +115,14 @@ def test_an_op_without_evaluation_is_named_before_anything_runs() -> None:
     assert caught.value.location.file == "feed.hlo"
 
 
+@pytest.mark.parametrize("literal", ["f32[300] constant({...})", "(s32[], f32[300]) constant((1, {...}))"])
+def test_an_elided_constant_is_named_before_anything_runs(literal: str) -> None:
+    module = parse_module(f"ENTRY main {{ ROOT c = {literal} }}")
+    with pytest.raises(UnsupportedOpError, match="the text elides the constant's value") as caught:
+        run_reference(module, [[]], replicas=1, partitions=1)
+    assert caught.value.location is not None
+
+
 @pytest.mark.parametrize(
     ("leaves", "message"),
     [
