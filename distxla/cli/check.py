@@ -21,16 +21,19 @@ def command(
 ) -> None:
     """Parse and verify every module and print what it holds. Starts neither Ray nor LLVM.
 
-    Instructions that are correct but that this version has no code for are listed; `distxla run` would refuse them.
+    Instructions that are correct but that this version has no code for are listed, and the exit status is 2: `distxla
+    run` would refuse them.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
     from distxla.cli.programs import ranges, read_world
-    from distxla.ops.effects import Effects
+    from distxla.errors import UnsupportedOpError
+    from distxla.ops.effects import COMMUNICATING
     from distxla.passes.resolve_layouts import ignored_tiles
     from distxla.passes.verify import obstacles, verify_module
 
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions)
+    refused = False
     for program in world.programs:
         module = program.module
         verify_module(module)
@@ -46,7 +49,7 @@ def command(
                 if not placed.shards.is_whole
             ]
             click.echo(f"  global: {world.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
-        acting = Counter(i.opcode for i in instructions if i.op.effects not in (Effects.PURE, Effects.RANDOM))
+        acting = Counter(i.opcode for i in instructions if i.op.effects in COMMUNICATING)
         if acting:
             click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
         if (note := ignored_tiles(module)) is not None:
@@ -55,5 +58,8 @@ def command(
         for instruction, why in missing:
             where = module.locate(instruction, "opcode")
             click.echo(printable(f"  {instruction.name}: {why}" + (f" ({where})" if where else "")))
+        refused = refused or bool(missing)
         if not missing:
             click.echo("  ok")
+    if refused:
+        raise SystemExit(UnsupportedOpError.exit_status)

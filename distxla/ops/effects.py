@@ -30,6 +30,9 @@ class Effects(Enum):
         return self in (Effects.PURE, Effects.RANDOM)
 
 
+COMMUNICATING = (Effects.COLLECTIVE, Effects.CHANNEL, Effects.FEED)  # with other devices or with the host
+
+
 def effectful_computations(module: Module) -> frozenset[str]:
     """Names of the computations that hold an instruction with effects, directly or through what they call."""
     found: set[str] = set()

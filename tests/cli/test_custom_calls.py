@@ -52,7 +52,7 @@ RUN = ("run", "call.hlo", "--args", "args.npz", "--expected", "expected.npz")
 
 def test_check_says_what_is_missing_and_takes_the_option(folder: Path) -> None:
     bare = distxla(folder, "check", "call.hlo")
-    assert bare.returncode == 0
+    assert bare.returncode == 2
     assert 'r: nothing executes the custom-call target "f"; register it with' in bare.stdout
     told = distxla(folder, "check", "call.hlo", "--custom-call", "f=routines_of_test:double")
     assert told.stdout.endswith("  ok\n")
