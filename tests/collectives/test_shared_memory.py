@@ -50,11 +50,12 @@ def folds_of(kind: ElementType) -> list[str]:
 
 @dataclass(frozen=True)
 class Stub:
-    """Stands for `Evaluation` where an op asks for nothing but its reduction and its place."""
+    """Stands for `Evaluation` where an op asks for nothing but its reduction, its place and its operands' shapes."""
 
     fold: str = "add"
     replica: int = 0
     partition: int = 0
+    operand_shapes: tuple[Shape, ...] = ()
 
     def map(self, computation: str, a: Array, b: Array) -> tuple[Array]:
         return (FOLDS[self.fold](a, b).astype(a.dtype),)
@@ -210,7 +211,7 @@ def _compare(
             for member, mine in zip(group, formula(case, group, [arrays[d] for d in group]), strict=True):
                 expected[member] = mine
     for group in groups:
-        stub = Stub(case.fold, *divmod(group[0], partitions))
+        stub = Stub(case.fold, *divmod(group[0], partitions), case.operands)
         answers = case.op.evaluate_group(tuple(group), [tuple(arrays[d]) for d in group], stub)
         for member, answer in zip(group, answers, strict=True):
             leaves = answer if isinstance(answer, tuple) else (answer,)
