@@ -38,7 +38,7 @@ def emit_gemm(
         return
     if large and not kind.is_complex and _tile_products(emit, shape, a, b, c):
         return
-    if kind.name in libraries.GEMMS and large and (result := _seen(c, m, n)) is not None:
+    if kind.name in libraries.GEMMS and large and (result := _library_sees(shape, a, b, c)) is not None:
         plan = _library_plan(emit, shape, a, b, result)
         with emit.loops([batch]) if batch > 1 else nullcontext((0,)) as (i,):
             _call(emit, plan, i)
@@ -121,6 +121,15 @@ def _seen(operand: MatrixOperand, rows: int, columns: int) -> _Matrix | None:
     if (row == 1 or rows == 1) and (column >= rows or columns == 1):
         return _Matrix(array, batch_stride, True, max(column if columns > 1 else rows, rows, 1))
     return None
+
+
+def _library_sees(
+    shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
+) -> _Matrix | None:
+    """The result as the library stores it; None where it can't, or where a number is beyond its 32-bit integers."""
+    _, m, n, k = shape
+    numbers = (m, n, k, *(stride for operand in (a, b, c) for stride in operand[2:]))
+    return _seen(c, m, n) if max(numbers) <= libraries.LARGEST else None
 
 
 def _packed(emit: BufferEmitter, operand: MatrixOperand, batch: int, rows: int, columns: int) -> _Matrix:

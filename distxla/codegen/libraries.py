@@ -11,6 +11,7 @@ from distxla.ir.element_type import ElementType
 
 POINTER = ir.PointerType()
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
+LARGEST = 2**31 - 1  # extent or stride
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # the letter that a routine's name begins with
 LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
+LARGEST = 2**31 - 1  # what the library's integers hold
 ROW_MAJOR = 101
 SIDES = {"L": 141, "R": 142}
 TRIANGLES = {"U": 121, "L": 122}

@@ -11,7 +11,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.cholesky import check_square_matrices
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.lapack import call_trsm, part, working_type
+from distxla.ops.lapack import LARGEST, call_trsm, part, working_type
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.run_time_extents import Agreement, same_positions
@@ -56,6 +56,11 @@ class TriangularSolve(Op):
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return same_positions(operands)[:-2]
+
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        if operands[1].is_array and max(operands[1].dims[-2:]) > LARGEST:
+            return f"this version cannot execute triangular-solve of {operands[1]}: BLAS's integers have 32 bits"
+        return super().obstacle(shape, operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """Substitution row by row in double precision, of the system turned so that it reads `matrix @ x = right`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from distxla.runtime.compiler import emit
+from distxla.text.parser import parse_module
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
 
 
@@ -80,3 +82,17 @@ def test_extreme_small_integers_are_summed_exactly(element: str, extreme: int) -
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
     assert_compiled_agrees(case)
+
+
+@pytest.mark.parametrize(("extent", "by_library"), [(2**31 - 8, True), (2**31 + 8, False)])
+def test_extents_beyond_the_librarys_integers_are_not_handed_to_it(extent: int, by_library: bool) -> None:
+    text = f"""HloModule long
+ENTRY main {{
+  a = f32[{extent},2] parameter(0)
+  b = f32[{extent},2] parameter(1)
+  ROOT d = f32[2,2] dot(a, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+}}
+"""
+    code = emit(parse_module(text), "llvm", replicas=1, partitions=1)
+    assert isinstance(code, str)
+    assert ("@scipy_cblas_sgemm(" in code) == by_library

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import ElementType, element_type
+from distxla.passes.verify import require_executable
 from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_single
 from tests.ops.case import Array, Case, array, joined
@@ -171,3 +174,10 @@ def test_a_singular_triangle_gives_no_finite_number() -> None:
         assert got is not None
         assert got[0, 0] == 1
         assert not np.isfinite(got[1, 0])
+
+
+def test_more_right_sides_than_the_librarys_integers_hold_are_refused() -> None:
+    text = "ENTRY e { a = f32[2,2] parameter(0) b = f32[2,2147483648] parameter(1) "
+    text += "ROOT x = f32[2,2147483648] triangular-solve(a, b), left_side=true, transpose_a=NO_TRANSPOSE }"
+    with pytest.raises(UnsupportedOpError, match="integers have 32 bits"):
+        require_executable(parse_module(text))

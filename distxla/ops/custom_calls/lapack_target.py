@@ -17,14 +17,13 @@ import numpy as np
 from distxla.ir.element_type import F32, F64, PRED, S32, ElementType, element_type
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target
-from distxla.ops.lapack import LETTERS, call_lapack, part
+from distxla.ops.lapack import LARGEST, LETTERS, call_lapack, part
 
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, Index, KernelEmitter, Value
     from distxla.ops.evaluation import Evaluation
 
 BLOCK = 32  # columns that LAPACK's blocked algorithms take at a time, given the memory for it
-_LARGEST = 2**31 - 1  # what LAPACK's integers hold
 _TYPES = {letter: element_type(name) for name, letter in LETTERS.items()}
 
 
@@ -80,7 +79,7 @@ class LapackTarget(Target):
         for shape, rank in zip(call.operands, ranks):
             fit(shape.is_array and shape.rank >= rank, f"{shape} has no {rank} dimensions")
             fit(shape.dims[: shape.rank - rank] == self.batch(call), "the operands differ in their batch dimensions")
-            fit(shape.size <= _LARGEST // 8, f"{shape} is too large for LAPACK's 32-bit integers")
+            fit(shape.size <= LARGEST // 8, f"{shape} is too large for LAPACK's 32-bit integers")
         fit(call.operands[0].dtype is self.kind(call), f"{call.operands[0]} is no array of {self.kind(call)}")
 
     def kind(self, call: Call) -> ElementType:
