@@ -128,4 +128,19 @@ def element_type_of(dtype: np.dtype[Any]) -> ElementType:
     return _BY_DTYPE[np.dtype(dtype)]
 
 
+def held_number(value: complex, element_type: ElementType) -> np.ndarray[Any, Any]:
+    """A Python number as an array of rank 0; floats are rounded.
+
+    ValueError where the type has no such value: numbers out of range or with a fraction for integers, truth for other
+    numbers than 0 and 1, complex numbers for real types.
+    """
+    try:
+        array = np.asarray(value, element_type.dtype)
+    except (OverflowError, TypeError, ValueError):
+        raise ValueError(f"{value!r} is no {element_type}") from None
+    if (element_type.is_integer or element_type is PRED) and array.item() != value:
+        raise ValueError(f"{value!r} is no {element_type}")
+    return array
+
+
 _BY_DTYPE = {t.dtype: t for t in DATA_TYPES}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.program import CompiledProgram
 from distxla.errors import ArgumentError
-from distxla.ir.element_type import S32, element_type_of
+from distxla.ir.element_type import S32, element_type_of, held_number
 from distxla.ir.shape import Shape
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.memory import Block
@@ -208,12 +208,16 @@ class Executable:
 def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uint8]:
     """The bytes of an argument; ArgumentError where its type or extents differ from `shape`.
 
-    Python numbers take the parameter's type; everything else must have it already.
+    Python numbers take the parameter's type, where it holds them; everything else must have it already.
     """
     if not shape.is_array:
         return np.empty(0, np.uint8)  # tokens have no bytes
     dtype = shape.dtype.dtype
-    array = np.asarray(value, dtype) if isinstance(value, bool | int | float | complex) else np.asarray(value)
+    try:
+        is_number = isinstance(value, bool | int | float | complex)
+        array = held_number(value, shape.dtype) if is_number else np.asarray(value)
+    except ValueError as error:
+        raise ArgumentError(f"argument {k} on device {device}: expected {shape}: {error}") from None
     if array.dtype != dtype or not shape.holds(array.shape):
         try:
             name = element_type_of(array.dtype).name

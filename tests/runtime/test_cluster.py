@@ -92,6 +92,7 @@ BAD_ARGUMENTS = [
     ([[X], [X], [X[:2]]], r"argument 0 on device 2: expected f32\[4\], found f32\[2\]"),
     ([[X], [X]], r"expected 3 lists, one a device, found 2"),
     ([[X], [X], X], r"arguments on device 2: expected a list, found ndarray"),
+    ([1j], r"argument 0 on device 0: expected f32\[4\]: 1j is no f32"),
     ([np.array(["a", "b", "c", "d"])], r"expected f32\[4\], found <U1\[4\]"),
 ]
 

@@ -222,6 +222,7 @@ def test_an_exception_is_told_by_device_instruction_and_traceback(cluster: Clust
         (lambda x, y: x.astype(np.float64), r'"f" returned float64\[4\] where f32\[4\] is due'),
         (lambda x, y: x[:3], r'"f" returned float32\[3\] where f32\[4\] is due'),
         (lambda x, y: (x, y), r'"f" returned object|"f" returned float32\[2,4\] where f32\[4\] is due'),
+        (lambda x, y: [[1], [1, 2]], r'"f" returned no f32\[4\]'),
         (lambda x, y: x.__setitem__(0, 1), "raised ValueError: assignment destination is read-only"),
         (lambda x: x, "raised TypeError"),
     ],

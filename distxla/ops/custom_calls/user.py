@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distxla.errors import ArgumentError, DistxlaError, ExecutionError
+from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target, built_in_targets
@@ -350,7 +351,10 @@ def checked_result(value: Any, shape: Shape) -> Any:
     if not shape.is_array:
         return None
     dtype = shape.dtype.dtype
-    array = np.asarray(value, dtype) if type(value) in (bool, int, float, complex) else np.asarray(value)
+    try:
+        array = held_number(value, shape.dtype) if type(value) in (bool, int, float, complex) else np.asarray(value)
+    except ValueError as error:
+        raise ResultError(f"returned no {shape}: {error}") from None
     if array.dtype != dtype or array.shape != shape.dims:
         raise ResultError(f"returned {array.dtype}[{','.join(map(str, array.shape))}] where {shape} is due")
     return array
