@@ -53,11 +53,21 @@ class MemoryArray:
 
 
 class ComputedArray:
-    """An array whose elements `compute` makes, each once per index and region of dominance."""
+    """An array whose elements `compute` makes, each once per index and region of dominance.
 
-    def __init__(self, emit: ScalarEmitter, shape: Shape, compute: Callable[[Index], ScalarValue]) -> None:
+    is_stored: making one is reading it from memory.
+    """
+
+    def __init__(
+        self,
+        emit: ScalarEmitter,
+        shape: Shape,
+        compute: Callable[[Index], ScalarValue],
+        is_stored: bool = False,
+    ) -> None:
         self.emit = emit
         self.shape = shape
+        self.is_stored = is_stored
         self._compute = compute
 
     def load(self, index: Index) -> ScalarValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distxla.codegen.arrays import ComputedArray, Index
+from distxla.codegen.arrays import ComputedArray, Index, MemoryArray
 from distxla.codegen.value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
@@ -36,7 +36,8 @@ def element_arrays(
         op = instruction.op
         if op.is_parameter:
             source = parameters[op.number]  # type: ignore[attr-defined]
-            arrays[instruction.name] = ComputedArray(emit, instruction.shape, source.load)  # type: ignore[assignment,arg-type]
+            stored = isinstance(source, MemoryArray)
+            arrays[instruction.name] = ComputedArray(emit, instruction.shape, source.load, stored)  # type: ignore[assignment,arg-type]
         elif op.lowering is Lowering.ELEMENT:
             operands = [arrays[name] for name in instruction.operands]
             arrays[instruction.name] = element_array(emit, instruction, operands)

@@ -8,20 +8,20 @@ order is the vectoriser's to choose, at compile time; narrow floats are then acc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from distxla.codegen.arrays import MemoryArray
+from distxla.codegen.arrays import ComputedArray, MemoryArray
 from distxla.codegen.conversion import convert
 from distxla.codegen.elements import is_single_operation
 from distxla.codegen.fusion import emit_map
 from distxla.codegen.index import IndexExpression
-from distxla.codegen.lane import Lane, float_constant
+from distxla.codegen.lane import float_constant
 from distxla.codegen.value import ScalarValue, is_narrow_float, register_type
-from distxla.ir.element_type import F32, F64, S32, S64, ElementType
+from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.emit import ArrayRef
 from distxla.ops.registry import op_class
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 WRITTEN_OUT = 8  # steps of a reduction that are written out, so that the loop over the kept dimension vectorises
 LANES = 16  # runs of a line that are reduced side by side by a computation of which only associativity is known
 SHORTEST_RUN = 4
+STREAMS = 8  # lines that are read side by side: as many streams as processors fetch ahead
+LONG_LINE = 2048  # bytes of a line from which on that pays
 BLOCK = 2048  # elements of the kept dimension whose accumulators stay in the first-level cache
 
 
@@ -98,45 +100,46 @@ class _Accumulation:
 
 
 class _Extreme(_Accumulation):
-    """The maximum or minimum of floats: the largest and smallest of integers in their order, one instruction each.
+    """The maximum or minimum of floats: of their bits the largest signed, the largest and the smallest unsigned number,
+    one instruction each.
 
-    NaNs of either sign are beyond the infinities, so the two show whether there was one.
+    Bits order the non-negative numbers as they are, the negative ones the other way round and above, and NaNs of either
+    sign lie beyond the infinities: the first two show whether there was one.
     """
 
     def __init__(self, emit: BufferEmitter, reduction: Reduction, largest: bool) -> None:
         super().__init__(emit, reduction)
         (self.wide,) = self.types
         self.largest = largest
-        self.integer = S64 if self.wide is F64 else S32
-        self.types = [self.integer, self.integer]
+        signed, unsigned = (S64, U64) if self.wide is F64 else (S32, U32)
+        self.types = [signed, unsigned, unsigned]
 
     def initial(self) -> list[ScalarValue]:
-        return self._keys(self.reduction.initial[0].load(())) * 2
+        return self._bits(self.reduction.initial[0].load(()))
 
     def elements(self, index: Any) -> list[ScalarValue]:
-        return self._keys(self.reduction.arrays[0].load(index))
+        return self._bits(self.reduction.arrays[0].load(index))
 
-    def _keys(self, value: Any) -> list[ScalarValue]:
-        lane = self.emit.lane(self._wide(value, self.wide).llvm)
-        return [ScalarValue(self.integer, _reflected(lane.bits()).value)]
+    def _bits(self, value: Any) -> list[ScalarValue]:
+        bits = self.emit.lane(self._wide(value, self.wide).llvm).bits()
+        return [ScalarValue(t, bits.value) for t in self.types]
 
     def combine(self, total: Sequence[ScalarValue], elements: Sequence[ScalarValue]) -> tuple[ScalarValue, ...]:
-        (key,), binary = elements, self.emit.binary
-        return binary("maximum", total[0], key), binary("minimum", total[1], key)
+        opcodes = ("maximum", "maximum", "minimum")
+        return tuple(self.emit.binary(o, t, e) for o, t, e in zip(opcodes, total, elements))
 
     def finish(self, total: Sequence[ScalarValue], index: Sequence[IndexExpression | int]) -> None:
-        emit, infinity = self.emit, {32: 0x7F800000, 64: 0x7FF0000000000000}[self.integer.bits]
-        high, low = (emit.lane(value.llvm) for value in total)
-        is_nan = emit.builder.or_(high.gt(infinity).value, low.lt(-infinity - 1).value)
-        number = _reflected(high if self.largest else low).float_of_bits()
-        found = emit.lane(is_nan).select(emit.lane(float_constant(number.type, math.nan)), number)
+        emit, builder = self.emit, self.emit.builder
+        signed, above, below = (emit.lane(value.llvm) for value in total)
+        infinity = {32: 0x7F800000, 64: 0x7FF0000000000000}[signed.width]
+        sign = 1 << (signed.width - 1)
+        is_nan = builder.or_(signed.gt(infinity).value, above.ugt(sign | infinity).value)
+        # the largest number is negative where all are, the smallest where one is
+        number = signed.lt(0).select(below, signed) if self.largest else above.lt(0).select(above, below)
+        found = number.float_of_bits()
+        found = emit.lane(is_nan).select(emit.lane(float_constant(found.type, math.nan)), found)
         (result,) = self.reduction.results
-        result.store(index, convert(emit.builder, ScalarValue(self.wide, found.value), result.shape.dtype))
-
-
-def _reflected(bits: Lane) -> Lane:
-    """Between a float's bits and an integer that orders floats as -NaN < -inf < … < -0 < 0 < … < inf < NaN."""
-    return bits ^ (bits.ashr(bits.width - 1) & ((1 << (bits.width - 1)) - 1))
+        result.store(index, convert(builder, ScalarValue(self.wide, found.value), result.shape.dtype))
 
 
 def _accumulation(emit: BufferEmitter, reduction: Reduction) -> _Accumulation:
@@ -187,16 +190,47 @@ def _along(
     if walked and dims[walked[-1]] >= SHORTEST_RUN * LANES and not any(a.free for a in accumulations):
         _by_runs(emit, dims, [d for d in reduced if d != walked[-1]], walked[-1], kept, accumulations)
         return
-    slots = [_Slots(emit, a.types) for a in accumulations]
-    with emit.loops([dims[d] for d in kept]) as outer:
-        for accumulation, slot in zip(accumulations, slots):
-            slot.store(accumulation.initial())
+    streams = _streams(dims, reduced, kept, reductions)
+    slots = [[_Slots(emit, a.types) for a in accumulations] for _ in range(streams)]
+    extents = [dims[d] for d in kept]
+    if streams > 1:
+        extents[-1] = -(-extents[-1] // streams)
+    with emit.loops(extents) as outer:
+        lines = [outer]
+        if streams > 1:
+            # the last lines are reduced again where they don't fill a block: to the same bits
+            first = outer[-1] * streams
+            if dims[kept[-1]] % streams:
+                first = emit.index_clamp(0, first, dims[kept[-1]] - streams)
+            lines = [(*outer[:-1], first + k) for k in range(streams)]
+        for own in slots:
+            for accumulation, slot in zip(accumulations, own):
+                slot.store(accumulation.initial())
         with emit.loops([dims[d] for d in reduced]) as inner:
-            index = _merged(len(dims), kept, outer, reduced, inner)
-            for accumulation, slot in zip(accumulations, slots):
-                slot.store(accumulation.combine(slot.load(), accumulation.elements(index)))
-        for accumulation, slot in zip(accumulations, slots):
-            accumulation.finish(slot.load(), outer)
+            for line, own in zip(lines, slots):
+                index = _merged(len(dims), kept, line, reduced, inner)
+                for accumulation, slot in zip(accumulations, own):
+                    slot.store(accumulation.combine(slot.load(), accumulation.elements(index)))
+        for line, own in zip(lines, slots):
+            for accumulation, slot in zip(accumulations, own):
+                accumulation.finish(slot.load(), line)
+
+
+def _streams(
+    dims: tuple[int, ...], reduced: Sequence[int], kept: Sequence[int], reductions: Sequence[Reduction]
+) -> int:
+    """How many lines along the fastest dimension are reduced side by side."""
+    line_bytes = prod(dims[d] for d in reduced) * reductions[0].arrays[0].shape.dtype.byte_size
+    long = kept and dims[kept[-1]] >= STREAMS and line_bytes >= LONG_LINE
+    return STREAMS if long and _is_read_from_memory(reductions) else 1
+
+
+def _is_read_from_memory(reductions: Sequence[Reduction]) -> bool:
+    """Whether it is one array that is reduced, as it lies in memory: nothing has to be written out for each stream."""
+    if len(reductions) > 1 or len(reductions[0].arrays) > 1:
+        return False
+    (array,) = reductions[0].arrays
+    return isinstance(array, MemoryArray) or (isinstance(array, ComputedArray) and array.is_stored)
 
 
 def _by_runs(
@@ -271,6 +305,7 @@ def _across(
     before = [d for d in kept if d < reduced[0]]
     behind = [d for d in kept if d > reduced[0]]
     last = dims[behind[-1]]
+    streams = STREAMS if _is_read_from_memory(reductions) else 1
     rest = prod(dims[d] for d in behind[:-1])
     block = last if last * rest <= 2 * BLOCK else max(64, min(last, BLOCK // rest))
     block = min(block, last)
@@ -287,13 +322,17 @@ def _across(
             for accumulation, own in zip(accumulations, buffers):
                 for buffer, value in zip(own, accumulation.initial()):
                     buffer.store(index, value)
-        with emit.loops([dims[d] for d in reduced]) as step, emit.loops(inside) as index:
-            place = _merged(len(dims), [*before, *behind], [*outer, *whole(index)], reduced, step)
-            for accumulation, own in zip(accumulations, buffers):
-                total = [buffer.load(index) for buffer in own]
-                combined = accumulation.combine(total, accumulation.elements(place))
-                for buffer, value in zip(own, combined):
-                    buffer.store(index, value)
+        with emit.loops([dims[d] for d in reduced[:-1]]) as others:
+            for first, count, together in _groups(dims[reduced[-1]], streams):
+                with emit.loops([count]) as (group,), emit.loops(inside) as index:
+                    for accumulation, own in zip(accumulations, buffers):
+                        total: Sequence[ScalarValue] = [buffer.load(index) for buffer in own]
+                        for k in range(together):
+                            step = [*others, group * together + (first + k)]
+                            place = _merged(len(dims), [*before, *behind], [*outer, *whole(index)], reduced, step)
+                            total = accumulation.combine(total, accumulation.elements(place))
+                        for buffer, value in zip(own, total):
+                            buffer.store(index, value)
         with emit.loops(inside) as index:
             for accumulation, own in zip(accumulations, buffers):
                 accumulation.finish([buffer.load(index) for buffer in own], [*outer, *whole(index)])
@@ -307,6 +346,15 @@ def _across(
             piece(outer, 0, block)
         if left:
             piece(outer, full * block, left)
+
+
+def _groups(extent: int, together: int) -> Iterator[tuple[int, int, int]]:
+    """(first index, groups, indices of a group) of ranges that make up `extent` indices: full groups and the others."""
+    groups, left = divmod(extent, together)
+    if groups:
+        yield 0, groups, together
+    if left:
+        yield groups * together, 1, left
 
 
 def _merged(

@@ -14,6 +14,11 @@ CASES = [
     StructuredCase("f32[3,5] reduce(@), dimensions={2}, to_apply=add", ("f32[3,5,4]", "f32[]")),
     StructuredCase("f32[3,4] reduce(@), dimensions={1}, to_apply=max", ("f32[3,5,4]", "f32[]")),
     StructuredCase("f32[] reduce(@), dimensions={0,1,2}, to_apply=add", ("f32[3,5,4]", "f32[]")),
+    # several lines, or steps, side by side, and those left over
+    StructuredCase("f32[3,13] reduce(@), dimensions={2}, to_apply=add", ("f32[3,13,600]", "f32[]")),
+    StructuredCase("s8[8] reduce(@), dimensions={0,2}, to_apply=add", ("s8[60,8,50]", "s8[]"), "s8"),
+    StructuredCase("f32[3,70] reduce(@), dimensions={1}, to_apply=max", ("f32[3,21,70]", "f32[]")),
+    StructuredCase("f32[70] reduce(@), dimensions={0,1}, to_apply=add", ("f32[5,11,70]", "f32[]")),
     # XLA leaves the initial value out where nothing is reduced
     StructuredCase("f32[3,5] reduce(@), dimensions={}, to_apply=add", ("f32[3,5]", "f32[]"), arguments={1: 0}),
     StructuredCase("f32[3] reduce(@), dimensions={1}, to_apply=add", ("f32[3,0]", "f32[]")),
@@ -39,8 +44,8 @@ def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
 
 @pytest.mark.parametrize("element", ["f64", "f32", "f16", "bf16", "f8e5m2", "f8e4m3fn", "f4e2m1fn"])
 @pytest.mark.parametrize("opcode", ["maximum", "minimum"])
-def test_extremes_of_rows_are_exact_and_keep_nans(element: str, opcode: str) -> None:
-    rows, columns = 7, 40
+@pytest.mark.parametrize(("rows", "columns"), [(7, 40), (11, 2100)])
+def test_extremes_of_rows_are_exact_and_keep_nans(element: str, opcode: str, rows: int, columns: int) -> None:
     text = (
         f"HloModule m\nr {{\n a = {element}[] parameter(0)\n b = {element}[] parameter(1)\n"
         f" ROOT c = {element}[] {opcode}(a, b)\n}}\nENTRY e {{\n x = {element}[{rows},{columns}] parameter(0)\n"
@@ -60,3 +65,6 @@ def test_extremes_of_rows_are_exact_and_keep_nans(element: str, opcode: str) -> 
         reduced = {"maximum": np.maximum, "minimum": np.minimum}[opcode]
         wanted = reduced(reduced.reduce(values.astype(np.float64), axis=1), np.float64(start))
         np.testing.assert_array_equal(got, wanted)
+    # row 3 has nothing but zeros of both signs
+    got = Kernel(module)(values[3:4].repeat(rows, axis=0), values[3, 0]).astype(np.float64)
+    assert (np.signbit(got) == (opcode == "minimum")).all()
