@@ -7,8 +7,8 @@ holds one reader and one writer for every kind; ops know none of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 REQUIRED: Final = dataclasses.MISSING
@@ -70,8 +70,28 @@ class AttributeSpec:
         return self.default is REQUIRED
 
 
-def attribute_specs(op_class: type) -> Iterator[AttributeSpec]:
+def attribute_specs(op_class: type) -> tuple[AttributeSpec, ...]:
     """The attributes of an op class, in declaration order."""
-    for f in dataclasses.fields(op_class):
-        if "kind" in f.metadata:
-            yield AttributeSpec(f.name, f.metadata["text"] or f.name, f.metadata["kind"], f.default)
+    return _specs(op_class)
+
+
+def computation_attributes(op_class: type) -> tuple[AttributeSpec, ...]:
+    """Those that name computations."""
+    return _computation_specs(op_class)
+
+
+# Passes ask for them once for every instruction, the dataclass for its fields only once.
+
+
+@cache
+def _specs(op_class: type) -> tuple[AttributeSpec, ...]:
+    return tuple(
+        AttributeSpec(f.name, f.metadata["text"] or f.name, f.metadata["kind"], f.default)
+        for f in dataclasses.fields(op_class)
+        if "kind" in f.metadata
+    )
+
+
+@cache
+def _computation_specs(op_class: type) -> tuple[AttributeSpec, ...]:
+    return tuple(spec for spec in _specs(op_class) if spec.kind in ("computation", "computation_list"))

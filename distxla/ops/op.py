@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from distxla.errors import DistxlaError
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import AttributeSpec, attribute_specs
+from distxla.ops.attribute import AttributeSpec, attribute_specs, computation_attributes
 from distxla.ops.effects import Effects
 from distxla.ops.run_time_extents import (
     Agreement,
@@ -129,13 +129,13 @@ class Op:
     @classmethod
     def attributes(cls) -> tuple[AttributeSpec, ...]:
         """The opcode's own attributes in the order in which they are printed."""
-        return tuple(attribute_specs(cls))
+        return attribute_specs(cls)
 
     @property
     def called_computations(self) -> tuple[str, ...]:
         """Names of the computations that the attributes refer to, in order."""
         names: list[str] = []
-        for spec in self.attributes():
+        for spec in computation_attributes(type(self)):
             value = getattr(self, spec.field)
             if spec.kind == "computation" and value is not None:
                 names.append(value)
@@ -148,7 +148,7 @@ class Op:
         import dataclasses
 
         changes: dict[str, Any] = {}
-        for spec in self.attributes():
+        for spec in computation_attributes(type(self)):
             value = getattr(self, spec.field)
             if spec.kind == "computation" and value is not None:
                 changes[spec.field] = rename(value)
