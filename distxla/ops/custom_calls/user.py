@@ -134,9 +134,10 @@ class PythonTarget(UserTarget):
         except Exception as error:
             import traceback
 
-            text = "".join(traceback.format_exception(error)).rstrip()
-            message = f'custom-call {call.instruction.name}: "{self.name}" raised {type(error).__name__}\n{text}'
-            raise ExecutionError(message) from error
+            summary = traceback.format_exception_only(error)[-1].strip()
+            failure = ExecutionError(f'custom-call {call.instruction.name}: "{self.name}" raised {summary}')
+            failure.add_note("".join(traceback.format_exception(error)).rstrip())
+            raise failure from error
 
 
 _registered: dict[str, UserTarget] = {}
