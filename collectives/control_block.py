@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+MOST_DEVICES = 4096  # that one run may have
+
 MAGIC = 0x42_4C_58_54_53_49_44_31
 VERSION = 1
 

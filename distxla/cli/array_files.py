@@ -24,7 +24,8 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]
-KEY = re.compile(r"([a-z]+)([0-9]{1,9})(?:@([0-9]{1,9}))?")
+NUMBER = "(0|[1-9][0-9]{0,8})"  # one spelling each: arg00 beside arg0 would leave open which one counts
+KEY = re.compile(f"([a-z]+){NUMBER}(?:@{NUMBER})?")
 
 
 Part = Callable[[int, int, Array], Array]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distxla.collectives.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ops.registry import op_classes
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-MOST_DEVICES = 4096
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.reshape import Reshape
 from distxla.ops.row_major import reshaped_index
+from distxla.ops.run_time_extents import reshaped
 from distxla.ops.transpose import Transpose
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 def _major_to_minor(shape: Shape) -> tuple[int, ...]:
     return tuple(reversed(shape.minor_to_major()))
+
+
+def _permuted(shape: Shape, order: Sequence[int]) -> Shape:
+    """The shape with its dimensions in another order, without layout."""
+    dynamic = tuple(shape.dynamic[d] for d in order) if shape.dynamic else ()
+    return Shape(shape.element_type, tuple(shape.dims[d] for d in order), dynamic)
 
 
 @register
@@ -73,13 +80,14 @@ class Bitcast(Op):
         physical, target = _major_to_minor(operand), _major_to_minor(shape)
         identity = tuple(range(operand.rank))
         if physical != identity:
-            steps.append((Transpose(dimensions=physical), current.with_dims(tuple(operand.dims[d] for d in physical))))
-            current = steps[-1][1]
-        step(Reshape(), current.with_dims(tuple(shape.dims[d] for d in target)))
+            current = _permuted(current, physical)
+            steps.append((Transpose(dimensions=physical), current))
+        there = _permuted(shape, target)
+        step(Reshape(), Shape(current.element_type, there.dims, there.dynamic))
         if target != tuple(range(shape.rank)):
             back = tuple(target.index(d) for d in range(shape.rank))
-            steps.append((Transpose(dimensions=back), current.with_dims(shape.dims)))
-            current = steps[-1][1]
+            current = Shape(current.element_type, shape.dims, shape.dynamic)
+            steps.append((Transpose(dimensions=back), current))
         step(BitcastConvert(), current.with_dtype(shape.dtype))
         return tuple(steps)
 
@@ -107,9 +115,12 @@ class Bitcast(Op):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands
-        physical = np.ascontiguousarray(operand.transpose(_major_to_minor(run.operand_shapes[0])))
-        target = _major_to_minor(run.instruction.shape)
-        there = physical.view(run.shape.dtype.dtype).reshape([run.shape.dims[d] for d in target])
+        stated, shape = run.operand_shapes[0], run.instruction.shape
+        source, target = _major_to_minor(stated), _major_to_minor(shape)
+        physical = np.ascontiguousarray(operand.transpose(source)).view(shape.dtype.dtype)
+        there = reshaped(
+            physical, _permuted(stated, source), _permuted(shape, target), [run.shape.dims[d] for d in target]
+        )
         return there.transpose(np.argsort(target)) if target else there
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:

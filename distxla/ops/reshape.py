@@ -12,7 +12,7 @@ from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.row_major import reshaped_index
-from distxla.ops.run_time_extents import cut, reshaped_extents, widened
+from distxla.ops.run_time_extents import cut, reshaped, reshaped_extents
 
 if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Emitter, Index, Value
@@ -76,20 +76,8 @@ class Reshape(Op):
         return shape.with_dims(tuple(dims))
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
-        (operand,), shape = operands, run.shape
-        (stated,) = run.operand_shapes
-        if operand.shape != stated.dims:
-            # Group by group: what does not fill a row of a split dimension is dropped.
-            groups = reshaped_extents(stated, run.instruction.shape, self.inferred_dimension)
-            extents = list(operand.shape)
-            for group in groups:
-                if group.follower is None:
-                    for d in group.source:
-                        extents[d] = stated.dims[d]
-            flat = widened(operand, extents).reshape([prod(extents[d] for d in group.source) for group in groups])
-            operand = cut(flat, [prod(shape.dims[d] for d in group.target) for group in groups])
-        result: Array = operand.reshape(shape.dims)
-        return result
+        (operand,), (stated,) = operands, run.operand_shapes
+        return reshaped(operand, stated, run.instruction.shape, run.shape.dims, self.inferred_dimension)
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         (operand,) = operands

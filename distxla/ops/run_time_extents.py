@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,6 +153,22 @@ class ReshapeGroup:
     source: tuple[int, ...]
     target: tuple[int, ...]
     follower: int | None
+
+
+def reshaped(array: Array, stated: Shape, target: Shape, dims: Sequence[int], inferred: int | None = None) -> Array:
+    """The array with extents `dims`: a reshape from `stated` to `target`, as texts have it, of what there is at run
+    time. Group by group: what does not fill a row of a split dimension is dropped."""
+    if array.shape != stated.dims:
+        groups = reshaped_extents(stated, target, inferred)
+        extents = list(array.shape)
+        for group in groups:
+            if group.follower is None:
+                for d in group.source:
+                    extents[d] = stated.dims[d]
+        flat = widened(array, extents).reshape([prod(extents[d] for d in group.source) for group in groups])
+        array = cut(flat, [prod(dims[d] for d in group.target) for group in groups])
+    result: Array = array.reshape(dims)
+    return result
 
 
 def _follower(target: Shape, dimensions: Sequence[int], inferred: int | None) -> int | None:

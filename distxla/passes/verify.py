@@ -238,7 +238,8 @@ class _Verifier:
         self.require(
             len(layout.parameters) == len(have.parameters),
             "module.layout",
-            f"it has {len(layout.parameters)} parameters, {entry.name} has {len(have.parameters)}",
+            f"entry_computation_layout has {len(layout.parameters)} parameters, not {len(have.parameters)}",
+            entry.parameters[-1] if entry.parameters else entry.root_instruction,
         )
         for parameter, stated in zip(entry.parameters, layout.parameters):
             self.require(

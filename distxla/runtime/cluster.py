@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import operator
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram
+from distxla.collectives.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ReplicaLostError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
@@ -64,10 +66,17 @@ class Cluster:
     def __init__(
         self, replicas: int = 1, partitions: int = 1, *, address: str | None = None, backend: str = "cpu"
     ) -> None:
+        counts = f"replicas={replicas!r}, partitions={partitions!r}"
+        try:
+            replicas, partitions = operator.index(replicas), operator.index(partitions)
+        except TypeError as error:
+            raise ArgumentError(f"a cluster's counts are integers, found {counts}") from error
         if replicas < 1 or partitions < 1:
-            raise ArgumentError(
-                f"a cluster needs at least one device, found replicas={replicas}, partitions={partitions}"
-            )
+            raise ArgumentError(f"a cluster needs at least one device, found {counts}")
+        if replicas * partitions > MOST_DEVICES:
+            raise ArgumentError(f"a cluster has at most {MOST_DEVICES} devices, found {counts}")
+        if not isinstance(address, str | None):
+            raise ArgumentError(f"address: expected a string, HOST:PORT, found {address!r}")
         if backend != "cpu":
             raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on 'cpu'")
         self.replicas = replicas
@@ -251,6 +260,8 @@ class Cluster:
         """
         if self._server is None or self._closing.is_set():
             raise ClusterError("the cluster is not open")
+        if not isinstance(module, Module):
+            raise ArgumentError(f"compile takes a Module, as load and parse give it, found {type(module).__name__}")
         whole = None
         if has_manual_regions(module):
             verify_module(module)

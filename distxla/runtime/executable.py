@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,6 +98,8 @@ class Executable:
         """Arguments by position in `devices`."""
         if isinstance(args, np.ndarray | DeviceArray):
             raise ArgumentError("arguments: expected a sequence of arrays, found a single array")
+        if not isinstance(args, Iterable) or isinstance(args, str | bytes | Mapping):
+            raise ArgumentError(f"arguments: expected a sequence of arrays, found {type(args).__name__}")
         args = list(args)
         if any(isinstance(row, list | tuple) for row in args):
             if len(args) != len(self.devices):

@@ -61,6 +61,7 @@ def test_a_key_with_a_device_wins_over_one_for_all(tmp_path: Path) -> None:
     [
         ({"x": np.zeros(2, np.float32)}, "'x' is no key; keys are arg0@0"),
         ({"out0": np.zeros(2, np.float32)}, "'out0' is no key"),
+        ({"arg00": np.zeros(2, np.float32)}, "'arg00' is no key"),
         ({"arg1_at_0": np.zeros(2, np.float32)}, "holds arg1@0, but the program has 1 such leaves"),
         ({"arg3": np.zeros(2, np.float32)}, "holds arg3, but the program has 1 such leaves"),
         ({"arg0_at_7": np.zeros(2, np.float32)}, "no program runs on device 7"),

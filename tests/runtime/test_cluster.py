@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import psutil
@@ -92,13 +93,16 @@ BAD_ARGUMENTS = [
     ([[X], [X], [X[:2]]], r"argument 0 on device 2: expected f32\[4\], found f32\[2\]"),
     ([[X], [X]], r"expected 3 lists, one a device, found 2"),
     ([[X], [X], X], r"arguments on device 2: expected a list, found ndarray"),
+    (None, r"arguments: expected a sequence of arrays, found NoneType"),
+    ("abcd", r"arguments: expected a sequence of arrays, found str"),
+    ({0: [X], 1: [X], 2: [X]}, r"arguments: expected a sequence of arrays, found dict"),
     ([1j], r"argument 0 on device 0: expected f32\[4\]: 1j is no f32"),
     ([np.array(["a", "b", "c", "d"])], r"expected f32\[4\], found <U1\[4\]"),
 ]
 
 
 @pytest.mark.parametrize(("args", "message"), BAD_ARGUMENTS, ids=[m for _, m in BAD_ARGUMENTS])
-def test_bad_arguments_are_named(add_one: dx.Executable, args: list[object], message: str) -> None:
+def test_bad_arguments_are_named(add_one: dx.Executable, args: Any, message: str) -> None:
     with pytest.raises(dx.ArgumentError, match=message):
         add_one(args)
 
@@ -125,6 +129,26 @@ def test_a_module_from_text_to_result(cluster: Cluster) -> None:
             assert np.array_equal(np.asarray(outs[d][1]), X + d)
     assert np.array_equal(np.asarray(first[0][0]), 3 * X + 3)
     assert step.compile_s > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": 0}, "at least one device"),
+        ({"replicas": 1 << 40}, "at most 4096 devices"),
+        ({"replicas": "2"}, "counts are integers"),
+        ({"partitions": 2.5}, "counts are integers"),
+        ({"address": 5}, "HOST:PORT"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_starts(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(dx.ArgumentError, match=message):
+        Cluster(**options)
+
+
+def test_only_modules_are_compiled(cluster: Cluster) -> None:
+    with pytest.raises(dx.ArgumentError, match="compile takes a Module, as load and parse give it, found str"):
+        cluster.compile(ALL_REDUCE)  # type: ignore[arg-type]
 
 
 def test_counts_that_disagree_are_refused(cluster: Cluster) -> None:

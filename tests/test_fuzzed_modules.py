@@ -1,0 +1,176 @@
+"""Whatever a text says, the answer is an error with its place, or the reference's results: no process dies."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.errors import DistxlaError, InternalError
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.passes.verify import require_executable, verify_module
+from distxla.reference.lockstep import run_reference
+from distxla.text.parser import parse_module
+from tests.codegen.guarded import Guarded
+from tests.mutated import mutated
+from tests.text.snippets import ALL
+
+Array = np.ndarray[Any, Any]
+TEXTS = ALL
+MOST_BYTES = 1 << 22
+CHILD_S = 60
+# Their values are not the text's alone: the order of a sort that compares NaNs, vectors of a decomposition, user code.
+INDEFINITE = {"sort", "topk", "cholesky", "triangular-solve", "custom-call", "rng", "rng-bit-generator"}
+
+
+def assert_clear(error: DistxlaError, text: str) -> None:
+    assert not isinstance(error, InternalError), f"{error}\n{text}"
+    assert error.location is not None, f"{error}\n{text}"
+
+
+def accepted(text: str) -> Module | None:
+    """The module, None where it is refused; a refusal must say where."""
+    try:
+        module = parse_module(text, "<fuzzed>")
+        verify_module(module)
+        require_executable(module)
+    except DistxlaError as error:
+        assert_clear(error, text)
+        return None
+    return module
+
+
+def parameters(module: Module) -> list[Shape]:
+    return [leaf for parameter in module.entry_computation.parameters for leaf in parameter.shape.leaves()]
+
+
+def is_small(module: Module) -> bool:
+    leaves = [leaf for c in module.computations for i in c for leaf in i.shape.leaves()]
+    return sum(leaf.byte_size for leaf in leaves) <= MOST_BYTES
+
+
+def argument(shape: Shape, random: np.random.Generator, style: str) -> Array:
+    """style: `plain` numbers, `nan` everywhere, or `wild`: NaN, infinities, zeros, tiny and huge ones among them."""
+    element = shape.dtype
+    flags = shape.dynamic or (False,) * shape.rank
+    dims = tuple(int(random.integers(0, n + 1)) if flag else n for n, flag in zip(shape.dims, flags, strict=True))
+    if element.kind == "pred":
+        return random.integers(0, 2, dims).astype(np.bool_)
+    if element.is_integer:
+        if style != "plain" and element.bits >= 8:
+            return random.integers(0, 256, (*dims, element.byte_size), np.uint8).view(element.dtype).reshape(dims)
+        low, high = (
+            (-(1 << (element.bits - 1)), 1 << (element.bits - 1)) if element.is_signed else (0, 1 << element.bits)
+        )
+        return random.integers(max(low, -3), min(high, 6), dims).astype(element.dtype)
+    values = 2 * random.standard_normal(dims)
+    if style == "nan":
+        values = np.full(dims, np.nan)
+    elif style == "wild":
+        special = random.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, 1e-40], size=dims)
+        values = np.where(random.random(dims) < 0.3, special, values)
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(element.dtype)
+
+
+def in_child(module: Module, arrays: Sequence[Array], *, front: bool) -> list[Array] | None:
+    """What the compiled program returns between inaccessible pages; None for a loop that does not end."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        found: list[Array] | str
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(CHILD_S)
+            found = Guarded(front=front)(module, arrays)
+        except BaseException as error:
+            found = f"{type(error).__name__}: {error}"
+        with os.fdopen(writer, "wb") as file:
+            pickle.dump(found, file)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        answer = file.read()
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status):
+        ended = signal.Signals(os.WTERMSIG(status)).name
+        endless = ended == "SIGALRM" and any(i.opcode == "while" for c in module.computations for i in c)
+        assert endless, f"ended by {ended}"
+        return None
+    found = pickle.loads(answer)
+    assert not isinstance(found, str), found
+    return found
+
+
+def assert_alike(got: Array, wanted: Array) -> None:
+    """Equal integers; floats within what other orders of a sum make of small numbers, in the same places finite."""
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    if got.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, wanted)
+        return
+    with np.errstate(all="ignore"):
+        a, b = got.astype(np.complex128), wanted.astype(np.complex128)
+    finite = np.isfinite(b)
+    np.testing.assert_array_equal(np.isfinite(a), finite)
+    scale = np.max(np.abs(b[finite]), initial=1e-3)
+    assert np.all(np.abs(a[finite] - b[finite]) <= 1e-2 * scale)
+
+
+def check(text: str, seed: int, *, front: bool) -> bool:
+    """Whether the text's results were compared; the test fails where they are wrong."""
+    module = accepted(text)
+    if module is None or (module.replica_count or 1) * (module.num_partitions or 1) > 1 or not is_small(module):
+        return False
+    opcodes = {i.opcode for c in module.computations for i in c}
+    if any(not leaf.is_array for leaf in parameters(module)):
+        return False
+    numbers = np.random.default_rng(seed)
+    style = str(numbers.choice(["plain", "plain", "wild", "nan"])) if not opcodes & INDEFINITE else "plain"
+    arrays = [argument(leaf, numbers, style) for leaf in parameters(module)]
+    try:
+        wanted = run_reference(module, [arrays], replicas=1, partitions=1)[0]
+    except DistxlaError as error:
+        assert_clear(error, text)
+        return False
+    try:
+        got = in_child(module, arrays, front=front)
+        if got is None:
+            return False
+        for a, b in zip(got, [leaf for leaf in wanted if leaf is not None], strict=True):
+            if not opcodes & INDEFINITE:
+                assert_alike(a, b)
+    except AssertionError as error:
+        raise AssertionError(f"{style} arguments, seed {seed}: {error}\n{text}") from error
+    return True
+
+
+def fuzz(seed: int, mutants: int) -> None:
+    choose = random.Random(seed)
+    for number in range(mutants):
+        text = mutated(TEXTS[choose.choice(sorted(TEXTS))], choose)
+        check(text, 1000 * seed + number, front=bool(number % 2))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_mutants(seed: int) -> None:
+    fuzz(seed, 25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_many_mutants(seed: int) -> None:
+    fuzz(seed, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("front", [False, True], ids=["end", "start"])
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_no_access_beyond_arrays(name: str, front: bool) -> None:
+    check(TEXTS[name], 1, front=front)
