@@ -61,13 +61,11 @@ def _body(
                 continue
             source = computation[operand]
             if _is_embedded(source):
-                inner[operand] = source
+                inner[operand] = _alone(source)
             else:
                 shape = source.shape.without_layout()
                 parameters[operand] = Instruction(operand, shape, Parameter(number=len(parameters)))
-        if instruction.control_predecessors:
-            instruction = instruction.replace(control_predecessors=())
-        inner[member] = instruction
+        inner[member] = _alone(instruction)
     instructions = [*parameters.values(), *inner.values()]
     root = group.roots[-1]
     if len(group.roots) > 1:
@@ -76,6 +74,11 @@ def _body(
         instructions.append(Instruction(root, shapes, Tuple(), tuple(group.roots)))
     name = names.fresh(f"fused_{group.roots[-1]}")
     return Computation(name, tuple(instructions), root), tuple(parameters)
+
+
+def _alone(instruction: Instruction) -> Instruction:
+    """Without control edges: the fusion as a whole waits."""
+    return instruction.replace(control_predecessors=()) if instruction.control_predecessors else instruction
 
 
 def _is_embedded(source: Instruction) -> bool:

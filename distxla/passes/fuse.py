@@ -60,6 +60,7 @@ class _Grouping:
         self.settings = settings
         self.computation = computation
         self.membership: dict[str, list[Group]] = {}  # name -> groups that compute it
+        self.awaited = awaited(computation)
         self.bare: set[str] = set()  # views that stay instructions: other names for their operand's memory
 
     def run(self) -> list[Group]:
@@ -84,6 +85,7 @@ class _Grouping:
         if (
             instruction.op.lowering is not Lowering.ELEMENT
             or instruction.control_predecessors
+            or instruction.name in self.awaited
             or instruction.shape.is_dynamic
         ):
             return False
@@ -138,6 +140,11 @@ class _Grouping:
         if instruction.op.is_elementwise and evaluations > settings.max_repetition * size:
             return None
         return paths
+
+
+def awaited(computation: Computation) -> set[str]:
+    """The instructions at which control edges begin: they must stay, under their names."""
+    return {name for instruction in computation for name in instruction.control_predecessors}
 
 
 def running_computations(module: Module) -> set[str]:

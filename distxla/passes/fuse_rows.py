@@ -20,7 +20,7 @@ from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
 from distxla.ops.rows import RowLimits, common_rows, row_limits
 from distxla.ops.tuple import GetTupleElement, Tuple
-from distxla.passes.fuse import running_computations
+from distxla.passes.fuse import awaited, running_computations
 from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Names, replaced
 
@@ -71,12 +71,17 @@ class _Grouping:
         self.module = module
         self.computation = computation
         self.position = {instruction.name: i for i, instruction in enumerate(computation)}
+        waited_for = awaited(computation)
+        # with what they read: an element stays beside the tuple that it is taken out of
+        self.stays = waited_for | {operand for name in waited_for for operand in computation[name].operands}
         self.group_of: dict[str, _Rows] = {}
         self.groups: list[_Rows] = []
 
     def rewritten(self, names: Names) -> list[Computation]:
         """The computations of rows and, last, the computation with fusions of them in place of their members."""
         for instruction in self.computation:
+            if instruction.name in self.stays:
+                continue
             if self.is_candidate(instruction):
                 self.place(instruction)
             elif (group := self.attaches_to(instruction)) is not None:
@@ -97,7 +102,8 @@ class _Grouping:
             return True
         # A tuple as a whole has no rows: only its elements are used.
         users = [self.computation[user] for user in self.computation.users[instruction.name]]
-        return instruction.name != self.computation.root and all(isinstance(u.op, GetTupleElement) for u in users)
+        only_elements = all(isinstance(u.op, GetTupleElement) and not u.control_predecessors for u in users)
+        return instruction.name != self.computation.root and only_elements
 
     def attaches_to(self, instruction: Instruction) -> _Rows | None:
         """The group that an element of a member's tuple, or a view of a member's result, belongs to."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from distxla.ir.module import Module
 from distxla.ops.op import Lowering
 from distxla.passes.dead_code import DeadCode
 from distxla.passes.fuse import Fuse
+from distxla.passes.fuse_rows import FuseRows
 from distxla.passes.simplify import Simplify
+from distxla.passes.verify import verify_module
 from tests.passes.equivalence import assert_same, changed, opcodes
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
@@ -172,3 +176,38 @@ ENTRY e {{ x = f32[4] parameter(0)
     assert_same(text, module)
     assert opcodes(module, "body").count("fusion") == 2
     assert "add" in [c.name for c in changed(text, Fuse()).computations]
+
+
+def test_an_instruction_that_another_one_waits_for_keeps_its_name() -> None:
+    module = fused("""
+  x = f32[40] parameter(0)
+  y = f32[40] parameter(1)
+  n = f32[40] negate(x)
+  e = f32[40] exponential(n)
+  k = f32[] constant(2), control-predecessors={n}
+  b = f32[40] broadcast(k), dimensions={}
+  m = f32[40] multiply(y, b), control-predecessors={n}
+  ROOT t = (f32[40], f32[40]) tuple(e, m)
+""")
+    verify_module(module)
+
+
+@pytest.mark.parametrize("edge", ["k", "p"])
+def test_control_edges_at_rows_are_kept(edge: str) -> None:
+    text = f"""HloModule m
+{ADD}
+ENTRY e {{
+  x = f32[4,64] parameter(0)
+  z = f32[] constant(0)
+  s = f32[4] reduce(x, z), dimensions={{1}}, to_apply=add
+  b = f32[4,64] broadcast(s), dimensions={{0}}
+  k = f32[4,64] subtract(x, b)
+  p = f32[4,64] add(x, b)
+  q = f32[4] reduce(k, z), dimensions={{1}}, to_apply=add
+  w = f32[4] negate(q), control-predecessors={{{edge}}}
+  ROOT t = (f32[4,64], f32[4,64], f32[4]) tuple(k, p, w)
+}}
+"""
+    module = changed(text, Fuse(), FuseRows(), DeadCode())
+    verify_module(module)
+    assert_same(text, module)
