@@ -71,9 +71,10 @@ class _Grouping:
         self.module = module
         self.computation = computation
         self.position = {instruction.name: i for i, instruction in enumerate(computation)}
-        waited_for = awaited(computation)
-        # with what they read: an element stays beside the tuple that it is taken out of
-        self.stays = waited_for | {operand for name in waited_for for operand in computation[name].operands}
+        self.stays = awaited(computation)
+        for name in tuple(self.stays):
+            if isinstance(computation[name].op, GetTupleElement):
+                self.stays.add(computation[name].operands[0])  # an element stays beside its tuple
         self.group_of: dict[str, _Rows] = {}
         self.groups: list[_Rows] = []
 
