@@ -193,9 +193,11 @@ class Op:
     ) -> Shape:
         """The result's shape at run time. shape, operands: as stated.  actual: the operands' with run-time extents.
 
-        By default what `infer_shape` makes of those extents.
+        By default what `infer_shape` makes of those extents; conversions, which infer nothing, keep them.
         """
         inferred = self.infer_shape(actual, called)
+        if inferred is None and self.is_elementwise:
+            inferred = actual[0]
         return static_shape(shape) if inferred is None else with_extents(shape, inferred)
 
     def inferred_result(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:

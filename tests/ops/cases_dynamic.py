@@ -74,7 +74,10 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "convert": ("s32[<=6] convert(d)",),
         "map": ("f32[<=6] map(d), dimensions={0}, to_apply=square",),
         "copy": ("f32[<=4,<=6] copy(both)",),
+        "convert_and_add": ("c = f64[<=6] convert(d)", "w = f64[6] convert(v)", "f64[<=6] add(NAME.c, NAME.w)"),
         "bitcast": ("f32[<=6,<=4]{0,1} bitcast(both)",),
+        "bitcast_split": ("f32[<=3,2] bitcast(d)",),
+        "bitcast_to_static": ("f32[2,3] bitcast(d)",),
         "bitcast_convert": ("s32[<=6] bitcast-convert(d)",),
         "bitcast_convert_split": ("u16[<=6,2] bitcast-convert(d)",),
         "mean_removed": (
