@@ -20,7 +20,7 @@ LEAK_GRACE_S = 15.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--conformance", metavar="FOLDER", help="cases with results of others: see tests/test_conformance.py")
+    parser.addoption("--conformance", metavar="FOLDER", help="cases of others: see tests/test_conformance.py")
 
 
 def conformance_folder(config: pytest.Config) -> Path | None:
