@@ -25,7 +25,8 @@ from tests.text.snippets import ALL
 Array = np.ndarray[Any, Any]
 TEXTS = ALL
 MOST_BYTES = 1 << 22
-CHILD_S = 60
+# A mutated loop may never end; nothing else here takes a tenth of this on a busy machine.
+REFERENCE_S, CHILD_S = 5, 30
 # Their values are not the text's alone: the order of a sort that compares NaNs, vectors of a decomposition, user code.
 INDEFINITE = {"sort", "topk", "cholesky", "triangular-solve", "custom-call", "rng", "rng-bit-generator"}
 
@@ -135,7 +136,7 @@ def check(text: str, seed: int, *, front: bool) -> bool:
     style = str(numbers.choice(["plain", "plain", "wild", "nan"])) if not opcodes & INDEFINITE else "plain"
     arrays = [argument(leaf, numbers, style) for leaf in parameters(module)]
     try:
-        wanted = run_reference(module, [arrays], replicas=1, partitions=1)[0]
+        wanted = run_reference(module, [arrays], replicas=1, partitions=1, time_limit=REFERENCE_S)[0]
     except DistxlaError as error:
         assert_clear(error, text)
         return False
@@ -164,9 +165,9 @@ def test_mutants(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_many_mutants(seed: int) -> None:
-    fuzz(seed, 50)
+    fuzz(seed, 40)
 
 
 @pytest.mark.slow
