@@ -39,7 +39,7 @@ METADATA: Final = {
     "size_of_memory_working_set_in_bytes": "int",
     "logical_creation_pass_id": "int",
 }
-_FLAT = re.compile(r'\{(?:[^"{}/\\]++|"[^"\\\n]*+")*+\}')
+_FLAT = re.compile(r'\{(?:[^"{}/\\]++|"[^"\\\n]*+")*\}')
 _REPLICATION = re.compile(r"\{\s*(?:(?:true|false)(?:\s*,\s*(?:true|false))*)?\s*\}")
 _STATISTICS = re.compile(rf"\{{{BLANK}(?:[\w.\-]+={BLANK}-?[\w.+\-]+(?:{BLANK},{BLANK}|(?={BLANK}\}})))*{BLANK}\}}")
 _JSON_VALUE = re.compile(rf"{BLANK}\{{")

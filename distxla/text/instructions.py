@@ -23,7 +23,7 @@ from distxla.text.shapes import print_shape, read_shape, starts_shape
 _HEAD = re.compile(rf"{BLANK}(?:(ROOT)(?=[\s%/]){BLANK})?(?:%({NAME})|({WORD})){BLANK}=")
 _OPCODE = re.compile(rf"{BLANK}([A-Za-z][A-Za-z0-9_\-]*){BLANK}\(")
 _FIRST_WORD = re.compile(WORD)
-_NAMES_ONLY = re.compile(rf"(?:{BLANK}%?{NAME}{BLANK}(?:,{BLANK}%?{NAME}{BLANK})*+)?+\)")
+_NAMES_ONLY = re.compile(rf"(?:{BLANK}%?{NAME}{BLANK}(?:,{BLANK}%?{NAME}{BLANK})*)?\)")
 _EACH_NAME = re.compile(NAME)
 _DEFINED = re.compile(rf"({NAME}+){BLANK}=")
 _NAME_ONLY = re.compile(rf"{BLANK}(?:%({NAME}+)|({WORD}+)){BLANK}(?![(\[])")

@@ -19,8 +19,9 @@ from distxla.ir.module import Source
 MAX_DEPTH: Final = 64  # of nested shapes, operands, inline computations and shardings
 MAX_DIGITS: Final = 20  # of an integer: 64 bits and a sign need no more
 
-# Blanks and comments. A comment that never ends stays unread and is reported as what was found.
-BLANK: Final = r"(?:[ \t\r\n\f\v]++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+"
+# Blanks and comments. A comment that never ends stays unread and is reported as what was found. Possessive are single
+# characters' repetitions only: of groups, Python before 3.11.5 matches them wrongly.
+BLANK: Final = r"(?:[ \t\r\n\f\v]++|//[^\n]*+|/\*[^*]*+\*++(?:[^/*][^*]*+\*++)*/)*"
 NAME: Final = r"[A-Za-z0-9_.\-]+"
 WORD: Final = r"[A-Za-z_][A-Za-z0-9_.\-]*"
 
@@ -29,12 +30,12 @@ _NAME = re.compile(rf"{BLANK}(?:%({NAME})|({WORD}))")
 _WORD = re.compile(rf"{BLANK}({WORD})")
 _INTEGER = re.compile(rf"{BLANK}(-?[0-9]+)")
 _NUMBER = re.compile(rf"{BLANK}(-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-?inf|-?nan)(?![\w.])")
-_STRING = re.compile(rf'{BLANK}"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+_STRING = re.compile(rf'{BLANK}"([^"\\]*+(?:\\.[^"\\]*+)*)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SIMPLE_ESCAPES = dict(zip("nrtabfv\"'\\?", "\n\r\t\a\b\f\v\"'\\?", strict=True))
 _FLAT_BRACES = re.compile(r"\{[^{}()\[\]\"]*+\}")
-_NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}()\[\]"]', re.DOTALL)
-_BRACES = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}"]', re.DOTALL)
+_NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|[{}()\[\]"]', re.DOTALL)
+_BRACES = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|[{}"]', re.DOTALL)
 _FOUND = re.compile(rf'%?{NAME}|"(?:[^"\\\n]|\\.)*"?|->|<=|\.\.\.|/\*|.', re.DOTALL)
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
