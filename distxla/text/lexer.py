@@ -40,6 +40,11 @@ _FOUND = re.compile(rf'%?{NAME}|"(?:[^"\\\n]|\\.)*"?|->|<=|\.\.\.|/\*|.', re.DOT
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
+def is_word(name: str) -> bool:
+    """Whether a name needs no % before it."""
+    return re.fullmatch(WORD, name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class LineIndex:
     """Offsets at which the lines of a text start."""

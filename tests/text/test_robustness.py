@@ -55,6 +55,10 @@ def test_truncations_of_a_program() -> None:
         assert not survives(text[:end])
 
 
+def test_names_that_read_as_something_else_keep_their_percent() -> None:
+    assert survives("e {\n  %...a = f32[4] parameter(0)\n  ROOT %-1 = f32[4] negate(%...a)\n}")
+
+
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(sorted(ALL)))
 @settings(deadline=None, max_examples=1000)
 def test_mutations(seed: int, name: str) -> None:
