@@ -1,0 +1,150 @@
+"""Collectives whose groups meet in rounds: all-reduce, all-gather, reduce-scatter, all-to-all, broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from llvmlite import ir
+
+from distxla.codegen.abi import Status
+from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.collectives import state
+from distxla.collectives.signature import signature, structure
+from distxla.collectives.transports.family import Routine
+from distxla.collectives.transports.group_round import emit_group_round
+from distxla.collectives.transports.tables import by_device, constant, device_row, digest
+from distxla.collectives.transports.words import I32, I64, i32, i64
+from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, emit_zero, plan_work
+from distxla.ir.instruction import Instruction
+from distxla.ir.shape import Shape
+from distxla.ops.collective import GroupedCollective
+from distxla.ops.movement import Movement
+from distxla.ops.op import Op
+
+
+class GroupFamily:
+    """`family.Family`: every member of a group waits for all others.
+
+    Results must not overlap operands, but for all-reduce, where result leaf i may be operand leaf i. Results are equal
+    bit for bit on every run and every member: folds go in group order, whoever does them.
+    """
+
+    def handles(self, op: Op) -> bool:
+        return isinstance(op, GroupedCollective)
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        op = instruction.op
+        assert isinstance(op, GroupedCollective)
+        groups = op.device_groups(replicas, partitions)
+        for size in {len(group) for group in groups}:
+            op.check_size(instruction.shape, operands, size)
+        silent = op.silent_devices(replicas, partitions)
+        sizes = tuple(state.group_bytes(len(group)) for group in groups)
+        return CommunicatorSpec(f"groups {digest((groups, silent))}", groups, sizes, silent=silent)
+
+    def emit(self, routine: Routine) -> None:
+        op = routine.instruction.op
+        assert isinstance(op, GroupedCollective)
+        _GroupSite(routine, op).emit(routine.site)
+
+
+class _GroupSite:
+    """The routine of one site whose groups meet in rounds."""
+
+    def __init__(self, routine: Routine, op: GroupedCollective) -> None:
+        self.words, self.function, self.spec = routine.words, routine.function, routine.spec
+        self.group_state, self.module, self.op, self.operands = routine.state, routine.module, op, routine.operands
+        self.signature = signature(routine.module, routine.instruction, routine.operands)
+        self.llvm_module = self.words.builder.module
+
+    def emit(self, site: Site) -> None:
+        """Look up this device's group, then run the round made for groups of that size."""
+        words, builder = self.words, self.words.builder
+        flat = [device for group in self.spec.groups for device in group]
+        rows, first = {}, 0
+        for group in self.spec.groups:
+            for position, device in enumerate(group):
+                rows[device] = (position, len(group), first, int(device in self.spec.silent))
+            first += len(group)
+        name = digest((self.spec.groups, self.spec.silent))
+        table = constant(self.llvm_module, f"distxla_groups_{name}", I32, by_device(rows))
+        members = constant(self.llvm_module, f"distxla_members_{name}", I32, flat)
+        row = device_row(words, self.function.args[0], table)
+        position, size, begin = (builder.zext(words.load(I32, row, 4 * i), I64) for i in range(3))
+        mine = words.at(members, builder.mul(begin, i64(4)))
+        if self.spec.silent:
+            with words.when(builder.icmp_unsigned("!=", words.load(I32, row, 12), i32(0))):
+                self._zeros()
+        sizes = sorted({len(group) for group in self.spec.groups})
+        for group_size in sizes[:-1]:
+            with words.when(builder.icmp_unsigned("==", size, i64(group_size))):
+                self._rounds(site, group_size, position, mine)
+        self._rounds(site, sizes[-1], position, mine)
+
+    def _zeros(self) -> None:
+        """Fill the results, which have the operands' sizes, and return."""
+        words, (context, _, _, received) = self.words, self.function.args
+        memory = words.device_memory(context, words.context_field(context, "device"))
+        for leaf, operand in enumerate(self.operands):
+            emit_zero(words, words.at(memory, words.load(I64, received, 8 * leaf)), i64(operand.byte_size))
+        words.builder.ret(i32(Status.OK))
+
+    def _rounds(self, site: Site, size: int, position: ir.Value, members: ir.Value) -> None:
+        """Emit the rounds of a group of `size` and the return; more leaves than a slot holds take several rounds."""
+        words, builder = self.words, self.words.builder
+        movements = self.op.movements(self.operands, size)
+        for batch, (parts, operands, results) in enumerate(_batches(movements, self.operands)):
+            arguments = self._round_arguments(site, size, batch, parts, operands, results)
+            head = (self.function.args[0], self.function.args[1])
+            place = (self.group_state, position, i64(size), members)
+            status = builder.call(emit_group_round(self.llvm_module), [*head, *arguments[:5], *place, *arguments[5:]])
+            words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        builder.ret(i32(Status.OK))
+
+    def _round_arguments(
+        self, site: Site, size: int, batch: int, parts: list[Movement], operands: range, results: range
+    ) -> list[ir.Value]:
+        words = self.words
+        sizes = [self.operands[i].dtype.byte_size for i in operands]
+        plan: WorkPlan = plan_work(parts, sizes, len(operands), size)
+        rows = [value for row in plan.table for value in row]
+        table = constant(self.llvm_module, f"distxla_work_{site.index}_{size}_{batch}", I64, rows)
+        _, _, sent, received = self.function.args
+        return [
+            words.at(sent, 8 * operands.start),
+            words.at(received, 8 * results.start),
+            i64(len(operands)),
+            i64(len(results)),
+            i64(self.signature ^ batch),
+            table,
+            i64(plan.items),
+            i32(int(plan.shared)),
+            self._items(size),
+        ]
+
+    def _items(self, size: int) -> ir.Function:
+        reduction = self.op.reduction
+        if reduction is None or size == 1:
+            return emit_copy_items(self.llvm_module)
+        kind = self.operands[0].dtype
+        name = f"distxla_fold_{digest((structure(self.module, self.module[reduction]), kind.name, size))}"
+        return emit_fold_items(self.llvm_module, name, self.module, reduction, kind, size)
+
+
+def _batches(movements: tuple[Movement, ...], operands: Sequence[Shape]) -> list[tuple[list[Movement], range, range]]:
+    """Movements by round, with leaf numbers within the round, and which operand and result leaves they are.
+
+    Movements with steps are the whole of their instruction's leaves and can't be divided: their slots hold 255 members.
+    """
+    if any(m.operand_step or m.result_step for m in movements):
+        return [(list(movements), range(len(operands)), range(len(operands)))]
+    limit = state.OFFSETS // 2
+    found = []
+    for first in range(0, len(movements), limit):
+        part = movements[first : first + limit]
+        leaves = range(first, first + len(part))
+        found.append(([replace(m, operand=m.operand - first, result=m.result - first) for m in part], leaves, leaves))
+    return found

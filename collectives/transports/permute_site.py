@@ -1,0 +1,64 @@
+"""Collective-permutes: pairs of devices, each device waiting for the one that sends to it."""
+
+from __future__ import annotations
+
+from distxla.codegen.abi import Status
+from distxla.codegen.program import CommunicatorSpec
+from distxla.collectives import state
+from distxla.collectives.signature import signature
+from distxla.collectives.transports.family import Routine
+from distxla.collectives.transports.permute_round import NOBODY, PermuteRound
+from distxla.collectives.transports.tables import by_device, constant, device_row, digest
+from distxla.collectives.transports.words import I32, i32
+from distxla.ir.instruction import Instruction
+from distxla.ir.shape import Shape
+from distxla.ops.collective_permute import CollectivePermute
+from distxla.ops.op import Op
+
+
+class PermuteFamily:
+    """`family.Family`: results must not overlap operands."""
+
+    def handles(self, op: Op) -> bool:
+        return isinstance(op, CollectivePermute)
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        op = instruction.op
+        assert isinstance(op, CollectivePermute)
+        if op.slice_sizes:
+            raise op.unsupported()
+        groups, pairs = op.device_groups(replicas, partitions), op.device_pairs(replicas, partitions)
+        talking = {device for pair in pairs for device in pair}
+        sizes = tuple(state.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)
+        return CommunicatorSpec(f"pairs {digest((groups, pairs))}", groups, sizes, pairs)
+
+    def emit(self, routine: Routine) -> None:
+        """Rounds of the pairs; more leaves than a post holds are sent in several."""
+        words, function, spec, operands = routine.words, routine.function, routine.spec, routine.operands
+        number = signature(routine.module, routine.instruction, operands)
+        places = {device: position for group in spec.groups for position, device in enumerate(group)}
+        targets, sources = dict(spec.pairs), {target: source for source, target in spec.pairs}
+        rows = {
+            device: (
+                places[targets[device]] if device in targets else NOBODY,
+                targets.get(device, NOBODY),
+                position if device in sources else NOBODY,
+                sources.get(device, NOBODY),
+            )
+            for device, position in places.items()
+        }
+        table = constant(words.builder.module, f"distxla_pairs_{digest(rows)}", I32, by_device(rows))
+        context, site_number, sent, received = function.args
+        row = device_row(words, context, table)
+        for first in range(0, len(operands), state.OFFSETS):
+            sizes = tuple(o.byte_size for o in operands[first : first + state.OFFSETS])
+            name = f"distxla_permute_{number:016x}_{first}"
+            round_ = words.builder.module.globals.get(name)
+            if round_ is None:
+                round_ = PermuteRound(words.builder.module, name, sizes, number ^ first).emit()
+            places_ = (words.at(sent, 8 * first), words.at(received, 8 * first))
+            status = words.builder.call(round_, [context, site_number, *places_, routine.state, row])
+            words.return_if(words.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        words.builder.ret(i32(Status.OK))
