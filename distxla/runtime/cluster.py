@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distxla.codegen.program import CommunicatorSpec, CompiledProgram
+from distxla.codegen.program import CompiledProgram
 from distxla.collectives.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ReplicaLostError
 from distxla.ir.element_type import element_type_of
@@ -24,6 +24,7 @@ from distxla.passes.manual_partitions import has_manual_regions, per_device
 from distxla.passes.verify import require_executable, verify_module
 from distxla.runtime import embedded_ray
 from distxla.runtime.cache import compile_cached
+from distxla.runtime.communicators import Communicators
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.dispatch import Dispatcher
@@ -99,7 +100,7 @@ class Cluster:
         self._lock = threading.RLock()
         self._arena: Block | None = None
         self._numbers = 0
-        self._communicators: dict[tuple[Any, ...], int] = {}
+        self._communicators: Communicators | None = None
 
     # --- life
 
@@ -195,7 +196,8 @@ class Cluster:
         pending = [replica.attach.remote(attachment, ray.put(support)) for replica in self._actors]
         self.identities = self._ask(pending, ATTACH_LIMIT_S)
         self._watch = Watch(self.identities, self._on_loss)
-        self._dispatcher = Dispatcher(self._control, support, self._watch, self._routine_failure)
+        self._communicators = Communicators(self._control)
+        self._dispatcher = Dispatcher(self._control, support, self._watch, self._communicators, self._routine_failure)
 
     def _ask(self, pending: list[Any], seconds: float) -> list[Any]:
         """Answers of replicas; their errors as ours. Ends early when the cluster is closed."""
@@ -369,6 +371,7 @@ class Cluster:
         self.wait_started()
         assert self._dispatcher is not None
         assert self._control is not None
+        assert self._communicators is not None
         begin = time.perf_counter()
         program = executable.program
         if program.replicas != self.replicas or program.partitions != self.partitions:
@@ -395,7 +398,7 @@ class Cluster:
                 self._arena.offset,
                 begins,
                 begins + 8 * len(executable.parameters),
-                tuple(self._communicator(spec, device) for spec in program.communicators),
+                tuple(self._communicators.place(spec, device) for spec in program.communicators),
             )
             pending.append(self._actors[device].load.remote(reference, placement, routines))
         self._ask(pending, ATTACH_LIMIT_S)
@@ -409,20 +412,6 @@ class Cluster:
         if executable.module is not None:
             self._dispatcher.modules[number] = executable.module
         executable.load_s = time.perf_counter() - begin
-
-    def _communicator(self, spec: CommunicatorSpec, device: int) -> int | None:
-        """Offset of the state of the device's group; programs that name the same key and groups share it."""
-        assert self._dispatcher is not None
-        assert self._control is not None
-        for index, group in enumerate(spec.groups):
-            if device in group:
-                key = (spec.key, group, spec.state_bytes[index])
-                if key not in self._communicators:
-                    offset = self._control.carve(spec.state_bytes[index])
-                    self._communicators[key] = offset
-                    self._dispatcher.communicators.append((offset, spec.state_bytes[index]))
-                return self._communicators[key]
-        return None
 
     def _routine_failure(self, device: int) -> RoutineFailure | None:
         """What a device knows of the Python routine that failed on it."""

@@ -22,6 +22,7 @@ from distxla.errors import (
     TimeLimitError,
 )
 from distxla.runtime import serve
+from distxla.runtime.communicators import Communicators
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.watch import End, Watch, current_site, describe, ended, mismatch_text, site_text
 
@@ -48,17 +49,18 @@ class Dispatcher:
         block: ControlBlock,
         support: CompiledProgram,
         watch: Watch,
+        communicators: Communicators,
         routine_failure: Callable[[int], RoutineFailure | None],
     ) -> None:
         self._block = block
         self._routine_failure = routine_failure
         self._watch = watch
+        self._communicators = communicators
         self._image = load_image(support)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._lock = threading.Lock()
         self.programs: dict[int, CompiledProgram] = {}
         self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
-        self.communicators: list[tuple[int, int]] = []  # (offset, bytes) of all communicator state
         self._records = [control.record_offset(device) // 4 for device in range(block.devices)]
 
     def call(self, numbers: dict[int, int], repeat: int = 1, time_limit: float | None = None) -> float:
@@ -151,8 +153,7 @@ class Dispatcher:
                 killed, end = True, time.monotonic() + GRACE_S
             time.sleep(0.001)
         if not self._watch.lost:
-            for offset, size in self.communicators:
-                self._block.segment.bytes[offset : offset + size] = 0
+            self._communicators.zero()
             words[control.H_POISON // 4] = 0
 
     def _is_busy(self, device: int) -> bool:
