@@ -1,32 +1,54 @@
 """Shared state of communicators: layout in bytes. Lies in the control block, zeroed before a run.
 
-A group's state: words, then one slot a member in which it posts what it came with.
+A group's state: words that the driver writes, a counter a member, then ROUNDS areas, one for each round that may be
+under way at a time; round r of the group uses area r % ROUNDS.
 
-    round state   G_*            slots  G_SLOTS + position * SLOT_BYTES
+    G_LOCAL, G_RELAY    G_BEGUN + position * LINE    G_BEGUN + members * LINE + area * round_bytes(members)
 
-A permute's state: one pair area for each member of the group, at its position as the target.
+A round's area: words, then one slot a member in which it posts what it came with.
+
+    E_*                 E_SLOTS + position * SLOT_BYTES
+
+A permute's state: one pair for each member of the group, at its position as the target: counters, then RING messages.
 
 Words that are written by different sides have cache lines of their own.
 """
 
 from __future__ import annotations
 
-# group
-G_ARRIVED = 0  # u32: members that have come to the round
-G_PHASE = 64  # u32 futex: 2r while round r gathers, 2r + 1 while its work is shared out, 2r + 2 when it is done
-G_SLEEPERS = 128  # u32: members about to sleep on G_PHASE
-G_NEXT = 192  # u32: next work item to hand out
-G_DONE = 256  # u32: work items done
-G_OUTCOME = 320  # u32: Status of the round that was done last
-G_SLOTS = 384
+LINE = 64
 
-# what a member posts: slots of a group, ring slots and the post area of a pair
+# group
+G_LOCAL = 0  # u32: members of the group on this host, 0: all. Written by the driver
+G_RELAY = 4  # u32: not 0 where a relay finishes the rounds. Written by the driver
+G_BEGUN = 64  # u64 a member, a line each: rounds that it has begun
+ROUNDS = 8  # a power of two
+
+# round of a group
+E_ARRIVED = 0  # u32: members that have come to the round
+E_PHASE = (
+    64  # u32 futex: 2g while round g * ROUNDS + area gathers, 2g + 1 while its work is shared out, 2g + 2 when done
+)
+E_SLEEPERS = 128  # u32: members about to sleep on E_PHASE
+E_NEXT = 192  # u32: next work item to hand out
+E_DONE = 256  # u32: work items done
+E_OUTCOME = 320  # u32: Status of the round that was done last
+E_SLOTS = 384
+
+# what a member posts: slots of a round, messages of a pair
 S_SIGNATURE = 0  # u64: what the instruction does; equal for all members of a round
 S_SITE = 8  # u32
 S_DEVICE = 12  # u32
 S_OFFSETS = 16  # u64 each: operand leaves, then result leaves, in the member's own memory
-SLOT_BYTES = 4096
-OFFSETS = (SLOT_BYTES - S_OFFSETS) // 8  # operand and result leaves together in one round
+POST_BYTES = 4096
+OFFSETS = (POST_BYTES - S_OFFSETS) // 8  # operand and result leaves together in one round
+# for the member itself, of a round that it will end later: addresses in its own process
+S_MEMBERS = POST_BYTES  # const u32*
+S_TABLE = POST_BYTES + 8  # const u64*
+S_ITEMS = POST_BYTES + 16  # u64
+S_DO_ITEMS = POST_BYTES + 24  # the function that does them
+S_END = POST_BYTES + 32  # the function that ends the round
+SLOT_BYTES = POST_BYTES + LINE  # no power of two, so that slots don't compete for the same lines of a cache
 
 # pair of a permute
 P_POSTED = 0  # u32 futex: messages that the source has posted
@@ -44,9 +66,14 @@ MESSAGE_BYTES = M_PAYLOAD + MAILBOX_BYTES
 PAIR_BYTES = P_RING + RING * MESSAGE_BYTES
 
 
+def round_bytes(members: int) -> int:
+    """The area of one round."""
+    return E_SLOTS + members * SLOT_BYTES
+
+
 def group_bytes(members: int) -> int:
     """State of a group that meets in rounds."""
-    return G_SLOTS + members * SLOT_BYTES
+    return G_BEGUN + members * LINE + ROUNDS * round_bytes(members)
 
 
 def pairs_bytes(members: int) -> int:

@@ -1,18 +1,24 @@
-"""One round of a group: members post their buffers, the last one to come starts the work, all leave when it is done.
+"""Rounds of a group: members post their buffers, the last one to come starts the work, and each waits for its end.
 
-Nobody copies into shared memory and nobody leaves before the round is over, so operands are read and results written in
-place, each member waits once, and a slot is posted to again only when everybody has left the round that read it.
+Nobody copies into shared memory, so operands are read and results written in place. A round has two halves: to begin
+it (post, arrive) never waits for others, to end it does. A synchronous collective is both, a start is the first, its
+done the second. Members count the rounds that they begin; round r of all of them is one round, in area r % ROUNDS of
+the state, so up to ROUNDS rounds may be under way, and be ended in any order. A member that begins one more ends its
+own oldest first, whose done then finds it over: an area is posted to again only when everybody has left the round
+that used it before.
 
-The phase word tells what may happen. 2r: round r gathers. The last arriver (whose increment completes `arrived`) is
-alone between its arrival and its store of the next phase, since no member can arrive again before round r is over;
-there it resets the counters. Small work it does itself and stores 2r + 2. Otherwise it stores 2r + 1, and everyone
-who is awake takes items from `next` until there are none left; whoever finishes the last item stores 2r + 2. A
-member that is late for `next` gets a number beyond the items: the counter is reset only after all have come to the
-next round. Those who sleep through the work lose nothing, which is why only as many are woken for it as there are
-cores.
+The phase word of an area tells what may happen in its g-th round. 2g: it gathers. The last arriver (whose increment
+completes `arrived`) is alone between its arrival and its store of the next phase, since no member can arrive again
+before the round is over; there it resets the counters. Small work it does itself and stores 2g + 2. Otherwise it
+stores 2g + 1, and everyone who ends the round takes items from `next` until there are none left; whoever finishes the
+last item stores 2g + 2. A member that is late for `next` gets a number beyond the items: the counter is reset only
+after all have come to the area's next round. Those who sleep or compute through the work lose nothing, which is why
+only as many are woken for it as there are cores.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from llvmlite import ir
 
@@ -23,7 +29,7 @@ from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 from distxla.collectives.transports.work import ITEMS_TYPE
 
-ROUND_FUNCTION = "distxla_group_round"
+ROUND_FUNCTION, BEGIN_FUNCTION, END_FUNCTION = "distxla_group_round", "distxla_group_begin", "distxla_group_end"
 ARGUMENTS = (
     ("context", POINTER),
     ("site", I32),
@@ -41,50 +47,131 @@ ARGUMENTS = (
     ("shared", I32),  # whether members share the items
     ("do_items", ITEMS_TYPE.as_pointer()),
 )
+TICKET = ("ticket", POINTER)  # u64: where the begun round's number goes
+END_ARGUMENTS = (
+    ("context", POINTER),
+    ("site", I32),
+    ("state", POINTER),
+    ("position", I64),
+    ("size", I64),
+    ("round", I64),
+)
+END_TYPE = ir.FunctionType(I32, [kind for _, kind in END_ARGUMENTS])
+SAVED = (  # what ending a round needs to know, kept in the member's slot
+    ("members", state.S_MEMBERS),
+    ("table", state.S_TABLE),
+    ("items", state.S_ITEMS),
+    ("do_items", state.S_DO_ITEMS),
+)
 
 
 class _Round:
-    """The parts of the round function while it is written."""
+    """The parts of a round while a function of them is written."""
 
-    def __init__(self, llvm_module: ir.Module) -> None:
+    def __init__(self, llvm_module: ir.Module, name: str, arguments: Sequence[tuple[str, ir.Type]]) -> None:
         self.module = llvm_module
-        self.function, self.words = Words.function(llvm_module, ROUND_FUNCTION, I32, [kind for _, kind in ARGUMENTS])
-        self.argument = {name: value for (name, _), value in zip(ARGUMENTS, self.function.args, strict=True)}
+        self.function, self.words = Words.function(llvm_module, name, I32, [kind for _, kind in arguments])
+        self.argument = {name: value for (name, _), value in zip(arguments, self.function.args, strict=True)}
         self.builder = self.words.builder
-        self.state = self.argument["state"]
-        self.slots = self.words.at(self.state, state.G_SLOTS)
+        self.record = self.words.context_field(self.argument["context"], "record")
 
-    def emit(self) -> ir.Function:
+    def emit_round(self) -> ir.Function:
+        """Begin and end."""
+        self._begin()
+        return self._end()
+
+    def emit_begin(self, end: ir.Function) -> ir.Function:
+        """Begin, and leave behind what the end will need."""
+        number = self._begin(end)
+        self.words.store(number, self.argument["ticket"])
+        self.builder.ret(i32(Status.OK))
+        return self.function
+
+    def emit_end(self) -> ir.Function:
+        """End a round that was begun; at once where it was ended before."""
+        argument, words = self.argument, self.words
+        self._enter(argument["round"])
+        self._note(argument["round"])
+        slot = self._slot(argument["position"])
+        argument["signature"] = words.load(I64, slot, state.S_SIGNATURE)
+        for name, place in SAVED:
+            argument[name] = words.load(dict(ARGUMENTS)[name], slot, place)
+        return self._end()
+
+    def _begin(self, end: ir.Function | None = None) -> ir.Value:
+        """Post, arrive, and lead if everybody has; the round's number, u64."""
         words, builder, argument = self.words, self.builder, self.argument
-        phase = words.acquire(self.state, state.G_PHASE)
-        record = words.context_field(argument["context"], "record")
-        words.store(argument["site"], record, block.R_SITE)
-        begun = builder.add(builder.zext(builder.lshr(phase, i32(1)), I64), i64(1))
-        words.store(begun, record, block.R_ROUND)
-        self._post()
-        arrived = words.fetch_add(1, self.state, state.G_ARRIVED)
-        last = builder.icmp_unsigned("==", builder.add(arrived, i32(1)), builder.trunc(argument["size"], I32))
-        over = builder.add(phase, i32(2))
+        place = builder.mul(argument["position"], i64(state.LINE))
+        counter = words.at(words.at(argument["state"], state.G_BEGUN), place)
+        number = words.load(I64, counter)
+        self._enter(number)
+        unfinished = builder.icmp_unsigned("!=", words.acquire(self.area, state.E_PHASE), self.phase)
+        with words.when(unfinished, likely=False):
+            self._end_oldest(number)
+        words.store(builder.add(number, i64(1)), counter)
+        self._note(number)
+        self._post(end)
+        arrived = words.fetch_add(1, self.area, state.E_ARRIVED)
+        local = words.load(I32, argument["state"], state.G_LOCAL)
+        whole = builder.icmp_unsigned("==", local, i32(0))
+        expected = builder.select(whole, builder.trunc(argument["size"], I32), local)
+        last = builder.icmp_unsigned("==", builder.add(arrived, i32(1)), expected)
         with builder.if_then(last):
-            words.store(i32(0), self.state, state.G_ARRIVED)
-            self._lead(phase, over)
-        self._follow(phase, over)
-        outcome = words.load(I32, self.state, state.G_OUTCOME)
+            words.store(i32(0), self.area, state.E_ARRIVED)
+            self._lead()
+        return number
+
+    def _end(self) -> ir.Function:
+        """Wait until the round is over, doing shared items meanwhile, and return how it went."""
+        words, builder = self.words, self.builder
+        self._follow()
+        outcome = words.load(I32, self.area, state.E_OUTCOME)
         with builder.if_then(builder.icmp_unsigned("!=", outcome, i32(Status.OK)), likely=False):
-            self._name_the_other(record)
+            self._name_the_other()
         builder.ret(outcome)
         return self.function
+
+    def _enter(self, number: ir.Value) -> None:
+        """Find the area of a round and what its phase is while it gathers."""
+        words, builder, argument = self.words, self.builder, self.argument
+        size = argument["size"]
+        each = builder.add(builder.mul(size, i64(state.SLOT_BYTES)), i64(state.E_SLOTS))
+        offset = builder.mul(builder.and_(number, i64(state.ROUNDS - 1)), each)
+        counters = builder.mul(size, i64(state.LINE))
+        self.area = words.at(words.at(argument["state"], state.G_BEGUN), builder.add(counters, offset))
+        self.slots = words.at(self.area, state.E_SLOTS)
+        generation = builder.udiv(number, i64(state.ROUNDS))
+        self.phase = builder.trunc(builder.mul(generation, i64(2)), I32)
+        self.over = builder.add(self.phase, i32(2))
+
+    def _note(self, number: ir.Value) -> None:
+        """Write into the device's record where it is, for reports."""
+        self.words.store(self.argument["site"], self.record, block.R_SITE)
+        self.words.store(self.builder.add(number, i64(1)), self.record, block.R_ROUND)
+
+    def _end_oldest(self, number: ir.Value) -> None:
+        """End this member's unfinished round in the area that the round `number` needs."""
+        words, builder, argument = self.words, self.builder, self.argument
+        end = words.load(END_TYPE.as_pointer(), self._slot(argument["position"]), state.S_END)
+        head = [argument[name] for name, _ in END_ARGUMENTS[:-1]]
+        status = builder.call(end, [*head, builder.sub(number, i64(state.ROUNDS))])
+        words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def _slot(self, position: ir.Value) -> ir.Value:
         return self.words.at(self.slots, self.builder.mul(position, i64(state.SLOT_BYTES)))
 
-    def _post(self) -> None:
-        """Say what this member came with: signature, site, and where its buffers are."""
+    def _post(self, end: ir.Function | None) -> None:
+        """Say what this member came with: signature, site, and where its buffers are. end: who will end the round,
+        if not this function."""
         words, builder, argument = self.words, self.builder, self.argument
         slot = self._slot(argument["position"])
         words.store(argument["signature"], slot, state.S_SIGNATURE)
         words.store(argument["site"], slot, state.S_SITE)
         words.store(words.context_field(argument["context"], "device"), slot, state.S_DEVICE)
+        if end is not None:
+            words.store(end, slot, state.S_END)
+            for name, offset in SAVED:
+                words.store(argument[name], slot, offset)
         place = words.at(slot, state.S_OFFSETS)
         for side in ("operand", "result"):
             count = argument[f"{side}_count"]
@@ -93,7 +180,7 @@ class _Round:
                 words.store(words.load(I64, argument[f"{side}s"], at), place, at)
             place = words.at(place, builder.mul(count, i64(8)))
 
-    def _lead(self, phase: ir.Value, over: ir.Value) -> None:
+    def _lead(self) -> None:
         """What the last arriver does: compare the signatures, then do the work or share it out."""
         words, builder, argument = self.words, self.builder, self.argument
         outcome = words.local(I32)
@@ -103,50 +190,55 @@ class _Round:
             with words.when(builder.icmp_unsigned("!=", theirs, argument["signature"]), likely=False):
                 builder.store(i32(Status.MISMATCH), outcome)
         found = builder.load(outcome, typ=I32)
-        words.store(found, self.state, state.G_OUTCOME)
+        words.store(found, self.area, state.E_OUTCOME)
         agreed = builder.icmp_unsigned("==", found, i32(Status.OK))
         shared = builder.icmp_unsigned("!=", argument["shared"], i32(0))
         with builder.if_else(builder.and_(agreed, shared)) as (share, alone):
             with share:
-                words.store(i32(0), self.state, state.G_NEXT)
-                words.store(i32(0), self.state, state.G_DONE)
-                words.release(builder.add(phase, i32(1)), self.state, state.G_PHASE)
-                control = words.context_field(argument["context"], "control")
-                cores = builder.zext(words.load(I32, control, block.H_CORES), I64)
-                helpers = words.smallest(builder.sub(cores, i64(1)), builder.sub(argument["items"], i64(1)))
-                with words.when(builder.icmp_signed(">", helpers, i64(0))):
-                    self._wake(builder.trunc(helpers, I32))
+                self._share()
             with alone:
                 with words.when(agreed, likely=True):
                     self._do_items(i64(0), argument["items"])
-                words.release(over, self.state, state.G_PHASE)
+                words.release(self.over, self.area, state.E_PHASE)
                 self._wake(i32(EVERYBODY))
 
-    def _follow(self, phase: ir.Value, over: ir.Value) -> None:
+    def _share(self) -> None:
+        """Hand out the work to whoever ends the round."""
+        words, builder, argument = self.words, self.builder, self.argument
+        words.store(i32(0), self.area, state.E_NEXT)
+        words.store(i32(0), self.area, state.E_DONE)
+        words.release(builder.add(self.phase, i32(1)), self.area, state.E_PHASE)
+        control = words.context_field(argument["context"], "control")
+        cores = builder.zext(words.load(I32, control, block.H_CORES), I64)
+        helpers = words.smallest(builder.sub(cores, i64(1)), builder.sub(argument["items"], i64(1)))
+        with words.when(builder.icmp_signed(">", helpers, i64(0))):
+            self._wake(builder.trunc(helpers, I32))
+
+    def _follow(self) -> None:
         """Wait for the end of the round, doing shared items meanwhile."""
         words, builder, argument = self.words, self.builder, self.argument
         wait = emit_wait(self.module)
         with words.forever() as finished:
-            now = words.acquire(self.state, state.G_PHASE)
-            words.leave_if(builder.icmp_unsigned("==", now, over), finished)
-            with words.when(builder.icmp_unsigned("!=", now, phase)):
-                self._help(over)
-            sleepers = words.at(self.state, state.G_SLEEPERS)
-            word = words.at(self.state, state.G_PHASE)
+            now = words.acquire(self.area, state.E_PHASE)
+            words.leave_if(builder.icmp_signed(">=", builder.sub(now, self.over), i32(0)), finished)
+            with words.when(builder.icmp_unsigned("!=", now, self.phase)):
+                self._help()
+            sleepers = words.at(self.area, state.E_SLEEPERS)
+            word = words.at(self.area, state.E_PHASE)
             status = builder.call(wait, [argument["context"], word, now, i32(-1), sleepers])
             words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
-    def _help(self, over: ir.Value) -> None:
+    def _help(self) -> None:
         words, builder, argument = self.words, self.builder, self.argument
         items = builder.trunc(argument["items"], I32)
         with words.forever() as none_left:
-            item = words.fetch_add(1, self.state, state.G_NEXT)
+            item = words.fetch_add(1, self.area, state.E_NEXT)
             words.leave_if(builder.icmp_unsigned(">=", item, items), none_left)
             number = builder.zext(item, I64)
             self._do_items(number, builder.add(number, i64(1)))
-            done = builder.add(words.fetch_add(1, self.state, state.G_DONE), i32(1))
+            done = builder.add(words.fetch_add(1, self.area, state.E_DONE), i32(1))
             with words.when(builder.icmp_unsigned("==", done, items)):
-                words.release(over, self.state, state.G_PHASE)
+                words.release(self.over, self.area, state.E_PHASE)
                 self._wake(i32(EVERYBODY))
 
     def _do_items(self, first: ir.Value, end: ir.Value) -> None:
@@ -155,20 +247,36 @@ class _Round:
         self.builder.call(argument["do_items"], [*arguments, first, end])
 
     def _wake(self, how_many: ir.Value) -> None:
-        sleepers, word = self.words.at(self.state, state.G_SLEEPERS), self.words.at(self.state, state.G_PHASE)
+        sleepers, word = self.words.at(self.area, state.E_SLEEPERS), self.words.at(self.area, state.E_PHASE)
         self.builder.call(emit_wake(self.module), [word, sleepers, how_many])
 
-    def _name_the_other(self, record: ir.Value) -> None:
+    def _name_the_other(self) -> None:
         """Write a member that came with something else into this device's record."""
         words, builder, argument = self.words, self.builder, self.argument
         with words.count(i64(0), argument["size"]) as member:
             slot = self._slot(member)
             differs = builder.icmp_unsigned("!=", words.load(I64, slot, state.S_SIGNATURE), argument["signature"])
             with words.when(differs):
-                words.store(words.load(I32, slot, state.S_DEVICE), record, block.R_MISMATCH_DEVICE)
-                words.store(words.load(I32, slot, state.S_SITE), record, block.R_MISMATCH_SITE)
+                words.store(words.load(I32, slot, state.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
+                words.store(words.load(I32, slot, state.S_SITE), self.record, block.R_MISMATCH_SITE)
 
 
 def emit_group_round(llvm_module: ir.Module) -> ir.Function:
     """i32 distxla_group_round(ARGUMENTS): OK, RELEASED or MISMATCH. Blocks until the whole group has come."""
-    return llvm_module.globals.get(ROUND_FUNCTION) or _Round(llvm_module).emit()
+    found = llvm_module.globals.get(ROUND_FUNCTION)
+    return found or _Round(llvm_module, ROUND_FUNCTION, ARGUMENTS).emit_round()
+
+
+def emit_group_begin(llvm_module: ir.Module) -> ir.Function:
+    """i32 distxla_group_begin(ARGUMENTS, ticket): OK, or what ending the oldest round returned.
+
+    Blocks only where ROUNDS rounds of this member are under way.
+    """
+    found = llvm_module.globals.get(BEGIN_FUNCTION)
+    return found or _Round(llvm_module, BEGIN_FUNCTION, (*ARGUMENTS, TICKET)).emit_begin(emit_group_end(llvm_module))
+
+
+def emit_group_end(llvm_module: ir.Module) -> ir.Function:
+    """i32 distxla_group_end(END_ARGUMENTS): OK, RELEASED or MISMATCH. Blocks until the round is over."""
+    found = llvm_module.globals.get(END_FUNCTION)
+    return found or _Round(llvm_module, END_FUNCTION, END_ARGUMENTS).emit_end()
