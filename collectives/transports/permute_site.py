@@ -27,8 +27,6 @@ class PermuteFamily:
     ) -> CommunicatorSpec:
         op = instruction.op
         assert isinstance(op, CollectivePermute)
-        if op.slice_sizes:
-            raise op.unsupported()
         groups, pairs = op.device_groups(replicas, partitions), op.device_pairs(replicas, partitions)
         talking = {device for pair in pairs for device in pair}
         sizes = tuple(state.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)

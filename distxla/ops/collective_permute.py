@@ -18,6 +18,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import CollectiveOp, Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.run_time_extents import nothing_received
+from distxla.ops.sliced_permute import check_slices, exchanged, expand_slices
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
@@ -28,14 +29,19 @@ class CollectivePermute(CollectiveOp):
     """Each pair (source, target) sends the source's operands to the target; who is nobody's target gets zeros.
 
     Ids are replicas within one partition, or with a `channel_id` partitions within one replica. The form with
-    `slice_sizes` copies a slice of operand 0 into operand 1: operands (input, output, input indices, output indices),
-    each index a tuple of scalars or a tuple of such tuples, one for each slice.
+    `slice_sizes` copies slices of operand 0 into operand 1 of the target, of which it gives the rest unchanged: operands
+    (input, output, input indices, output indices), arrays or tuples of arrays, each index a tuple of scalars or a tuple
+    of such tuples, one for each slice. Where an id stands in several pairs, equal stretches of the pairs carry the
+    slices, one each.
 
     Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several; with slice_sizes: the output's.
     Errors:  C1  an id is the source of two pairs, the target of two pairs, or negative.
              C2  an id is not below the number of replicas (of partitions, with a channel_id).
              C3  no operand, or slice_sizes without four operands.
              C4  an operand that is no array (without slice_sizes).
+             C6  with slice_sizes: input and output are no arrays, or tuples of as many, of equal types and ranks.
+             C7  indices that are not as many integer scalars as slices and dimensions ask for.
+             C8  slice_sizes that do not fit into input and output, or not equally many for each array.
     Source:  XLA Operation Semantics, CollectivePermute; XLA ShapeInference::InferCollectivePermuteShape.
     """
 
@@ -45,6 +51,11 @@ class CollectivePermute(CollectiveOp):
     channel_id: int | None = attribute("int", default=None)
     source_target_pairs: tuple[tuple[int, int], ...] = attribute("pairs")
     slice_sizes: tuple[tuple[int, ...], ...] = attribute("int_list_list", default=())
+
+    def __post_init__(self) -> None:
+        """The slicing form is made of slices, a permute of them, and updates."""
+        if self.slice_sizes:
+            object.__setattr__(self, "lowering", Lowering.EXPANSION)
 
     @property
     def combines(self) -> bool:  # type: ignore[override]
@@ -76,11 +87,11 @@ class CollectivePermute(CollectiveOp):
         )
 
     def check_pairs(self) -> None:
-        """C1."""
+        """C1; of the slicing form as much as can be said without its operands."""
         for side, name in ((0, "source"), (1, "target")):
             ids = [pair[side] for pair in self.source_target_pairs]
             self.require(
-                len(set(ids)) == len(ids) and all(i >= 0 for i in ids),
+                (self.slice_sizes or len(set(ids)) == len(ids)) and all(i >= 0 for i in ids),
                 "C1",
                 f"a {name} is negative or stands in two pairs: {list(ids)}",
                 at="source_target_pairs",
@@ -105,7 +116,7 @@ class CollectivePermute(CollectiveOp):
     def permuted(self, operands: Sequence[Shape]) -> Shape:
         self.check_pairs()
         if self.slice_sizes:
-            self.require(len(operands) == 4, "C3", f"{len(operands)} operands with slice_sizes", at="operands")
+            check_slices(self, operands)
             return operands[1].without_layout()
         self.require(operands, "C3", "no operand", at="operands")
         for i, operand in enumerate(operands):
@@ -115,10 +126,8 @@ class CollectivePermute(CollectiveOp):
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return self.permuted(operands)
 
-    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
-        if self.slice_sizes:
-            return f"this version cannot execute {self.opcode} with slice_sizes"
-        return super().obstacle(shape, operands)
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        return expand_slices(self, build, instruction)
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
@@ -126,6 +135,8 @@ class CollectivePermute(CollectiveOp):
         mine = run.replica if self.channel_id is None else run.partition
         extent = 1 + max([mine, *(i for pair in self.source_target_pairs for i in pair)])
         ids = next(component for component in self._components(extent) if mine in component)
+        if self.slice_sizes:
+            return exchanged(self, ids, operands, run.operand_shapes)
         sources = {target: source for source, target in self.source_target_pairs}
         results = []
         for target in ids:
@@ -178,14 +189,14 @@ class CollectivePermuteStart(CollectivePermute):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         context = (run.shape.elements or ())[2:]
-        sent = operands[0] if len(operands) == 1 else operands
+        sent = operands[0] if len(operands) == 1 or self.slice_sizes else operands
         return sent, run.join(operands), *(np.zeros((), np.uint32) for _ in context)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         sent = instruction.operands
         _, shape, *context = instruction.shape.without_layout().elements or ()
         received = build.add(synchronous(self, CollectivePermute), *sent, shape=shape, name=instruction.name)
-        source = sent[0] if len(sent) == 1 else build.join(*sent)
+        source = sent[0] if len(sent) == 1 or self.slice_sizes else build.join(*sent)
         return build.join(source, received, *(build.constant(0, U32) for _ in context))
 
 

@@ -1,0 +1,26 @@
+"""A module on all its devices, by name of the executor: what tests of collectives are parametrised over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from distxla.ir.module import Module
+from distxla.passes.verify import verify_module
+from distxla.reference.lockstep import run_reference
+from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
+from tests.codegen.runner import run_devices
+
+EXECUTORS = ("reference", "compiled")
+
+
+def run_module(
+    executor: str, module: Module | str, arguments: Sequence[Sequence[Any]], replicas: int, partitions: int = 1
+) -> list[list[Any]]:
+    """outs[d][k]. compiled: threads of this process over shared memory."""
+    parsed = parse_module(module) if isinstance(module, str) else module
+    verify_module(parsed, replicas, partitions)
+    if executor == "reference":
+        return run_reference(parsed, arguments, replicas=replicas, partitions=partitions)
+    return run_devices(compile_module(parsed, replicas=replicas, partitions=partitions), arguments)
