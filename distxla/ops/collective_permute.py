@@ -29,7 +29,7 @@ class CollectivePermute(CollectiveOp):
     """Each pair (source, target) sends the source's operands to the target; who is nobody's target gets zeros.
 
     Ids are replicas within one partition, or with a `channel_id` partitions within one replica. The form with
-    `slice_sizes` copies slices of operand 0 into operand 1 of the target, of which it gives the rest unchanged: operands
+    `slice_sizes` copies slices of operand 0 into operand 1 of the target and leaves the rest of that as it is: operands
     (input, output, input indices, output indices), arrays or tuples of arrays, each index a tuple of scalars or a tuple
     of such tuples, one for each slice. Where an id stands in several pairs, equal stretches of the pairs carry the
     slices, one each.
