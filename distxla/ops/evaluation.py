@@ -8,6 +8,23 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 
 
+class Exchange(Protocol):
+    """Other devices and the host, as one instruction sees them that is being evaluated on one device.
+
+    Methods that begin something return at once; what they give may stand in the place of any part of the instruction's
+    result, as long as only the method gets it that ends it. Those that end something block.
+    """
+
+    def begin(self, operands: tuple[Any, ...]) -> Any:
+        """Collectives: come to the group, without waiting for the others. The first half of `join`."""
+
+    def start(self, computation: str, *arguments: Any) -> Any:
+        """Run a computation of the module beside this device's program; its result by `finish`, as with `begin`."""
+
+    def finish(self, pending: Any) -> Any:
+        """Wait for what `begin` or `start` gave; its result."""
+
+
 class Evaluation(Protocol):
     """One instruction being evaluated on one device.
 
@@ -37,7 +54,11 @@ class Evaluation(Protocol):
         """A computation of scalars applied to every element of arrays of one shape; one array a leaf of its result."""
 
     def join(self, operands: tuple[Any, ...]) -> Any:
-        """COMMUNICATION ops: meet the other members; returns this device's result (see `evaluate_group`)."""
+        """Collectives: meet the other members; returns this device's result (see `evaluate_group`)."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """What lies beyond this device, for instructions that do not just meet and go on."""
 
     def advance_state(self, delta: int) -> int:
         """The device's random state, of 128 bits, before it goes on by `delta`; see ops/rng.py."""

@@ -12,6 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
+from distxla.ops.evaluation import Exchange
 from distxla.ops.op import Lowering
 from distxla.passes.rules import Site
 
@@ -44,6 +45,10 @@ class _Folding:
         raise InternalError(f"constant folding does not run {computation}")
 
     def join(self, operands: tuple[Any, ...]) -> Any:
+        raise InternalError("constant folding does not communicate")
+
+    @property
+    def exchange(self) -> Exchange:
         raise InternalError("constant folding does not communicate")
 
     def advance_state(self, delta: int) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from distxla.ir.shape import Shape
 from distxla.ops.run_time_extents import static_shape
+from distxla.reference.waits import Pending
 
 Array = np.ndarray[Any, Any]
 Flags = tuple[bool, ...]
@@ -22,6 +23,8 @@ class DynamicValues:
 
     def shape(self, value: Any, stated: Shape) -> Shape:
         """The stated shape with the dimensions marked that are dynamic in this value."""
+        if isinstance(value, Pending):
+            return stated
         if stated.elements is not None:
             return Shape.tuple(tuple(self.shape(v, s) for v, s in zip(value, stated.elements, strict=True)))
         if not stated.is_array:
@@ -31,6 +34,8 @@ class DynamicValues:
 
     def note(self, value: Any, shape: Shape) -> Any:
         """Remember the dynamic dimensions that `shape` marks; the value, whose arrays may be new views."""
+        if isinstance(value, Pending):
+            return value
         if shape.elements is not None:
             return tuple(self.note(v, s) for v, s in zip(value, shape.elements, strict=True))
         if not shape.is_array:
@@ -47,6 +52,8 @@ class DynamicValues:
 
 def has_extents_of_its_own(value: Any, shape: Shape) -> bool:
     """Whether an array of the value has fewer elements than its shape states."""
+    if isinstance(value, Pending):
+        return False
     if shape.elements is not None:
         return any(has_extents_of_its_own(v, s) for v, s in zip(value, shape.elements, strict=True))
     return shape.is_array and value.shape != static_shape(shape).dims

@@ -23,6 +23,7 @@ from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.run_time_extents import fitted, has_dynamic_dimensions, nothing_received, static_shape
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 from distxla.reference.values import actual_shape, checked
+from distxla.reference.waits import Pending, Settled, Wait
 
 Array = np.ndarray[Any, Any]
 
@@ -57,8 +58,14 @@ class World(Protocol):
     def check(self) -> None:
         """Asked before every instruction; raises Stopped, or TimeLimitError."""
 
-    def join(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Any:
-        """Meet the other members of an ordered group in `run`'s instruction; blocks; this device's result."""
+    def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
+        """Come to the next round of an ordered group with `run`'s instruction, without waiting for the others."""
+
+    def start(self, run: InstructionEvaluation, computation: str, arguments: tuple[Any, ...]) -> Pending:
+        """Run a computation of the device beside what it runs now."""
+
+    def wait(self, wait: Wait) -> None:
+        """Block until the wait is ready."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,13 @@ class InstructionEvaluation:
         return state
 
     def join(self, operands: tuple[Any, ...]) -> Any:
+        return self.finish(self.begin(operands))
+
+    @property
+    def exchange(self) -> InstructionEvaluation:
+        return self
+
+    def begin(self, operands: tuple[Any, ...]) -> Pending:
         op = cast(CollectiveOp, self.instruction.op)
         groups = op.device_groups(self.world.replicas, self.world.partitions)
         members = next((group for group in groups if self.device.id in group), None)
@@ -110,8 +124,15 @@ class InstructionEvaluation:
             silent = op.silent_devices(self.world.replicas, self.world.partitions)
             if self.device.id in silent:
                 zeros = tuple(map(nothing_received, operands, self.operand_shapes))
-                return zeros if self.shape.is_tuple else zeros[0]
-        return self.world.join(self, members, operands)
+                return Settled(self, zeros if len(zeros) > 1 else zeros[0])
+        return self.world.come(self, members, operands)
+
+    def start(self, computation: str, *arguments: Any) -> Pending:
+        return self.world.start(self, computation, arguments)
+
+    def finish(self, pending: Pending) -> Any:
+        self.world.wait(pending.awaited_by(self))
+        return pending.result
 
 
 def call(world: World, device: Device, name: str, arguments: tuple[Any, ...]) -> Any:

@@ -1,7 +1,8 @@
 """All devices of a run in lock step in one process, every op by its NumPy `evaluate`: the oracle.
 
 Each device is a thread, but only one of them runs at any time: `_World.run` hands a device the baton, takes it back
-when the device joins a collective or ends, and goes on with the next one in the order of their ids. So a run is
+when the device has to wait or ends, and goes on with the next one that can, in the order of their ids. A collective, a
+channel, a feed are such waits: objects that tell whether the device can go on (`reference/waits.py`). So a run is
 deterministic, ops are written as plain functions, and "everybody waits" is a state that can be seen.
 """
 
@@ -10,23 +11,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from distxla.errors import (
-    ArgumentError,
-    CollectiveMismatchError,
-    DeadlockError,
-    TimeLimitError,
-    UnsupportedOpError,
-)
+from distxla.errors import ArgumentError, DeadlockError, TimeLimitError, UnsupportedOpError
 from distxla.ir.module import Module
-from distxla.ops.op import CollectiveOp
 from distxla.ops.rng import INITIAL_STATE
 from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, call
 from distxla.reference.values import leaves_of, parameter_values
+from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait
 
 Array = np.ndarray[Any, Any]
 
@@ -95,33 +90,71 @@ def run_programs(
 
 
 @dataclass
-class _Meeting:
-    """What a waiting device brings: the instruction, its ordered group, its operands."""
-
-    run: InstructionEvaluation
-    members: tuple[int, ...]
-    operands: tuple[Any, ...]
-
-    @property
-    def op(self) -> CollectiveOp:
-        return cast(CollectiveOp, self.run.instruction.op)
-
-
-@dataclass
 class _Device(Device):
-    """One device: a thread that runs only while it holds the baton."""
+    """One device and what came of it."""
 
     arguments: tuple[Any, ...] = ()
-    baton: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    meeting: _Meeting | None = None
-    answer: Any = None
     result: Any = None
-    error: BaseException | None = None
-    finished: bool = False
+
+
+class _Strand(threading.Thread):
+    """A computation of a device: its program, or one beside it. Runs only while it holds the baton.
+
+    wait: what it gave the baton back for; None before its first turn.
+    """
+
+    def __init__(self, world: _World, device: _Device, computation: str, arguments: tuple[Any, ...]) -> None:
+        super().__init__(name=f"reference device {device.id}", daemon=True)
+        self.device, self.outcome = device, Outcome()
+        self.wait: Wait | None = None
+        self.error: BaseException | None = None
+        self._baton = threading.Semaphore(0)
+        self._world, self._computation, self._arguments = world, computation, arguments
+
+    def run(self) -> None:
+        self._baton.acquire()
+        try:
+            with np.errstate(all="ignore"):
+                self.outcome.value = call(self._world, self.device, self._computation, self._arguments)
+            self.outcome.finished = True
+        except BaseException as error:
+            self.error = error
+        self._world.returned.release()
+
+    def take_turn(self) -> None:
+        """Called by the world: let it run until it gives the baton back; raises its error."""
+        self._baton.release()
+        self._world.returned.acquire()
+        if self.error is not None:
+            raise self.error
+
+    def give_back(self, wait: Wait) -> None:
+        """Called by itself: until the world hands it the baton again."""
+        self.wait = wait
+        self._world.returned.release()
+        self._baton.acquire()
+
+    def dismiss(self) -> None:
+        """Called by the world when it has stopped."""
+        self._baton.release()
+        self.join()
+
+
+class _Begun(Wait):
+    """Until a strand has had its first turn."""
+
+    def __init__(self, strand: _Strand) -> None:
+        self._strand = strand
+
+    def ready(self) -> bool:
+        return self._strand.outcome.finished or self._strand.wait is not None
+
+    def describe(self) -> str:
+        return "a computation that it starts"
 
 
 class _World:
-    """Hands the baton round and completes groups whose members all wait."""
+    """Hands the baton round among the strands of all devices that can go on."""
 
     def __init__(
         self,
@@ -135,52 +168,66 @@ class _World:
         self.deadline, self.time_limit = deadline, time_limit
         self.stopped = False
         self.returned = threading.Semaphore(0)
+        self.news = threading.Event()  # set by whoever may have made a wait ready from outside
+        self._rounds = Rounds()
+        self._strands: list[_Strand] = []
 
     def run(self) -> None:
         """Blocks until every device has finished; raises the first error."""
-        threads = [
-            threading.Thread(target=self._main, args=(device,), name=f"reference device {device.id}", daemon=True)
-            for device in self.devices.values()
-        ]
-        for thread in threads:
-            thread.start()
         try:
-            runnable = list(self.devices.values())
+            programs = [self._begin(d, d.module.entry, d.arguments) for d in self.devices.values()]
+            runnable = list(self._strands)
             while runnable:
-                for device in runnable:
-                    device.baton.release()
-                    self.returned.acquire()
-                    if device.error is not None:
-                        raise device.error
-                runnable = self._complete_groups()
-            if waiting := [d for d in self.devices.values() if not d.finished]:
-                raise DeadlockError(self._report(waiting))
+                for strand in runnable:
+                    strand.take_turn()
+                self._strands = [strand for strand in self._strands if not strand.outcome.finished]
+                runnable = self._ready()
         finally:
             self.stopped = True
-            for device in self.devices.values():
-                device.baton.release()
-            for thread in threads:
-                thread.join()
+            for strand in self._strands:
+                strand.dismiss()
+        for strand in programs:
+            strand.device.result = strand.outcome.value
 
-    def _main(self, device: _Device) -> None:
-        """A device's thread."""
-        device.baton.acquire()
-        try:
-            with np.errstate(all="ignore"):
-                device.result = call(self, device, device.module.entry, device.arguments)
-            device.finished = True
-        except BaseException as error:
-            device.error = error
-        self.returned.release()
+    def _begin(self, device: _Device, computation: str, arguments: tuple[Any, ...]) -> _Strand:
+        strand = _Strand(self, device, computation, arguments)
+        self._strands.append(strand)
+        strand.start()
+        return strand
 
-    def join(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Any:
-        """Called in a device's thread: gives the baton back until the group is complete."""
-        device = self.devices[run.device.id]
-        device.meeting = _Meeting(run, members, operands)
-        self.returned.release()
-        device.baton.acquire()
+    def _ready(self) -> list[_Strand]:
+        """The strands that can go on, in the order of their devices; none when all have finished.
+
+        Blocks where only something from outside helps; DeadlockError where nothing does.
+        """
+        while self._strands:
+            self.news.clear()
+            ready = [strand for strand in self._strands if strand.wait is None or strand.wait.ready()]
+            if ready:
+                return sorted(ready, key=lambda strand: strand.device.id)
+            if not any(strand.wait is not None and strand.wait.from_outside for strand in self._strands):
+                raise DeadlockError(self._report())
+            self.news.wait(0.05)
+            self.check()
+        return []
+
+    def wait(self, wait: Wait) -> None:
+        """Called in a strand: gives the baton back until `wait` is ready."""
+        strand = threading.current_thread()
+        assert isinstance(strand, _Strand)
+        if not wait.ready():
+            strand.give_back(wait)
         self.check()
-        return device.answer
+
+    def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
+        """Called in a strand: come to the next round of an ordered group, without waiting for the others."""
+        return self._rounds.come(run, members, operands)
+
+    def start(self, run: InstructionEvaluation, computation: str, arguments: tuple[Any, ...]) -> Pending:
+        """Called in a strand: run a computation beside it; returns when that waits for the first time or has ended."""
+        strand = self._begin(self.devices[run.device.id], computation, arguments)
+        self.wait(_Begun(strand))
+        return PendingComputation(run, computation, strand.outcome)
 
     def check(self) -> None:
         """Called before every instruction."""
@@ -189,35 +236,13 @@ class _World:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise TimeLimitError(f"the time limit of {self.time_limit:g} s ran out in the reference")
 
-    def _complete_groups(self) -> list[_Device]:
-        """Evaluate every group whose members all wait in it; its members, which can go on now."""
-        released: list[_Device] = []
-        for device in self.devices.values():
-            meeting = device.meeting
-            if meeting is None or not all(self._waits_in(m, meeting.members) for m in meeting.members):
-                continue
-            group = [self.devices[m] for m in meeting.members]
-            meetings = [cast(_Meeting, member.meeting) for member in group]
-            _check_same(meetings)
-            operands = [m.operands for m in meetings]
-            with np.errstate(all="ignore"):
-                answers = meeting.op.evaluate_group(meeting.members, operands, meetings[0].run)
-            for member, answer in zip(group, answers, strict=True):
-                member.answer, member.meeting = answer, None
-            released += group
-        return sorted(released, key=lambda d: d.id)
-
-    def _waits_in(self, member: int, members: tuple[int, ...]) -> bool:
-        device = self.devices.get(member)
-        return device is not None and device.meeting is not None and device.meeting.members == members
-
-    def _report(self, waiting: list[_Device]) -> str:
+    def _report(self) -> str:
+        waiting = {strand.device.id for strand in self._strands}
         lines = [f"{len(waiting)} of {len(self.devices)} devices can never progress"]
-        for device in waiting:
-            meeting = cast(_Meeting, device.meeting)
-            missing = [m for m in meeting.members if not self._waits_in(m, meeting.members)]
-            lines.append(f"  device {device.id} waits in {_name(meeting)} for {', '.join(map(str, missing))}")
-        if done := [str(d.id) for d in self.devices.values() if d.finished]:
+        for strand in sorted(self._strands, key=lambda strand: strand.device.id):
+            assert strand.wait is not None
+            lines.append(f"  device {strand.device.id} waits in {strand.wait.describe()}")
+        if done := [str(device) for device in self.devices if device not in waiting]:
             lines.append(f"  finished: {', '.join(done)}")
         return "\n".join(lines)
 
@@ -236,28 +261,6 @@ def _check_executable(module: Module) -> None:
                 if name not in seen:
                     seen.add(name)
                     pending.append(name)
-
-
-def _check_same(meetings: Sequence[_Meeting]) -> None:
-    """All members must have come with the same kind of collective and operands of the same shapes."""
-    first = meetings[0]
-    for other in meetings[1:]:
-        same_shapes = [s.without_layout() for s in other.run.operand_shapes] == [
-            s.without_layout() for s in first.run.operand_shapes
-        ]
-        if other.op.round_opcode != first.op.round_opcode or not same_shapes:
-            ours, theirs = other.run.device.id, first.run.device.id
-            raise CollectiveMismatchError(
-                f"device {theirs} came with {_name(first)}, device {ours} with {_name(other)}",
-                other.run.device.module.locate(other.run.instruction),
-            )
-
-
-def _name(meeting: _Meeting) -> str:
-    """`all-reduce.7 (ring.hlo:14:3)`."""
-    location = meeting.run.device.module.locate(meeting.run.instruction)
-    name = meeting.run.instruction.name
-    return f"{name} ({location})" if location else name
 
 
 __all__ = ["run_programs", "run_reference"]

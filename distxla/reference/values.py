@@ -11,6 +11,7 @@ from distxla.errors import ArgumentError, InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.reference.waits import Pending
 
 Array = np.ndarray[Any, Any]
 
@@ -19,8 +20,10 @@ def checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool = 
     """`value` with NumPy scalars as arrays; InternalError if it is not of `shape`.
 
     dynamic: the program has dynamic dimensions. Extents then follow the values that flow, whatever the shapes state,
-    and may stay below the stated ones.
+    and may stay below the stated ones. What is pending stands for a value of any shape.
     """
+    if isinstance(value, Pending):
+        return value
     if shape.elements is not None:
         if not isinstance(value, tuple) or len(value) != len(shape.elements):
             raise InternalError(f"{instruction.name} gave {type(value).__name__} instead of a tuple {shape}")
@@ -38,6 +41,8 @@ def checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool = 
 
 def actual_shape(value: Any, shape: Shape) -> Shape:
     """The shape that a value has at run time."""
+    if isinstance(value, Pending):
+        return shape
     if shape.elements is not None:
         return Shape.tuple(tuple(actual_shape(v, s) for v, s in zip(value, shape.elements, strict=True)))
     return Shape(shape.element_type, value.shape) if shape.is_array else shape
