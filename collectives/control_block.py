@@ -23,10 +23,15 @@ H_MAGIC = 0  # u64
 H_VERSION = 8  # u32
 H_DEVICES = 12  # u32
 H_CORES = 16  # u32: CPU cores that the replicas of this host may use together
+H_HERE = 20  # u32: devices that live on this host; H_DEVICES and the records count those of the whole run
 H_POISON = 64  # u32: 0, or a Status that ends every wait
 H_COMMAND = 128  # u32 futex: number of the newest command; idle replicas sleep on it
 H_DONE = 192  # u32 futex: calls finished by replicas, counted up; the driver sleeps on it
 H_DONE_TARGET = 196  # u32: the value of H_DONE that ends the call under way; who reaches it wakes the driver
+# what devices leave to the relay of this host (relay_queue.py)
+H_RELAY_RING = 256  # u64: offset of the ring in this block; set before devices run, where the run has several hosts
+H_RELAY_TICKETS = 264  # u32: entries that have a place in the ring
+H_RELAY_POSTED = 320  # u32 futex: entries that were written; the relay sleeps on it
 
 # device record
 RECORD_BYTES = 256
@@ -35,7 +40,7 @@ R_PROGRAM = 4  # u32: number of the program that runs
 R_SITE = 8  # u32: communicating site it is in, of that program
 R_PID = 12  # u32
 R_ROUND = 16  # u64: rounds of that site's communicator (for a permute: with its source) that it has begun
-R_WAITS_FOR = 24  # i32: device it waits for, or -1 for the missing members of its group
+R_WAITS_FOR = 24  # i32: device it waits for, or a negative WAITS_FOR_*
 R_STATUS = 28  # i32: what the last call returned
 R_WAIT_WORD = 32  # u64: offset in the control block of the futex word it sleeps on, 0 if none
 R_CALLS = 40  # u64: calls finished
@@ -53,6 +58,9 @@ R_MISMATCH_SITE = 140  # u32: that member's site, of its own program
 R_STEP = 144  # u32: number of the step of its program that it is in or was in last
 R_SIGNAL = 148  # u32: the signal that ends the process, written by its handler; 0 if none came
 R_FAULT = 152  # u64: the address that such a signal complains of
+
+WAITS_FOR_GROUP = -1  # the missing members of its group
+WAITS_FOR_HOST = -2  # the other end of a stream
 
 
 class DeviceState(IntEnum):

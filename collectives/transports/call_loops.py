@@ -109,7 +109,7 @@ def _next_command(words: Words, control: ir.Value, seen: ir.Value) -> ir.Value:
     builder = words.builder
     command = words.at(control, block.H_COMMAND)
     pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
-    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_DEVICES)
+    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
     spins = builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0))
     with builder.goto_entry_block():  # not in the loop, where each pass would take more stack
         left = builder.alloca(I64)
@@ -165,7 +165,7 @@ def _emit_call(module: ir.Module) -> None:
         words.sequential_store(sequence, command)
         address = builder.ptrtoint(command, I64)
         emit_system_call(words, SYS_FUTEX, address, i64(FUTEX_WAKE), i64(EVERYBODY), i64(0), i64(0), i64(0))
-    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_DEVICES)
+    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
     pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
     left = builder.alloca(I64)
     words.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)

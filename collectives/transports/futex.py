@@ -77,7 +77,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     context, word, expected, waits_for, sleepers = function.args
     builder = words.builder
     control, record = words.context_field(context, "control"), words.context_field(context, "record")
-    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_DEVICES)
+    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
     slept = builder.append_basic_block("sleep")
     with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):
         with spare:

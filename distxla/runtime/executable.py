@@ -131,7 +131,7 @@ class Executable:
                 if type(value) is DeviceArray and value.is_in(memory) and _lies_otherwise(value, shape):
                     value = np.asarray(value)
                 if type(value) is DeviceArray:
-                    if value._segment is not memory or (value.shape is not shape and not _fits(value, shape)):
+                    if not value.is_in(memory) or (value.shape is not shape and not _fits(value, shape)):
                         self._refuse(value, k, device, shape)
                     line.append(value.offset)
                     continue
@@ -141,7 +141,7 @@ class Executable:
                 block = copied.get(k)
                 if block is None:
                     block = copied[k] = self._cluster.heap.allocate(self._bytes[k])
-                memory.bytes[block.offset : block.offset + self._bytes[k]] = array
+                memory.write(block.offset, array)
                 line.append(block.offset)
             offsets.append(line)
         if count:

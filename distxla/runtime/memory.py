@@ -100,18 +100,26 @@ class Segment:
             opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise ClusterError(
-                f"replica cannot open the driver's shared memory ({path}: {error.strerror}); replicas must run on the "
-                "driver's host, as the same user and in the same container"
+                f"the host's shared memory cannot be opened ({path}: {error.strerror}); all processes of a "
+                "host must run as the same user and in the same container"
             ) from error
         try:
             status = os.fstat(opened)
             if status.st_uid != os.getuid() or status.st_size != size:
-                raise ClusterError(f"{path} is not the shared memory that the driver announced")
+                raise ClusterError(f"{path} is not the shared memory that was announced")
             segment = Segment(opened, size)
             segment.descriptor = -1
             return segment
         finally:
             os.close(opened)
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """A view of some bytes."""
+        return self.bytes[offset : offset + size]
+
+    def write(self, offset: int, data: NDArray[np.uint8]) -> None:
+        """Copy bytes into the segment."""
+        self.bytes[offset : offset + data.nbytes] = data
 
     def punch(self, offset: int, size: int) -> None:
         """Give the pages of a page-aligned range back; they read as zero afterwards."""
@@ -138,11 +146,13 @@ class ControlBlock:
         self._top = control.fixed_bytes(devices)
 
     @staticmethod
-    def create(devices: int) -> ControlBlock:
+    def create(devices: int, here: int | None = None) -> ControlBlock:
+        """A new one for a run of `devices`, of which `here` live on this host: all by default."""
         block = ControlBlock(Segment.create("distxla-control", CONTROL_BYTES), devices)
         block.longs[control.H_MAGIC // 8] = control.MAGIC
         block.words[control.H_VERSION // 4] = control.VERSION
         block.words[control.H_DEVICES // 4] = devices
+        block.words[control.H_HERE // 4] = devices if here is None else here
         block.words[control.H_CORES // 4] = len(os.sched_getaffinity(0))
         return block
 

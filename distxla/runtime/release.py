@@ -1,4 +1,4 @@
-"""What a lost replica needs from the watch's thread, in as little code as possible: no LLVM may be loaded here."""
+"""Poisoning a host from a thread of Python, in as little code as possible: no LLVM may be loaded here."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ _SYS_FUTEX, _FUTEX_WAKE = 202, 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def release_after_loss(block: ControlBlock, device: int) -> None:
-    """Mark the device as gone, set the poison word and wake the driver, which releases the others."""
-    block.words[(control.record_offset(device) + control.R_STATE) // 4] = control.DeviceState.GONE
+def poison(block: ControlBlock, device: int | None = None) -> None:
+    """Set the poison word and wake who waits for the end of the call and releases the others.
+
+    device: one to be marked as gone.
+    """
+    if device is not None:
+        block.words[(control.record_offset(device) + control.R_STATE) // 4] = control.DeviceState.GONE
     block.words[control.H_POISON // 4] = Status.RELEASED
     word = ctypes.c_void_p(block.segment.address + control.H_DONE)
     _libc.syscall(_SYS_FUTEX, word, _FUTEX_WAKE, 1 << 30, None, None, 0)

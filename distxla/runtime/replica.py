@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import select
 import socket
 import sys
 import threading
@@ -31,14 +32,19 @@ PROGRAMS_BYTES = 1 << 20  # of address space: a table of 65536 programs
 
 @dataclass(frozen=True)
 class Attachment:
-    """What a replica needs to find the driver's memory: descriptors of the driver's process."""
+    """What a replica needs to find its host's memory: descriptors of the process that made it.
 
-    driver: int
+    owner: that process, the driver or an agent.  memories: by flattened id, None for devices on other hosts.
+    guarded: whether the replica ends itself when the owner has ended.
+    """
+
+    owner: int
     control: int
-    memories: tuple[int, ...]
+    memories: tuple[int | None, ...]
     memory_bytes: int
     replicas: int
     partitions: int
+    guarded: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,17 @@ class Replica:
         self._routine_failure: RoutineFailure | None = None
 
     def attach(self, attachment: Attachment, support: CompiledProgram) -> Identity:
-        """Map the memories and begin to serve. ClusterError where the driver's memory cannot be opened."""
+        """Map the memories and begin to serve. ClusterError where the host's memory cannot be opened."""
         count = len(attachment.memories)
         self._attachment = attachment
-        self._control = ControlBlock.open(attachment.driver, attachment.control, count)
+        if attachment.guarded:
+            _end_with(attachment.owner)
+        self._control = ControlBlock.open(attachment.owner, attachment.control, count)
         self._memories = [
-            Segment.open(attachment.driver, descriptor, attachment.memory_bytes) for descriptor in attachment.memories
+            None if descriptor is None else Segment.open(attachment.owner, descriptor, attachment.memory_bytes)
+            for descriptor in attachment.memories
         ]
-        self._memory_table = (ctypes.c_void_p * count)(*(memory.address for memory in self._memories))
+        self._memory_table = (ctypes.c_void_p * count)(*(m.address if m is not None else None for m in self._memories))
         self._record = self._control.segment.address + control.record_offset(self._device)
         self._control.words[(control.record_offset(self._device) + control.R_PID) // 4] = os.getpid()
         self._support = load_image(support)
@@ -107,6 +116,7 @@ class Replica:
             from distxla.runtime.routines import LoadedRoutines
 
             memory = self._memories[self._device]
+            assert memory is not None
             loaded = LoadedRoutines(routines, memory.address, self._attachment.memory_bytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
         image = load_image(program, loaded.resolve if loaded is not None else None)
@@ -167,6 +177,20 @@ class Replica:
     def imported(self) -> list[str]:
         """Names of the packages that this process has imported."""
         return sorted({name.partition(".")[0] for name in sys.modules})
+
+
+def _end_with(owner: int) -> None:
+    """End this process, at once, when the process `owner` has ended: nobody else would release its waits."""
+    try:
+        descriptor = os.pidfd_open(owner)
+    except OSError as error:
+        raise ClusterError(f"process {owner}, which holds this host's memory, has ended") from error
+
+    def watch() -> None:
+        select.select([descriptor], [], [])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="guard", daemon=True).start()
 
 
 def _serve(loop: Any, arguments: tuple[Any, ...]) -> None:

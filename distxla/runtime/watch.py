@@ -16,7 +16,7 @@ from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives import control_block as control
 from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
-from distxla.runtime.memory import ControlBlock
+from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.replica import Identity
 
 
@@ -93,20 +93,20 @@ def site_text(site: Site) -> str:
     return site.instruction if site.location is None else f"{site.instruction} ({site.location})"
 
 
-def current_site(block: ControlBlock, device: int, programs: Mapping[int, CompiledProgram]) -> Site | None:
+def current_site(records: Records, device: int, programs: Mapping[int, CompiledProgram]) -> Site | None:
     """The communicating instruction that a device is in or was in last."""
-    program = programs.get(block.record(device, control.R_PROGRAM))
-    index = block.record(device, control.R_SITE)
+    program = programs.get(records.record(device, control.R_PROGRAM))
+    index = records.record(device, control.R_SITE)
     return program.sites[index] if program is not None and index < len(program.sites) else None
 
 
 def current_step(
-    block: ControlBlock, device: int, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
+    records: Records, device: int, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
 ) -> tuple[str, Location | None] | None:
     """The name of the instruction that a device computes or has computed last, and its place; None where unknown."""
-    number = block.record(device, control.R_PROGRAM)
+    number = records.record(device, control.R_PROGRAM)
     program, module = programs.get(number), modules.get(number)
-    step = block.record(device, control.R_STEP)
+    step = records.record(device, control.R_STEP)
     if program is None or step >= len(program.steps):
         return None
     origin = program.steps[step]
@@ -127,21 +127,26 @@ class End:
 
 
 def ended(
-    block: ControlBlock,
-    lost: Mapping[int, int],
+    records: Records,
+    lost: Mapping[int, Lost],
     programs: Mapping[int, CompiledProgram],
     modules: Mapping[int, Module],
 ) -> list[End]:
-    """What is known of the processes in `lost` (device -> pid) that ended during a call."""
-    found = []
-    for device, pid in sorted(lost.items()):
-        number = block.record(device, control.R_SIGNAL)
-        running = block.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
-        step = current_step(block, device, programs, modules) if running else None
-        text = f"the replica of device {device} (process {pid}) ended during a call"
+    """What is known of the devices in `lost`, whose processes ended during a call."""
+    found = [
+        End(f"{cause} during a call", 0, None)
+        for cause in dict.fromkeys(one.cause for _, one in sorted(lost.items()) if one.cause)
+    ]
+    for device, one in sorted(lost.items()):
+        if one.cause:
+            continue
+        number = records.record(device, control.R_SIGNAL)
+        running = records.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+        step = current_step(records, device, programs, modules) if running else None
+        text = f"{one.of(device)} ended during a call"
         if number:
             name = signal.Signals(number).name
-            at = block.record_long(device, control.R_FAULT)
+            at = records.record_long(device, control.R_FAULT)
             text += f" by {name}" + (f" (at address {at:#x})" if name in ("SIGSEGV", "SIGBUS") else "")
         if step is not None:
             text += f" in {step[0]}"
@@ -149,8 +154,14 @@ def ended(
     return found
 
 
+_BEYOND_DEVICES = {
+    control.WAITS_FOR_GROUP: "the missing members of its group",
+    control.WAITS_FOR_HOST: "the host, at the other end of the stream",
+}
+
+
 def describe(
-    block: ControlBlock,
+    records: Records,
     devices: list[int],
     programs: Mapping[int, CompiledProgram],
     modules: Mapping[int, Module],
@@ -158,28 +169,28 @@ def describe(
     """One line for every device that waits or still runs, with what it waits in and for whom, or what it computes."""
     lines = []
     for device in devices:
-        state = block.record(device, control.R_STATE)
-        site = current_site(block, device, programs)
+        state = records.record(device, control.R_STATE)
+        site = current_site(records, device, programs)
         if state == control.DeviceState.WAITING and site is not None:
-            other = block.record(device, control.R_WAITS_FOR)
-            whom = "the missing members of its group" if other >= 1 << 31 else f"device {other}"
+            other = records.record(device, control.R_WAITS_FOR)
+            whom = _BEYOND_DEVICES.get(other - (1 << 32), f"device {other}")
             lines.append(f"  device {device} waits in {site_text(site)} for {whom}")
         elif state in (control.DeviceState.RUNNING, control.DeviceState.WAITING):
-            step = current_step(block, device, programs, modules)
+            step = current_step(records, device, programs, modules)
             what = "" if step is None else f" {step[0]}" if step[1] is None else f" {step[0]} ({step[1]})"
             lines.append(f"  device {device} computes{what}")
     return "\n".join(lines)
 
 
-def mismatch_text(block: ControlBlock, devices: list[int], programs: Mapping[int, CompiledProgram]) -> str:
+def mismatch_text(records: Records, devices: list[int], programs: Mapping[int, CompiledProgram]) -> str:
     """What the members of a mismatched round ran."""
     for device in devices:
-        if _status(block, device) != Status.MISMATCH:
+        if _status(records, device) != Status.MISMATCH:
             continue
-        other = block.record(device, control.R_MISMATCH_DEVICE)
-        mine = current_site(block, device, programs)
-        theirs_in = programs.get(block.record(other, control.R_PROGRAM)) if other < block.devices else None
-        index = block.record(device, control.R_MISMATCH_SITE)
+        other = records.record(device, control.R_MISMATCH_DEVICE)
+        mine = current_site(records, device, programs)
+        theirs_in = programs.get(records.record(other, control.R_PROGRAM)) if other < records.devices else None
+        index = records.record(device, control.R_MISMATCH_SITE)
         theirs = theirs_in.sites[index] if theirs_in is not None and index < len(theirs_in.sites) else None
         a = site_text(mine) if mine else "an instruction"
         b = site_text(theirs) if theirs else "another instruction"
@@ -187,5 +198,5 @@ def mismatch_text(block: ControlBlock, devices: list[int], programs: Mapping[int
     return "members came to a round with different instructions"
 
 
-def _status(block: ControlBlock, device: int) -> int:
-    return block.record(device, control.R_STATUS)
+def _status(records: Records, device: int) -> int:
+    return records.record(device, control.R_STATUS)

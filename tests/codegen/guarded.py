@@ -111,6 +111,7 @@ def _run(program: CompiledProgram, base: int, arena: int, offsets: Sequence[Sequ
     control_memory = mmap.mmap(-1, end + PAGE)
     control = ctypes.addressof(ctypes.c_char.from_buffer(control_memory))
     struct.pack_into("<I", control_memory, control_block.H_DEVICES, 1)
+    struct.pack_into("<I", control_memory, control_block.H_HERE, 1)
     struct.pack_into("<I", control_memory, control_block.H_CORES, 1)
     routines = [image.address_of(COMMUNICATE_SYMBOL.format(site=site.index)) for site in program.sites]
     tables = (

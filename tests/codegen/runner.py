@@ -52,6 +52,7 @@ class Devices:
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
         for field, value in (
             (control_block.H_DEVICES, self.count),
+            (control_block.H_HERE, self.count),
             (control_block.H_CORES, len(os.sched_getaffinity(0))),
         ):
             struct.pack_into("<I", self.control, field, value)

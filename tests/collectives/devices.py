@@ -106,7 +106,7 @@ class World:
         self.control = mmap.mmap(-1, fixed + needed + 4096)
         base = _address(self.control)
         words = memoryview(self.control).cast("B").cast("I")
-        words[block.H_DEVICES // 4] = self.devices
+        words[block.H_DEVICES // 4] = words[block.H_HERE // 4] = self.devices
         words[block.H_CORES // 4] = cores or len(os.sched_getaffinity(0))
         words.release()
         self._keep: list[Any] = []

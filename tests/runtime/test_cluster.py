@@ -77,7 +77,7 @@ def test_older_results_are_never_overwritten(add_one: dx.Executable) -> None:
 
 def test_repeat_runs_within_one_call(cluster: Cluster, add_one: dx.Executable) -> None:
     add_one([X], repeat=7)
-    calls = cluster._control.longs  # type: ignore[union-attr]
+    calls = cluster._hosts.local.control.longs
     assert len(add_one.device_s) == DEVICES
     assert add_one.run_s > 0
     assert calls is not None
@@ -170,7 +170,7 @@ def test_replicas_are_small_and_hold_no_compiler(cluster: Cluster) -> None:
     assert max(cluster.resident_bytes()) <= MAX_REPLICA_BYTES
     import ray
 
-    imported = ray.get(cluster._actors[0].imported.remote())
+    imported = ray.get(cluster._hosts.replicas[0].imported.remote())
     assert not {"llvmlite", "jax", "rich"} & set(imported)
     assert len({pid for _, _, pid in cluster.replicas_info}) == DEVICES
 

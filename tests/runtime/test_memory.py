@@ -93,7 +93,7 @@ def test_a_second_mapping_sees_the_same_bytes(segment: Segment) -> None:
 def test_opening_what_is_not_ours_is_refused(segment: Segment) -> None:
     with pytest.raises(ClusterError, match="is not the shared memory"):
         Segment.open(os.getpid(), segment.descriptor, SIZE + 4096)
-    with pytest.raises(ClusterError, match="cannot open the driver's shared memory"):
+    with pytest.raises(ClusterError, match="the host's shared memory cannot be opened"):
         Segment.open(os.getpid(), 1_000_000, SIZE)
 
 

@@ -1,0 +1,84 @@
+"""What the driver asks of a host, wherever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.collectives import control_block as control
+
+
+class DeviceMemory(Protocol):
+    """One device's memory as the driver reaches it. Offsets and sizes in bytes."""
+
+    size: int
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """The bytes as they are: on the driver's host a view, from elsewhere a copy. Blocks until they are here."""
+
+    def write(self, offset: int, data: NDArray[np.uint8]) -> None:
+        """Copy bytes there; a call that is issued later finds them."""
+
+
+class Host(Protocol):
+    """A host of a run. Control blocks of all hosts have the same layout and the same offsets.
+
+    index: 0 is the driver's.  name: for reports.  devices: flattened ids that live there.
+    """
+
+    index: int
+    name: str
+    devices: range
+
+    def control_write(self, offset: int, data: bytes) -> None:
+        """Write into the host's control block while nobody runs there."""
+
+    def control_zero(self, offset: int, size: int) -> None:
+        """Zero a part of the host's control block while nobody runs there."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A replica that has ended, or can't be reached any more.
+
+    pid: its process.  host: its name where there are several.  cause: "" if the process itself was seen to end, else
+    a sentence's beginning: "host 1 (name) with the devices 3 to 7 was lost".
+    """
+
+    pid: int
+    host: str = ""
+    cause: str = ""
+
+    def of(self, device: int) -> str:
+        """Names the replica: "the replica of device 3 (process 17 on host 1 (name))"."""
+        where = f" on {self.host}" if self.host else ""
+        return f"the replica of device {device} (process {self.pid}{where})"
+
+
+class Records:
+    """Device records as they were at one moment, for reports."""
+
+    def __init__(self, rows: Mapping[int, bytes], devices: int) -> None:
+        """rows: RECORD_BYTES of each device; those that are missing read as zeros."""
+        self.devices = devices
+        self._rows = {device: memoryview(row) for device, row in rows.items()}
+
+    def record(self, device: int, field: int) -> int:
+        """A u32 field of a device's record."""
+        row = self._rows.get(device)
+        return 0 if row is None else int.from_bytes(row[field : field + 4], "little")
+
+    def record_long(self, device: int, field: int) -> int:
+        """A u64 field of a device's record."""
+        row = self._rows.get(device)
+        return 0 if row is None else int.from_bytes(row[field : field + 8], "little")
+
+
+def record_bytes(view: memoryview, device: int) -> bytes:
+    """A device's record out of a control block."""
+    begin = control.record_offset(device)
+    return bytes(view[begin : begin + control.RECORD_BYTES])

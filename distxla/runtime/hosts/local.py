@@ -1,0 +1,190 @@
+"""A host in the process that made its memories: the driver's own, or in an agent another one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from distxla.codegen.abi import Status
+from distxla.codegen.image import load_image
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives import call_loops
+from distxla.collectives import control_block as control
+from distxla.errors import InternalError
+from distxla.runtime import serve
+from distxla.runtime.hosts.host import record_bytes
+from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.release import poison
+from distxla.runtime.replica import Attachment, Identity
+from distxla.runtime.watch import Watch
+
+GRACE_S = 3.0  # for devices to come back after the poison word was set, before their processes are killed
+MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A call under way: the command's number, and the count of finished calls that ends it."""
+
+    sequence: int
+    target: int
+
+
+class LocalHost:
+    """Control block, device memories and replicas of one host, in the process that made them.
+
+    devices: flattened ids that live here, of `device_count` in the run.  lost: device -> pid of replicas that have
+    ended. One call runs at a time; a host's methods may be called from several threads otherwise.
+    """
+
+    def __init__(self, index: int, name: str, devices: range, device_count: int, memory_bytes: int) -> None:
+        self.index = index
+        self.name = name
+        self.devices = devices
+        self.memory_bytes = memory_bytes
+        self.lost: dict[int, int] = {}
+        self.control = ControlBlock.create(device_count, len(devices))
+        self.memories: dict[int, Segment] = {}
+        self._watch: Watch | None = None
+        self._closing = False
+        for device in devices:
+            self.memories[device] = Segment.create(f"distxla-device-{device}", memory_bytes)
+
+    def attachment(self, replicas: int, partitions: int) -> Attachment:
+        """What this host's replicas need to open the memories."""
+        count = self.control.devices
+        memories = tuple(self.memories[d].descriptor if d in self.memories else None for d in range(count))
+        block = self.control.segment.descriptor
+        return Attachment(os.getpid(), block, memories, self.memory_bytes, replicas, partitions)
+
+    def begin(
+        self,
+        support: CompiledProgram,
+        identities: Sequence[Identity],
+        on_loss: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """The replicas serve: watch them, and be ready to issue calls.
+
+        on_loss: told device and pid of a replica that has ended, in a thread of its own, after all waits were released.
+        """
+        self._image = load_image(support)
+        self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
+        self._told = on_loss
+        self._watch = Watch(list(identities), self._on_loss)
+        self.lost = self._watch.lost
+
+    def _on_loss(self, device: int) -> None:
+        """In the watch's thread: make every wait of the host return, and the one for the end of a call."""
+        if not self._closing:
+            poison(self.control, device)
+            if self._told is not None:
+                self._told(device, self.lost[device])
+
+    # --- calls
+
+    def issue(self, numbers: Mapping[int, int], repeat: int) -> Ticket:
+        """Write the commands to run program numbers[device] on each of these devices; `wait` then starts them."""
+        words = self.control.words
+        sequence = (words[control.H_COMMAND // 4] + 1) & MASK
+        for device, number in numbers.items():
+            record = control.record_offset(device) // 4
+            words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.RUN
+            words[record + control.R_COMMAND_PROGRAM // 4] = number
+            words[record + control.R_COMMAND_SEQUENCE // 4] = sequence
+            words[record + control.R_COMMAND_REPEAT // 4] = repeat
+        target = (words[control.H_DONE // 4] + len(numbers)) & MASK
+        words[control.H_DONE_TARGET // 4] = target
+        return Ticket(sequence, target)
+
+    def wait(self, ticket: Ticket, nanoseconds: int) -> int:
+        """Start the call if it is not under way, and wait: CALL_DONE, CALL_POISONED, or CALL_AGAIN after the time or a
+        signal."""
+        return int(self._call(self.control.segment.address, ticket.sequence, ticket.target, nanoseconds))
+
+    @property
+    def is_poisoned(self) -> bool:
+        return self.control.words[control.H_POISON // 4] != 0
+
+    def poison(self) -> None:
+        """Make every wait on this host return, and end the call under way; does not wait for anybody."""
+        poison(self.control)
+
+    def end(self, devices: Collection[int]) -> None:
+        """Release every wait and get these devices back, by force where they do not come; the poison word stays set."""
+        from distxla.collectives.transports.futex import release_waiters
+
+        end = time.monotonic() + GRACE_S
+        killed = False
+        while True:
+            release_waiters(self.control.view, Status.RELEASED, seconds=0.05)
+            busy = [d for d in devices if d not in self.lost and self._is_busy(d)]
+            if not busy:
+                return
+            if time.monotonic() > end:
+                if killed:
+                    raise InternalError(f"devices {busy} do not end")
+                assert self._watch is not None
+                for device in busy:
+                    self._watch.kill(device)
+                killed, end = True, time.monotonic() + GRACE_S
+            time.sleep(0.001)
+
+    def allow(self) -> None:
+        """Clear the poison word: calls may be issued again."""
+        self.control.words[control.H_POISON // 4] = 0
+
+    def stop(self) -> None:
+        """Tell all replicas to leave their serve loop; does not wait."""
+        if self._watch is None:
+            return
+        words = self.control.words
+        sequence = (words[control.H_COMMAND // 4] + 1) & MASK
+        for device in self.devices:
+            record = control.record_offset(device) // 4
+            words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.STOP
+            words[record + control.R_COMMAND_SEQUENCE // 4] = sequence
+        self.wait(Ticket(sequence, words[control.H_DONE // 4]), 0)
+
+    def _is_busy(self, device: int) -> bool:
+        return self.control.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+
+    # --- what is known of devices
+
+    def records(self, devices: Iterable[int]) -> dict[int, bytes]:
+        """The records of those of `devices` that live here."""
+        return {device: record_bytes(self.control.view, device) for device in devices if device in self.devices}
+
+    def run_ns(self, device: int) -> int:
+        """Nanoseconds that the last call took on a device."""
+        return self.control.record_long(device, control.R_RUN_NS)
+
+    # --- memory
+
+    def control_write(self, offset: int, data: bytes) -> None:
+        """See Host."""
+        self.control.view[offset : offset + len(data)] = data
+
+    def control_zero(self, offset: int, size: int) -> None:
+        """See Host."""
+        self.control.segment.bytes[offset : offset + size] = 0
+
+    # --- the end
+
+    def close_processes(self) -> None:
+        """Stop watching; blocks until the replicas' processes are gone, killing those that stay. Twice is fine."""
+        self._closing = True
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+            self._image.close()
+
+    def close(self) -> None:
+        """Give the memories back; arrays over device memory stay valid. Twice is fine."""
+        self.close_processes()
+        for memory in self.memories.values():
+            memory.close()
+        if self.memories or self.control.segment.descriptor >= 0:
+            self.control.close()
+        self.memories = {}

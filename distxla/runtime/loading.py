@@ -1,0 +1,89 @@
+"""Giving programs their places and loading them on their devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distxla.errors import ArgumentError
+from distxla.runtime.communicators import Communicators
+from distxla.runtime.dispatch import Dispatcher
+from distxla.runtime.hosts.hosts import ATTACH_LIMIT_S, Hosts
+from distxla.runtime.memory import Block, Heap
+from distxla.runtime.replica import Placement
+
+if TYPE_CHECKING:
+    from distxla.runtime.executable import Executable
+    from distxla.runtime.routines import RoutineFailure
+
+
+class Loader:
+    """What is loaded on a run's devices. dispatcher: calls it.  communicators: state of all programs' communicators."""
+
+    def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int) -> None:
+        self._hosts = hosts
+        self._heap = heap
+        self._counts = (replicas, partitions)
+        self._arena: Block | None = None
+        self._numbers = 0
+        self.communicators = Communicators(hosts.local.control)
+        self.dispatcher = Dispatcher(hosts.local, self.communicators, self._routine_failure)
+
+    def load(self, executable: Executable) -> None:
+        """Give the program its places and load it on its devices; once. Blocks until they have it.
+
+        ArgumentError where it was compiled for other counts, or a routine of its custom-calls can't be had there.
+        """
+        import ray
+
+        begin = time.perf_counter()
+        program, block = executable.program, self._hosts.local.control
+        replicas, partitions = self._counts
+        if program.replicas != replicas or program.partitions != partitions:
+            raise ArgumentError(
+                f"{program.name} was compiled for {program.replicas} x {program.partitions} devices, "
+                f"the cluster has {replicas} x {partitions}"
+            )
+        if self._arena is None or self._arena.size < program.arena_bytes:
+            self._arena = self._heap.allocate(program.arena_bytes)  # programs never run at once on one device
+        number, self._numbers = self._numbers, self._numbers + 1
+        count = len(executable.parameters) + len(executable.results)
+        area = block.carve(8 * max(1, count) * len(executable.devices))
+        reference = ray.put(dataclasses.replace(program, steps=()))  # those are for reports
+        routines = None
+        if executable.targets:
+            from distxla.runtime.routines import pack
+
+            routines = ray.put(pack(executable.targets))
+        pending = []
+        for row, device in enumerate(executable.devices):
+            begins = area + 8 * count * row
+            placement = Placement(
+                number,
+                self._arena.offset,
+                begins,
+                begins + 8 * len(executable.parameters),
+                tuple(self.communicators.place(spec, device) for spec in program.communicators),
+            )
+            pending.append(self._hosts.replicas[device].load.remote(reference, placement, routines))
+        self._hosts.ask(pending, ATTACH_LIMIT_S)
+        words = np.frombuffer(block.segment.bytes, np.uint64)
+        executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
+            len(executable.devices), count
+        )
+        executable.arena = self._arena
+        executable.number = number
+        self.dispatcher.programs[number] = program
+        if executable.module is not None:
+            self.dispatcher.modules[number] = executable.module
+        executable.load_s = time.perf_counter() - begin
+
+    def _routine_failure(self, device: int) -> RoutineFailure | None:
+        """What a device knows of the Python routine that failed on it."""
+        found: list[RoutineFailure | None] = self._hosts.ask(
+            [self._hosts.replicas[device].routine_failure.remote()], 30
+        )
+        return found[0]
