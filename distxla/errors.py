@@ -145,6 +145,15 @@ class TimeLimitError(DistxlaError):
     exit_status = 5
 
 
+class StreamEndError(DistxlaError):
+    """A program wanted an item of an infeed, or of a host's channel, that the host had closed before.
+
+    Like other errors that depend on how far a program gets, and unlike those of its input files, it is none of status 2.
+    """
+
+    code = "stream-end"
+
+
 class ExecutionError(DistxlaError):
     """A program stopped with an error of its own on some device."""
 

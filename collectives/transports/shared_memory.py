@@ -11,13 +11,14 @@ from distxla.codegen.program import CommunicatorSpec, Site
 from distxla.collectives.transports.family import Family, Routine
 from distxla.collectives.transports.group_site import GroupFamily
 from distxla.collectives.transports.permute_site import PermuteFamily
+from distxla.collectives.transports.stream_site import StreamFamily
 from distxla.collectives.transports.words import I32, POINTER, Words
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.op import Lowering, Op
 
-FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily())
+FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily())
 
 
 class SharedMemory:

@@ -21,8 +21,14 @@ class Exchange(Protocol):
     def start(self, computation: str, *arguments: Any) -> Any:
         """Run a computation of the module beside this device's program; its result by `finish`, as with `begin`."""
 
+    def ask(self) -> Any:
+        """Ask the host for the next item of the op's `stream`, without waiting for it."""
+
     def finish(self, pending: Any) -> Any:
-        """Wait for what `begin` or `start` gave; its result."""
+        """Wait for what `begin`, `start` or `ask` gave; its result."""
+
+    def give(self, item: Any) -> None:
+        """Hand the host an item on the op's `stream`."""
 
 
 class Evaluation(Protocol):

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.effects import Effects
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.stream_key import INFEED, OUTFEED, StreamKey
 
 
 @register
 class Infeed(Op):
-    """Take the next item of the device's input queue.
+    """Take the next item of the device's infeed, which the host fills; waits for it.
 
     Shapes:  token[] -> (T, token[]).
     Errors:  C1 the operand is no token; C3 the result is not (T, token[]).
+             While it runs: the item is not of T, or the host has closed the infeed.
     Source:  StableHLO spec, "infeed"; Operation Semantics, "Infeed".
     """
 
     opcode: ClassVar[str] = "infeed"
     effects: ClassVar[Effects] = Effects.FEED
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
@@ -37,10 +40,26 @@ class Infeed(Op):
             len(parts) == 2 and parts[1].is_token, "C3", f"the result must be (T, token[]), it is {shape}", at="shape"
         )
 
+    @property
+    def stream(self) -> StreamKey:
+        return INFEED
+
+    def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:
+        assert shape.elements is not None
+        return shape.elements[0]
+
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        return super().obstacle(shape, operands) or item_obstacle(
+            self.opcode, shape.elements[0] if shape.elements else shape
+        )
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.exchange.finish(run.exchange.ask()), None
+
 
 @register
 class Outfeed(Op):
-    """Append a value to the device's output queue.
+    """Append a value to the device's outfeed, which the host empties; waits for room.
 
     Shapes:  (T, token[]) as two operands -> token[].
     Errors:  C1 the second operand is no token; C2 outfeed_shape is not the first one's shape.
@@ -49,7 +68,7 @@ class Outfeed(Op):
 
     opcode: ClassVar[str] = "outfeed"
     effects: ClassVar[Effects] = Effects.FEED
-    lowering: ClassVar[Lowering] = Lowering.NONE
+    lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
     outfeed_shape: str | None = attribute("raw", default=None)
@@ -66,3 +85,27 @@ class Outfeed(Op):
                 at="outfeed_shape",
             )
         return Shape.token()
+
+    @property
+    def stream(self) -> StreamKey:
+        return OUTFEED
+
+    def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:
+        return operands[0]
+
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        return super().obstacle(shape, operands) or item_obstacle(self.opcode, operands[0])
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        run.exchange.give(operands[0])
+        return None
+
+
+def item_obstacle(opcode: str, item: Shape) -> str | None:
+    """What keeps items of a shape from moving between host and device, in a sentence; None if nothing does."""
+    for leaf in item.leaves():
+        if not leaf.is_array:
+            return f"this version cannot execute {opcode} of {leaf}, which has no bytes"
+        if leaf.is_dynamic:
+            return f"this version cannot execute {opcode} of {leaf}: what host and device exchange has static extents"
+    return None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
     from distxla.ops.evaluation import Evaluation
     from distxla.ops.expansion import Build
+    from distxla.ops.stream_key import StreamKey
 
 T = TypeVar("T")
 
@@ -280,6 +281,15 @@ class Op:
         if type(self).evaluate is not Op.evaluate or self.is_parameter:
             return None
         return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
+
+    @property
+    def stream(self) -> StreamKey | None:
+        """The stream between device and host that the instruction has to do with; None for most."""
+        return None
+
+    def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:
+        """What the instruction gives to its stream, or takes from it, at a time; None if it does neither."""
+        return None
 
     def code_annotations(self, instruction: Instruction) -> Any:
         """Those of the instruction's annotations that its code depends on, hashable; None for none."""

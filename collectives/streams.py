@@ -1,0 +1,102 @@
+"""Streams between the host and one device: infeed, outfeed, and the channels of host transfers. Layout in bytes.
+
+A stream carries items, arrays in nested tuples, from one producer to one consumer, in order. It has
+
+    state   in the control block, T_*: words that both sides read and that somebody sleeps on
+    block   in the device's memory: SLOTS slots of SLOT_BYTES, then the area
+
+Item n is described by slot n % SLOTS; its leaves lie one behind the other, each aligned, in the area or, where the host
+puts an item for which that has no room, in a block of its own. The producer fills slot and payload and then raises
+T_POSTED; the consumer reads them and then raises T_TAKEN. So an item is in the stream as a whole or not at all, and a
+call that fails in between loses nothing.
+
+The area is filled round and round, each item in one piece. While items i to n - 1 are in it, the first of them begins
+at R and the next one may be written from W on: with W > R before the area's end, or else from 0 to R; with W <= R up to
+R. Once everything was taken, it begins at 0 again, so that a stream whose consumer keeps up stays in the caches.
+
+An item's type is a number: `type_number` of its shape, which the host leaves nested or gives as the flat tuple of its
+leaves; a device takes either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from math import prod
+
+from distxla.ir.shape import Shape
+
+# state in the control block; each side's words have cache lines of their own
+T_POSTED = 0  # u32 futex: twice the items posted, modulo 2^32; bit 0 once the producer has ended the stream
+T_TAKEN = 64  # u32 futex: twice the items taken: all up to there are done with
+T_DEVICE_SLEEPS = 128  # u32: the device is about to sleep on the other side's word
+T_HOST_SLEEPS = 192  # u32: so is the host
+T_ISSUED = 256  # u32: twice the items that the device has asked for (recv), which it may take in another order
+T_WRITE = 264  # u64: W, where the device writes the next item
+T_BLOCK = 320  # u64: where the block lies in the device's memory
+T_CAPACITY = 328  # u64: bytes of the area
+STATE_BYTES = 384
+
+# slot
+L_OFFSET = 0  # u64: where the payload lies in the device's memory
+L_BYTES = 8  # u64: of the payload, a multiple of ALIGNMENT, at least that
+L_TYPE = 16  # u64
+L_PROGRAM = 24  # u32: number of the program that has posted it
+L_SITE = 28  # u32: its site
+L_TAKEN = 32  # u32: taken before its turn
+SLOT_BYTES = 64
+SLOTS = 4096
+SLOTS_BYTES = SLOTS * SLOT_BYTES
+
+AREA_BYTES = 32 << 20
+ALIGNMENT = 64
+
+
+def flat(leaves: Sequence[Shape]) -> Shape:
+    """The shape of an item that is given as its leaves: their tuple, or the only one."""
+    return leaves[0] if len(leaves) == 1 else Shape.tuple(tuple(leaves))
+
+
+def type_number(shape: Shape) -> int:
+    """u64 of an item's type without layouts; a tuple of one is the same as its element."""
+    return int.from_bytes(hashlib.blake2b(_text(shape).encode(), digest_size=8).digest(), "little")
+
+
+def _text(shape: Shape) -> str:
+    if shape.elements is None:
+        return str(shape.without_layout())
+    if len(shape.elements) == 1:
+        return _text(shape.elements[0])
+    return f"({','.join(map(_text, shape.elements))})"
+
+
+def accepted_types(item: Shape) -> tuple[int, int]:
+    """The type numbers with which an item of this shape may come: nested, and as its leaves."""
+    return type_number(item), type_number(flat(tuple(item.leaves())))
+
+
+def places(item: Shape) -> tuple[list[int], int]:
+    """Where each leaf begins in the payload, and the payload's bytes."""
+    begins, end = [], 0
+    for leaf in item.leaves():
+        begins.append(end)
+        end += aligned(prod(leaf.dims) * leaf.dtype.byte_size)
+    return begins, max(ALIGNMENT, end)
+
+
+def aligned(size: int) -> int:
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def room(first: int | None, write: int, size: int, capacity: int) -> int | None:
+    """Where in the area the next item of `size` bytes goes; None if it has to wait.
+
+    first: where the first item begins that was not taken yet, None if all were.  write: where the last one ended.
+    """
+    if first is None:
+        return 0 if size <= capacity else None
+    if write > first:
+        if write + size <= capacity:
+            return write
+        return 0 if size <= first else None
+    return write if write + size <= first else None

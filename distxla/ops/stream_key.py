@@ -1,0 +1,35 @@
+"""Names of the streams between a device and its host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class StreamKind(Enum):
+    """Infeed and recv lead to the device, outfeed and send to the host."""
+
+    INFEED = "infeed"
+    OUTFEED = "outfeed"
+    RECV = "recv"
+    SEND = "send"
+
+    @property
+    def leads_to_device(self) -> bool:
+        return self in (StreamKind.INFEED, StreamKind.RECV)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKey:
+    """Which of a device's streams. channel: of host transfers, 0 where the text gives none; 0 for feeds."""
+
+    kind: StreamKind
+    channel: int = 0
+
+    def __str__(self) -> str:
+        """`infeed`, `recv on channel 3`."""
+        channel = f" on channel {self.channel}" if self.kind in (StreamKind.RECV, StreamKind.SEND) else ""
+        return f"{self.kind.value}{channel}"
+
+
+INFEED, OUTFEED = StreamKey(StreamKind.INFEED), StreamKey(StreamKind.OUTFEED)
