@@ -42,6 +42,9 @@ class Status(IntEnum):
 class Context(ctypes.Structure):
     """What a program knows of its surroundings; lives in the replica, one for each loaded program."""
 
+    OUT_OF_RANGE = 5  # an entry of a ragged transfer reaches beyond its arrays; R_DETAIL in the record says which
+    STREAM_ENDED = 8  # an item was wanted of a stream that its host has ended
+    ITEM_REFUSED = 9  # an item of a stream was of another type than the instruction states
     _fields_ = (
         ("memory", ctypes.c_void_p),  # u8*[device_count]: every device's memory in this process, by flattened id
         ("arena", ctypes.c_uint64),  # offset of this program's arena in the device's own memory

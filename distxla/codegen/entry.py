@@ -334,6 +334,9 @@ class _EntryEmitter:
         status = builder.phi(I32)
         for value, block in self.failures:
             status.add_incoming(value, block)
+        item = instruction.op.stream_item(
+            instruction.shape, tuple(o.shape for o in step.computation.operands(instruction))
+        )
         builder.ret(status)
 
     def loop(self, step: Loop) -> None:
@@ -341,6 +344,8 @@ class _EntryEmitter:
             self.function.append_basic_block(f"{step.instruction.name}.{part}") for part in ("test", "body", "done")
         )
         self.builder.branch(test)
+            item=item,
+            shares=_shares(step.results),
         self.builder.position_at_end(test)
         poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
         self.fail_unless_zero(poison)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from distxla.errors import Location
 from distxla.ir.shape import Shape
+from distxla.ops.stream_key import StreamKey
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class CommunicatorSpec:
     pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
     """
 
+    stream: which stream between device and host it is; each device is then a group of its own.
     key: str
     groups: tuple[tuple[int, ...], ...]
     state_bytes: tuple[int, ...]
