@@ -37,14 +37,14 @@ class Status(IntEnum):
     MISMATCH = 2  # members came to a round with different instructions
     FAILED = 3  # an instruction's own error
     ROUTINE_FAILED = 4  # a Python routine raised, or returned what it must not; the replica keeps what is known
+    OUT_OF_RANGE = 5  # an entry of a ragged transfer reaches beyond its arrays; R_DETAIL in the record says which
+    STREAM_ENDED = 8  # an item was wanted of a stream that its host has ended
+    ITEM_REFUSED = 9  # an item of a stream was of another type than the instruction states
 
 
 class Context(ctypes.Structure):
     """What a program knows of its surroundings; lives in the replica, one for each loaded program."""
 
-    OUT_OF_RANGE = 5  # an entry of a ragged transfer reaches beyond its arrays; R_DETAIL in the record says which
-    STREAM_ENDED = 8  # an item was wanted of a stream that its host has ended
-    ITEM_REFUSED = 9  # an item of a stream was of another type than the instruction states
     _fields_ = (
         ("memory", ctypes.c_void_p),  # u8*[device_count]: every device's memory in this process, by flattened id
         ("arena", ctypes.c_uint64),  # offset of this program's arena in the device's own memory

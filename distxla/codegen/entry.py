@@ -288,6 +288,9 @@ class _EntryEmitter:
         operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
         spec = self.communication.communicator(instruction, operands, self.replicas, self.partitions)
         number, spec = self.communicators.setdefault(spec.key, (len(self.communicators), spec))
+        item = instruction.op.stream_item(
+            instruction.shape, tuple(o.shape for o in step.computation.operands(instruction))
+        )
         site = Site(
             index,
             instruction.name,
@@ -295,6 +298,8 @@ class _EntryEmitter:
             step.computation.name,
             number,
             self.module.locate(instruction),
+            item=item,
+            shares=_shares(step.results),
         )
         self.sites.append(site)
         routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
@@ -334,9 +339,6 @@ class _EntryEmitter:
         status = builder.phi(I32)
         for value, block in self.failures:
             status.add_incoming(value, block)
-        item = instruction.op.stream_item(
-            instruction.shape, tuple(o.shape for o in step.computation.operands(instruction))
-        )
         builder.ret(status)
 
     def loop(self, step: Loop) -> None:
@@ -344,8 +346,6 @@ class _EntryEmitter:
             self.function.append_basic_block(f"{step.instruction.name}.{part}") for part in ("test", "body", "done")
         )
         self.builder.branch(test)
-            item=item,
-            shares=_shares(step.results),
         self.builder.position_at_end(test)
         poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
         self.fail_unless_zero(poison)

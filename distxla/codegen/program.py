@@ -53,9 +53,9 @@ class CommunicatorSpec:
     state_bytes: by position in `groups`. Programs of one run that name the same `key` share the state.
     silent: devices whose operands go nowhere and who get zeros, each in a group of its own.
     pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
+    stream: which stream between device and host it is; each device is then a group of its own.
     """
 
-    stream: which stream between device and host it is; each device is then a group of its own.
     key: str
     groups: tuple[tuple[int, ...], ...]
     state_bytes: tuple[int, ...]
