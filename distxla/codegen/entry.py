@@ -299,7 +299,6 @@ class _EntryEmitter:
             number,
             self.module.locate(instruction),
             item=item,
-            shares=_shares(step.results),
         )
         self.sites.append(site)
         routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)

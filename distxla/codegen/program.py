@@ -23,7 +23,8 @@ class HostRoutine:
 class Site:
     """One instruction of the compiled program that goes through the context's table; reports name it.
 
-    communicator: number of its communicator; -1 for a call of Python, described by `routine`.
+    communicator: number of its communicator; -1 for a call of Python, described by `routine`.  item: what one that gives
+    to the host or takes from it moves at a time.
     """
 
     index: int
@@ -33,6 +34,7 @@ class Site:
     communicator: int
     location: Location | None
     routine: HostRoutine | None = None
+    item: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class CommunicatorSpec:
     state_bytes: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...] = ()
     silent: tuple[int, ...] = ()
+    stream: StreamKey | None = None
 
 
 @dataclass(frozen=True)
