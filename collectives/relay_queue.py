@@ -1,0 +1,37 @@
+"""How devices hand work to the relay of their host: a ring of u64 entries at the end of the control block.
+
+A device takes a ticket, stores its entry in the ticket's place (modulo ENTRIES), raises H_RELAY_POSTED and wakes the
+relay. An entry is the offset in the control block of what the relay shall look at, a multiple of 64, plus what happened
+there. The relay empties places in the order of the tickets, by storing 0.
+
+A device has one synchronous instruction under way and a bounded number of asynchronous ones, so the ring is never full:
+MOST_DEVICES devices could each leave 16 entries.
+
+What a relay needs of native code (transports/relayed_round.py) is linked with the loops of a call:
+
+    void distxla_fold_run(ptr targets, i64 target_count, ptr sources, i64 source_count, i64 bytes, ptr fold,
+                          i64 element, i32 streamed)
+        Folds `bytes` bytes of the sources, left to right, with a program's function for elements of `element` bytes,
+        and writes them to all targets, past the caches where `streamed`. One source is copied; `fold` may be null then.
+        targets, sources: tables of addresses. A target may be a source.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from distxla.collectives.control_block import MOST_DEVICES
+
+ENTRIES = 16 * MOST_DEVICES
+RING_BYTES = 8 * ENTRIES
+EVENT_MASK = 63
+FOLD_RUN = "distxla_fold_run"
+
+
+class Event(IntEnum):
+    """What happened at an entry's offset."""
+
+    ROUND = 0  # all local members of a group have come to a round: the offset is its area's
+    POSTED = 1  # the source of a pair has posted a message
+    CLAIMED = 2  # the target of a pair has said where a large message may go
+    TAKEN = 3  # the target of a pair has taken a message

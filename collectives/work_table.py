@@ -1,0 +1,51 @@
+"""What a group's routine says of the work of its rounds: a table of movements, and the arguments of a round.
+
+Both are read by the native code that does the work, and by relays, which do it for members on several hosts.
+"""
+
+from __future__ import annotations
+
+# a row of u64 for each movement (ops/movement.py), all in bytes; transports/work.py cuts it into items:
+# number = items_end of the row before + (source * targets + target) * pieces + piece
+COLUMNS = (
+    "items_end",
+    "operand",
+    "operand_step",
+    "result",
+    "result_step",
+    "common",
+    "targets",
+    "pieces",
+    "piece_rows",
+    "rows",
+    "piece_bytes",
+    "row_bytes",
+    "source_offset",
+    "source_stride",
+    "target_offset",
+    "target_stride",
+    "streamed",
+)
+ROW_BYTES = 8 * len(COLUMNS)
+
+# what `distxla_group_round` is called with, in this order, as u64
+DESCRIBED = (
+    "context",
+    "site",
+    "operands",
+    "results",
+    "operand_count",
+    "result_count",
+    "signature",
+    "state",
+    "position",
+    "size",
+    "members",
+    "table",
+    "items",
+    "shared",
+    "do_items",
+    "common",
+    "fold",
+    "element",
+)
