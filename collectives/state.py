@@ -38,8 +38,10 @@ E_SLOTS = 384
 # what a member posts: slots of a round, messages of a pair
 S_SIGNATURE = 0  # u64: what the instruction does; equal for all members of a round
 S_SITE = 8  # u32
+E_ONCE = 324  # u32: 0, or that its results are written once, to shared places: 1 + position of a member who posted them
 S_DEVICE = 12  # u32
-S_OFFSETS = 16  # u64 each: operand leaves, then result leaves, in the member's own memory
+S_SHARES = 16  # u64: not 0 where shared places stand behind the result leaves, one for each, 0 for none
+S_OFFSETS = 24  # u64 each: operand leaves, then result leaves, in the member's own memory
 POST_BYTES = 4096
 OFFSETS = (POST_BYTES - S_OFFSETS) // 8  # operand and result leaves together in one round
 # for the member itself, of a round that it will end later: addresses in its own process

@@ -11,6 +11,11 @@ or whatever the runtime puts there (a relay); for a custom-call of a Python rout
 replica's callback. operands and results are byte offsets of the leaves' buffers in the device's own memory.  A non-zero
 Status returns at once from every frame of the program.
 
+The results of a site that `shares` may live once for all members of a group: behind the n offsets stand n more, places
+in memory that the group's members on this host see at the same offset, or 0. The routine may use those places if all
+these members came with the same ones, and then writes the offsets that it used over the first n; whoever does not know
+of them leaves the first n as they are.
+
 Before each step that may take long or fail the entry stores its number in the device's record: reports name the
 instruction.
 
@@ -61,4 +66,5 @@ class Context(ctypes.Structure):
         ("replica", ctypes.c_uint32),
         ("partition", ctypes.c_uint32),
         ("device_count", ctypes.c_uint32),
+        ("shared", ctypes.c_void_p),  # const u64*: by shared arena, where this device's group has it; 0 where nowhere
     )

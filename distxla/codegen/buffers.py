@@ -5,15 +5,23 @@ and results are `Buffer`s. Tuples exist at compile time only: a tuple is the lis
 
 A buffer lies in the caller's memory (parameters, results), among the image's constants, or in the arena, where buffers
 that are never alive together share bytes.
+
+A collective's result that is the same for all members needs to exist once for each group. Such a buffer has a place in
+an arena that the group's members share, and one in the device's own. Why a round may write to the shared one: members
+post, each for itself, at which offset of the shared arena they take the result, and the lifetimes say that what a
+member posts holds nothing any more that this member still reads, from the round's begin on. Only if all members posted
+the same offset the round writes there, which is after all have come; so whatever is overwritten is dead for everybody,
+whichever instruction, iteration or program each of them is in. Otherwise each member gets its own copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from distxla.codegen.abi import ALIGNMENT
+from distxla.codegen.program import SharedArena
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
@@ -26,6 +34,8 @@ class Region(Enum):
     RESULT = "result"  # number: leaf of the entry's result
     CONSTANT = "constant"  # number: index in Plan.constants; never written, not in device memory
     ARENA = "arena"  # number: offset in bytes
+    SHARED = "shared"  # number: offset in the arena, used where `shared_number` in the shared arena can't be; never
+    # overwritten in place
     NONE = "none"  # a token: no memory
 
 
@@ -34,7 +44,8 @@ class Buffer:
     """One array's memory.
 
     size: bytes.  owner: name of the instruction that first writes it.  start, end: first and last step, inclusive, at
-    which the bytes matter; loops count as a stretch of steps.
+    which the bytes matter; loops count as a stretch of steps.  shared_arena, shared_number: of Region.SHARED, the
+    number of the shared arena and the offset in it.
     """
 
     size: int
@@ -43,6 +54,8 @@ class Buffer:
     owner: str = ""
     start: int = -1
     end: int = -1
+    shared_arena: int = -1
+    shared_number: int = 0
 
     @property
     def is_writable(self) -> bool:
@@ -53,6 +66,8 @@ class Buffer:
             return "-"
         if self.region is Region.ARENA:
             return f"arena[{self.number}:{self.number + self.size}]"
+        if self.region is Region.SHARED:
+            return f"shared{self.shared_arena}[{self.shared_number}:{self.shared_number + self.size}]"
         return f"{self.region.value}[{self.number}]"
 
 
@@ -111,12 +126,14 @@ Step = Kernel | Copy | Communicate | Loop | Branch
 
 @dataclass(frozen=True)
 class Plan:
-    """What the entry does. arena_bytes: without the kernels' scratch memory, a multiple of the alignment."""
+    """What the entry does. arena_bytes: without the kernels' scratch memory, a multiple of the alignment.  shared: the
+    arenas that members of groups have in common."""
 
     steps: tuple[Step, ...]
     constants: tuple[Literal, ...]
     arena_bytes: int
     buffers: tuple[Buffer, ...] = field(repr=False)
+    shared: tuple[SharedArena, ...] = ()
 
     def walk(self) -> Iterator[Step]:
         """All steps, those inside of loops and branches after the step that holds them."""
@@ -131,11 +148,14 @@ class Plan:
 
     def dump(self) -> str:
         """The plan as text: places, lifetimes, steps."""
-        lines = [f"arena: {self.arena_bytes} bytes", ""]
+        lines = [f"arena: {self.arena_bytes} bytes"]
+        for number, arena in enumerate(self.shared):
+            lines.append(f"shared{number}: {arena.bytes} bytes for each of {len(arena.groups)} group(s)")
+        lines.append("")
         for number, literal in enumerate(self.constants):
             lines.append(f"constant[{number}]: {literal.shape}")
-        arena = [b for b in self.buffers if b.region is Region.ARENA]
-        for buffer in sorted(arena, key=lambda b: (b.start, b.number)):
+        placed = [b for b in self.buffers if b.region in (Region.ARENA, Region.SHARED)]
+        for buffer in sorted(placed, key=lambda b: (b.start, b.number)):
             lines.append(f"{buffer!s:<28} steps {buffer.start:>4} to {buffer.end:>4}  {buffer.owner}")
         lines.append("")
         lines.extend(_dump_steps(self.steps, ""))
@@ -164,16 +184,36 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
 
 
 def place(buffers: list[Buffer]) -> int:
-    """Give arena buffers their offsets; returns the arena's size. Buffers that are alive together don't overlap.
+    """Give buffers their offsets in the arena; returns its size. Buffers that are alive together don't overlap."""
+    offsets, total = _offsets(buffers)
+    for buffer, offset in zip(buffers, offsets, strict=True):
+        buffer.number = offset
+    return total
+
+
+def place_shared(buffers: list[Buffer], groups: Sequence[tuple[tuple[int, ...], ...]]) -> tuple[SharedArena, ...]:
+    """Give buffers of Region.SHARED their offsets in the arenas of these groups, by `shared_arena`."""
+    arenas = []
+    for number, members in enumerate(groups):
+        inside = [b for b in buffers if b.shared_arena == number]
+        offsets, total = _offsets(inside)
+        for buffer, offset in zip(inside, offsets, strict=True):
+            buffer.shared_number = offset
+        arenas.append(SharedArena(members, total))
+    return tuple(arenas)
+
+
+def _offsets(buffers: list[Buffer]) -> tuple[list[int], int]:
+    """Each buffer's offset, and the bytes that all of them need.
 
     A sweep over time with a list of holes: each buffer takes the smallest hole that fits, or extends the arena.
     """
     holes: list[tuple[int, int]] = []  # (offset, size), by offset, never adjacent
     active: list[tuple[int, int, int]] = []  # (end, offset, size)
+    found = [0] * len(buffers)
     total = 0
-    for buffer in sorted(buffers, key=lambda b: (b.start, -b.size)):
+    for number, buffer in sorted(enumerate(buffers), key=lambda b: (b[1].start, -b[1].size)):
         if not buffer.size:
-            buffer.number = 0
             continue
         size = (buffer.size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         ended = [a for a in active if a[0] < buffer.start]
@@ -191,9 +231,9 @@ def place(buffers: list[Buffer]) -> int:
             total = offset + size
         else:
             offset, total = total, total + size
-        buffer.number = offset
+        found[number] = offset
         active.append((buffer.end, offset, size))
-    return total
+    return found, total
 
 
 def _joined(holes: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step
 from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
-from distxla.codegen.program import CommunicatorSpec, HostRoutine, Site
+from distxla.codegen.program import CommunicatorSpec, HostRoutine, SharedArena, Site
 from distxla.collectives.control_block import H_POISON, R_STEP
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
@@ -41,13 +41,14 @@ Progress = Callable[[str], None]
 @dataclass(frozen=True)
 class Entry:
     """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions by the
-    number that the device's record holds while it computes them."""
+    number that the device's record holds while it computes them.  shared: the plan's."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
     communicators: tuple[CommunicatorSpec, ...]
     arena_bytes: int
     steps: tuple[Instruction, ...]
+    shared: tuple[SharedArena, ...] = ()
 
 
 def emit_entry(
@@ -75,6 +76,10 @@ def _is_noted(step: Step) -> bool:
         largest = max((b.size for b in (*step.operands, *step.results)), default=0)
         return largest > UNNOTED_BYTES or not step.instruction.op.effects.is_free
     return not isinstance(step, Branch)
+
+
+def _shares(buffers: tuple[Buffer, ...]) -> bool:
+    return any(buffer.region is Region.SHARED for buffer in buffers)
 
 
 class _LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
@@ -119,6 +124,7 @@ class _EntryEmitter:
         self.failures: list[tuple[ir.Value, ir.Block]] = []
         self.offsets: dict[tuple[Region, int], ir.Value] = {}
         self.pointers: dict[tuple[Region, int], ir.Value] = {}
+        self.chosen: dict[int, ir.Value] = {}  # by id() of a buffer of Region.SHARED: where its offset is kept
         self.fields: dict[str, ir.Value] = {}
 
     def run(self) -> Entry:
@@ -140,7 +146,7 @@ class _EntryEmitter:
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
         arena = self.plan.arena_bytes + scratch
-        return Entry(self.llvm_module, tuple(self.sites), specs, arena, tuple(self.numbered))
+        return Entry(self.llvm_module, tuple(self.sites), specs, arena, tuple(self.numbered), self.plan.shared)
 
     # --- places -----------------------------------------------------------------------------------------------------
 
@@ -154,11 +160,13 @@ class _EntryEmitter:
 
     def offset(self, buffer: Buffer) -> ir.Value:
         """The buffer's offset in the device's own memory, i64."""
+        if buffer.region is Region.SHARED:
+            return self.builder.load(self.place_of(buffer), typ=I64)
         key = (buffer.region, buffer.number)
         found = self.offsets.get(key)
         if found is None:
             if buffer.region is Region.ARENA:
-                found = self.begin.add(self.field("arena", I64), I64(buffer.number))
+                found = self.in_arena(buffer)
             elif buffer.region in (Region.PARAMETER, Region.RESULT):
                 table = self.field("parameters" if buffer.region is Region.PARAMETER else "results", POINTER)
                 address = self.begin.gep(table, [I64(buffer.number)], source_etype=I64)
@@ -170,8 +178,27 @@ class _EntryEmitter:
             self.offsets[key] = found
         return found
 
+    def in_arena(self, buffer: Buffer) -> ir.Value:
+        return self.begin.add(self.field("arena", I64), I64(buffer.number))
+
+    def in_shared_arena(self, buffer: Buffer) -> ir.Value:
+        """The offset of a buffer of Region.SHARED in its group's arena; 0 where this device has no such arena."""
+        address = self.begin.gep(self.field("shared", POINTER), [I64(buffer.shared_arena)], source_etype=I64)
+        base = self.begin.load(address, typ=I64, name=f"shared_{buffer.shared_arena}")
+        offset = self.begin.add(base, I64(buffer.shared_number))
+        return self.begin.select(self.begin.icmp_unsigned("==", base, I64(0)), I64(0), offset)
+
+    def place_of(self, buffer: Buffer) -> ir.Value:
+        """Where a buffer of Region.SHARED has its offset, which is known once the round that writes it is over."""
+        place = self.chosen.get(id(buffer))
+        if place is None:
+            place = self.chosen[id(buffer)] = self.begin.alloca(I64)
+        return place
+
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The buffer's address in this process."""
+        if buffer.region is Region.SHARED:
+            return self.builder.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
         key = (buffer.region, buffer.number)
         found = self.pointers.get(key)
         if found is None:
@@ -264,7 +291,7 @@ class _EntryEmitter:
 
     def communicate(self, step: Communicate) -> None:
         site = self.site(step)
-        operands, results = self.offset_table(step.operands), self.offset_table(step.results)
+        operands, results = self.offset_table(step.operands), self.result_table(step.results)
         table = self.field("communicate", POINTER)
         slot = self.builder.gep(table, [I64(site)], source_etype=POINTER)
         routine = _LoadedRoutine(self.builder.block, slot, "routine", typ=POINTER)
@@ -273,10 +300,29 @@ class _EntryEmitter:
         self.fail_unless_zero(status)
 
     def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
-        """A u64 array of offsets on the stack, filled once a call."""
+        """A u64 array of offsets on the stack; what doesn't change is filled in once a call."""
         table = self.begin.alloca(I64, size=max(1, len(buffers)))
         for k, buffer in enumerate(buffers):
-            self.begin.store(self.offset(buffer), self.begin.gep(table, [I64(k)], source_etype=I64))
+            place = self.begin.gep(table, [I64(k)], source_etype=I64)
+            builder = self.builder if buffer.region is Region.SHARED else self.begin
+            builder.store(self.offset(buffer), place)
+        return table
+
+    def result_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
+        """The offset table of a site's results; it has a second half where one of them may be shared."""
+        if not _shares(buffers):
+            return self.offset_table(buffers)
+        table = self.begin.alloca(I64, size=2 * len(buffers))
+        for k, buffer in enumerate(buffers):
+            place = self.begin.gep(table, [I64(k)], source_etype=I64)
+            elsewhere = self.begin.gep(table, [I64(len(buffers) + k)], source_etype=I64)
+            if buffer.region is Region.SHARED:
+                self.chosen[id(buffer)] = place
+                self.builder.store(self.in_arena(buffer), place)  # every time: the routine writes there, too
+                self.begin.store(self.in_shared_arena(buffer), elsewhere)
+            else:
+                self.begin.store(self.offset(buffer), place)
+                self.begin.store(I64(0), elsewhere)
         return table
 
     def site(self, step: Communicate) -> int:
@@ -299,6 +345,7 @@ class _EntryEmitter:
             number,
             self.module.locate(instruction),
             item=item,
+            shares=_shares(step.results),
         )
         self.sites.append(site)
         routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)

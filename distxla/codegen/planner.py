@@ -4,30 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, place
+from distxla.codegen.buffers import (
+    Branch,
+    Buffer,
+    Communicate,
+    Copy,
+    Kernel,
+    Loop,
+    Plan,
+    Region,
+    Step,
+    place,
+    place_shared,
+)
 from distxla.codegen.values import FOREVER, Value, Values, analyse, is_alias
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ops.collective import GroupedCollective
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.op import Lowering
+from distxla.ops.op import Lowering, RuleViolation
 
 TOKEN = Buffer(0, Region.NONE)
 
 
-def plan(module: Module) -> Plan:
+# Smaller results are copied to every member: that costs less than looking up where they are.
+SHARED_BYTES = 4096
+
+
+def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
     """Plan the memory of a scheduled module and the steps of its entry computation.
+
+    replicas, partitions: of the run; 0 where they are not known, and then no memory is shared among devices.
 
     Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
     value the text leaves out; both say where it stands.
     """
-    planner = Planner(module)
+    planner = Planner(module, replicas, partitions)
     steps = planner.entry()
+    shared = [b for b in planner.buffers if b.region is Region.SHARED]
     arena = [b for b in planner.buffers if b.region is Region.ARENA]
-    return Plan(steps, tuple(planner.constants), place(arena), tuple(planner.buffers))
+    arenas = place_shared(shared, tuple(planner.groups))
+    return Plan(steps, tuple(planner.constants), place(arena + shared), tuple(planner.buffers), arenas)
 
 
 @dataclass
@@ -45,6 +66,7 @@ class _Frame:
     owned: set[int] = field(default_factory=set)
     reserved: set[int] = field(default_factory=set)  # id() of the buffers that something is pinned to
     steps: list[Step] = field(default_factory=list)
+    taken_over: frozenset[Value] | None = None  # values whose memory an instruction would like to overwrite
 
     def buffer(self, value: Value) -> Buffer:
         return TOKEN if value is None else self.buffers[value]
@@ -53,8 +75,10 @@ class _Frame:
 class Planner:
     """Walks the computations in execution order; `clock` numbers the steps."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, replicas: int = 0, partitions: int = 0) -> None:
         self.module = module
+        self.replicas, self.partitions = replicas, partitions
+        self.groups: dict[tuple[tuple[int, ...], ...], int] = {}  # that share memory: number of their arena
         self.buffers: list[Buffer] = []
         self.constants: list[Literal] = []
         self.clock = 0
@@ -210,6 +234,8 @@ class Planner:
                 continue
             buffer = frame.pinned.get(value)
             if buffer is None:
+                buffer = self.shared(frame, value, instruction, shape.byte_size)
+            if buffer is None:
                 source = self.in_place_source(frame, position, instruction, leaf)
                 if source is not None and self.may_take_over(frame, source):
                     buffer = frame.buffers[source]
@@ -219,6 +245,38 @@ class Planner:
             frame.owned.add(value)
             found.append(buffer)
         return tuple(found)
+
+    def shared(self, frame: _Frame, value: int, instruction: Instruction, size: int) -> Buffer | None:
+        """A buffer that exists once for all members of a group, where the result is the same for all of them and
+        nobody overwrites it in place; else None."""
+        op = instruction.op
+        if not isinstance(op, GroupedCollective) or not op.same_for_all or op.starts_pair:
+            return None
+        if size < SHARED_BYTES or not self.replicas or value in self.taken_over(frame):
+            return None
+        try:
+            groups = op.device_groups(self.replicas, self.partitions)
+        except RuleViolation:  # reported, with its place, when the instruction's routine is asked for
+            return None
+        if max(map(len, groups)) == 1:
+            return None
+        buffer = self.new(size, instruction.name)
+        buffer.region = Region.SHARED
+        buffer.shared_arena = self.groups.setdefault(groups, len(self.groups))
+        return buffer
+
+    def taken_over(self, frame: _Frame) -> frozenset[Value]:
+        """The values that an instruction overwrites in place, which saves it a copy."""
+        if frame.taken_over is None:
+            values = frame.values
+            frame.taken_over = frozenset(
+                self.in_place_source(frame, position, user, leaf)
+                for position, user in enumerate(frame.computation)
+                if not isinstance(user.op, GroupedCollective)  # those need no copy either way
+                for leaf, result in enumerate(values.leaves[user.name])
+                if result is not None and values.defined[result] == position
+            )
+        return frame.taken_over
 
     def may_take_over(self, frame: _Frame, value: int) -> bool:
         """Whether the value's memory is this computation's to overwrite once the value is dead."""

@@ -25,6 +25,7 @@ class Site:
 
     communicator: number of its communicator; -1 for a call of Python, described by `routine`.  item: what one that gives
     to the host or takes from it moves at a time.
+    shares: results may live once for the group (abi: the results' table has a second half).
     """
 
     index: int
@@ -35,6 +36,7 @@ class Site:
     location: Location | None
     routine: HostRoutine | None = None
     item: Shape | None = None
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,17 @@ class CommunicatorSpec:
 
 
 @dataclass(frozen=True)
+class SharedArena:
+    """Memory that the members of a group have in common, on each host.
+
+    groups: ordered groups of flattened device ids; each has `bytes` of its own.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
 class CompiledProgram:
     """image: position-independent code and data, entered through `symbols` (name -> offset); mapped by every replica.
 
@@ -74,7 +87,7 @@ class CompiledProgram:
     code_bytes: the image's first bytes up to here are read-only and executable; the rest is private and writable.
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
     to their bounds, and then the extents of their dynamic dimensions.
-    arena_bytes: working memory a device needs.
+    arena_bytes: working memory a device needs.  shared: what groups need together, in the order of `Context.shared`.
     timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
 
@@ -93,6 +106,7 @@ class CompiledProgram:
     communicators: tuple[CommunicatorSpec, ...]
     timings: dict[str, float]
     steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
+    shared: tuple[SharedArena, ...] = ()
 
     @property
     def parameter_sizes(self) -> tuple[tuple[int, int], ...]:

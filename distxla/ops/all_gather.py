@@ -36,6 +36,7 @@ class AllGather(GlobalIdsCollective):
 
     opcode = "all-gather"
     min_operands = 1
+    same_for_all: ClassVar[bool] = True
     combines: ClassVar[bool] = True
 
     dimensions: tuple[int, ...] = attribute("int_list")

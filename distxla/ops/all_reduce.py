@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple, synchronous
+from distxla.ops.collective import (
+    RANK,
+    RING,
+    GlobalIdsCollective,
+    check_reduction,
+    fold,
+    one_or_tuple,
+    ring_chunks,
+    synchronous,
+)
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
@@ -26,12 +35,15 @@ class AllReduce(GlobalIdsCollective):
 
     Elements are folded in group order, f(..f(f(x0, x1), x2)..), by `to_apply`, which may be any computation of two
     scalars. No identity takes part: the sum of negative zeros is a negative zero (XLA's CPU, which starts from +0,
-    gives a positive one), and a group of one member returns its operand unchanged.
+    gives a positive one), and a group of one member returns its operand unchanged. `reduction_order`, an attribute that
+    only distxla knows, asks for another order: `tree` combines neighbours, then those results, `ring` begins the c-th
+    of n chunks of ceil(E / n) elements behind member c and goes round.
 
     Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several.
     Errors:  C1 to C5, C7 of the groups and operands; groups may differ in size.
              C6  no operand.
              C8  `to_apply` is not (T[], T[]) -> T[] with the operands' type T.
+             C11 `reduction_order` is none of rank, tree, ring.
     Source:  XLA Operation Semantics, AllReduce and CrossReplicaSum; StableHLO spec, "all_reduce".
     """
 
@@ -39,10 +51,16 @@ class AllReduce(GlobalIdsCollective):
     min_operands = 1
     uniform_groups: ClassVar[bool] = False
     in_place_operand: ClassVar[int | None] = 0
+    same_for_all: ClassVar[bool] = True
     combines: ClassVar[bool] = True
 
     use_global_device_ids: bool = attribute("bool", default=False)
     to_apply: str = attribute("computation")
+    reduction_order: str = attribute("word", default=RANK)
+
+    @property
+    def order(self) -> str:
+        return self.reduction_order
 
     @property
     def global_ids(self) -> bool:
@@ -65,8 +83,12 @@ class AllReduce(GlobalIdsCollective):
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
         # Members whose extents differ at run time agree on the smallest.
-        results = tuple(fold(run, self.to_apply, smallest(arrays)) for arrays in zip(*operands, strict=True))
-        return [results[0] if len(results) == 1 else results] * len(members)
+        results = []
+        for shape, given in zip(run.operand_shapes, zip(*operands, strict=True), strict=True):
+            arrays = smallest(given)
+            chunks = ring_chunks(shape.dims, arrays[0].shape, len(members)) if self.order == RING else None
+            results.append(fold(run, self.to_apply, arrays, self.order, chunks))
+        return [results[0] if len(results) == 1 else tuple(results)] * len(members)
 
 
 @register

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,12 @@ from distxla.ops.movement import Movement
 from distxla.ops.op import CollectiveOp, Op
 
 EVERYBODY = ReplicaGroups()
+
+# In which order members' elements are combined; x0 .. x(n-1) in group order, f the computation.
+RANK = "rank"  # f(.. f(f(x0, x1), x2) .., x(n-1))
+TREE = "tree"  # neighbours by position, f(x0, x1), f(x2, x3) .., then those results; an odd last one waits a level
+RING = "ring"  # in the chunk of member c: f(.. f(x(c+1), x(c+2)) .., xc), going round, as a ring reduces
+REDUCTION_ORDERS = (RANK, TREE, RING)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +44,8 @@ class GroupedCollective(CollectiveOp):
     uniform_groups: ClassVar[bool] = True
     # whether groups that are written out must hold every id; devices of the others get zeros
     covers_all: ClassVar[bool] = True
+    # whether all members of a group get the same results
+    same_for_all: ClassVar[bool] = False
 
     channel_id: int | None = attribute("int", default=None)
     replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)
@@ -46,6 +55,11 @@ class GroupedCollective(CollectiveOp):
     def reduction(self) -> str | None:
         """The computation that folds the members' elements; None where elements are only moved."""
         return None
+
+    @property
+    def order(self) -> str:
+        """In which of REDUCTION_ORDERS they are folded."""
+        return RANK
 
     @property
     def global_ids(self) -> bool:
@@ -195,7 +209,14 @@ def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
 
 
 def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
-    """Rule C8: to_apply combines two scalars of the operands' type into one."""
+    """Rule C8: to_apply combines two scalars of the operands' type into one. Rule C11: the order is a known one."""
+    order = getattr(op, "reduction_order", RANK)
+    op.require(
+        order in REDUCTION_ORDERS,
+        "C11",
+        f"reduction_order={order} is none of {', '.join(REDUCTION_ORDERS)}",
+        at="reduction_order",
+    )
     program = called(to_apply)
     scalar = program.parameters[0] if len(program.parameters) == 2 else None
     is_fold = scalar is not None and scalar.is_array and scalar.rank == 0
@@ -214,15 +235,46 @@ def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Ca
         )
 
 
-def fold(run: Evaluation, to_apply: str, arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """Element by element f(..f(f(a0, a1), a2).., an): the order in which every executor of the project reduces.
+def fold(
+    run: Evaluation,
+    to_apply: str,
+    arrays: Sequence[np.ndarray[Any, Any]],
+    order: str = RANK,
+    chunks: np.ndarray[Any, Any] | None = None,
+) -> np.ndarray[Any, Any]:
+    """The members' arrays, in group order, combined element by element in one of REDUCTION_ORDERS.
 
-    There is no identity in it, so -0.0 + -0.0 stays -0.0 and one member's operand comes back bit for bit.
+    chunks: for `ring`, of which member's chunk each element is. There is no identity in it, so -0.0 + -0.0 stays -0.0
+    and one member's operand comes back bit for bit.
     """
+    if order == TREE:
+        while len(arrays) > 1:
+            pairs = [arrays[i : i + 2] for i in range(0, len(arrays), 2)]
+            arrays = [run.map(to_apply, *pair)[0] if len(pair) == 2 else pair[0] for pair in pairs]
+        return arrays[0]
+    if order == RING and chunks is not None:
+        result = np.empty_like(arrays[0])
+        for chunk in range(len(arrays)):
+            mine = chunks == chunk
+            first = chunk + 1
+            result[mine] = fold(run, to_apply, [array[mine] for array in (*arrays[first:], *arrays[:first])])
+        return result
     folded, *others = arrays
     for other in others:
         folded = run.map(to_apply, folded, other)[0]
     return folded
+
+
+def ring_chunks(bounds: Sequence[int], extents: Sequence[int], members: int) -> np.ndarray[Any, Any]:
+    """Of which member's chunk each element of an all-reduce's operand is: of E elements in row-major order the first
+    ceil(E / members) are member 0's, and so on.
+
+    bounds: the stated extents, by which chunks go.  extents: those at run time.
+    """
+    count = prod(bounds)
+    each = max(1, -(-count // members))
+    whole = (np.arange(count) // each).reshape(bounds)
+    return np.asarray(whole[tuple(slice(extent) for extent in extents)])
 
 
 def _list(shapes: Sequence[Shape]) -> str:

@@ -24,6 +24,7 @@ class CollectiveBroadcast(GroupedCollective):
 
     opcode = "collective-broadcast"
     covers_all = False
+    same_for_all = True
     min_operands = 1
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:

@@ -87,6 +87,7 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
         communicators=entry.communicators,
         timings={name: round(seconds, 6) for name, seconds in clock.seconds.items()},
         steps=_origins(module, entry.steps),
+        shared=entry.shared,
     )
 
 
@@ -123,7 +124,7 @@ def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str |
     if stage == "buffers":
         from distxla.codegen.planner import plan
 
-        return plan(optimised(module)).dump()
+        return plan(optimised(module), replicas=replicas, partitions=partitions).dump()
     entry = _lower(module, replicas, partitions, _silent, _Clock())
     from distxla.codegen.backends import cpu
 
@@ -147,7 +148,7 @@ def compile_alone(module: Module, replicas: int, partitions: int, progress: Prog
     from distxla.collectives.transports.shared_memory import SharedMemory
 
     scheduled = optimised(module)
-    planned = plan(scheduled)
+    planned = plan(scheduled, replicas=replicas, partitions=partitions)
     for step in planned.walk():
         if isinstance(step, Kernel | Communicate):
             alone = Plan((step,), planned.constants, planned.arena_bytes, planned.buffers)
@@ -165,7 +166,7 @@ def _lower(module: Module, replicas: int, partitions: int, progress: Progress, c
         progress("buffers")
         from distxla.codegen.planner import plan
 
-        planned = plan(scheduled)
+        planned = plan(scheduled, replicas=replicas, partitions=partitions)
     with clock.stage("import_llvm"):
         from distxla.codegen.entry import emit_entry
         from distxla.collectives.transports.shared_memory import SharedMemory

@@ -64,6 +64,7 @@ class Executable:
         self.device_s: list[float] = []
         self.number: int | None = None
         self.arena: Block | None = None
+        self.shared: list[dict[int, Block]] = []  # where each shared arena is, by device
         # behind the leaves stand the extents of dynamic dimensions
         extent = Shape(S32)
         self.arity = len(program.parameter_leaves)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distxla.codegen.program import SharedArena
 from distxla.errors import ArgumentError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
@@ -28,6 +29,8 @@ class Loader:
         self._heap = heap
         self._counts = (replicas, partitions)
         self._arena: Block | None = None
+        self._common = Heap(hosts.memory_bytes, [hosts.local.common], begin=hosts.memory_bytes)
+        self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._numbers = 0
         self.communicators = Communicators(hosts.local.control)
         self.dispatcher = Dispatcher(hosts.local, self.communicators, self._routine_failure)
@@ -58,6 +61,7 @@ class Loader:
             from distxla.runtime.routines import pack
 
             routines = ray.put(pack(executable.targets))
+        shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]
         pending = []
         for row, device in enumerate(executable.devices):
             begins = area + 8 * count * row
@@ -67,6 +71,7 @@ class Loader:
                 begins,
                 begins + 8 * len(executable.parameters),
                 tuple(self.communicators.place(spec, device) for spec in program.communicators),
+                tuple(blocks[device].offset if device in blocks else 0 for blocks in shared),
             )
             pending.append(self._hosts.replicas[device].load.remote(reference, placement, routines))
         self._hosts.ask(pending, ATTACH_LIMIT_S)
@@ -75,11 +80,25 @@ class Loader:
             len(executable.devices), count
         )
         executable.arena = self._arena
+        executable.shared = shared
         executable.number = number
         self.dispatcher.programs[number] = program
         if executable.module is not None:
             self.dispatcher.modules[number] = executable.module
         executable.load_s = time.perf_counter() - begin
+
+    def _shared_arena(self, number: int, arena: SharedArena, executable: Executable) -> dict[int, Block]:
+        """Where a group has the program's shared arena, by device. Programs never run at once on one device, so they
+        share the memory; a group that runs several programs at once has none."""
+        found = {}
+        for group in arena.groups:
+            if len(group) > 1 and set(group) <= set(executable.devices):
+                key = (number, frozenset(group))
+                block = self._shared.get(key)
+                if block is None or block.size < arena.bytes:
+                    block = self._shared[key] = self._common.allocate(arena.bytes)
+                found.update(dict.fromkeys(group, block))
+        return found
 
     def _routine_failure(self, device: int) -> RoutineFailure | None:
         """What a device knows of the Python routine that failed on it."""

@@ -6,6 +6,9 @@ open them through /proc/<driver>/fd, which the kernel grants to the same user on
 
 One heap serves all devices: a block has the same offset in every device's memory. Pages that a device never touches
 cost it nothing.
+
+Behind a device's own memory its mapping goes on with memory that all devices of the host have in common, at the same
+offsets for all of them: what collectives give to everybody exists there once. It has a heap of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import mmap
 import os
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +35,7 @@ LARGEST_MEMORY = 64 << 30
 KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again
 PUNCHED_BYTES = 1 << 20  # smaller ranges are not worth a system call
 _FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
+_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux on x86-64
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (
@@ -52,17 +57,28 @@ def memory_bytes() -> int:
 
 
 class _Mapping:
-    """Shared address space of a descriptor until the last array over it is deleted; keeps no descriptor open."""
+    """Shared address space of descriptors, one behind the other, until the last array over it is deleted; keeps no
+    descriptor open. parts: (descriptor, bytes)."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
-        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED
-        address = _libc.mmap(None, size, protection, flags, descriptor, 0)
-        if address is None or address == ctypes.c_void_p(-1).value:
-            raise ClusterError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
+    def __init__(self, parts: Sequence[tuple[int, int]]) -> None:
+        size = sum(part for _, part in parts)
+        # the range is reserved first, so that nothing else can take the place of its later parts
+        address = self._map(None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
         self._address, self._size = address, size
-        if size > CONTROL_BYTES:
-            _libc.madvise(address, size, mmap.MADV_HUGEPAGE)  # kernels without them for shared memory refuse
+        at = address
+        for descriptor, part in parts:
+            self._map(at, part, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor)
+            if part > CONTROL_BYTES:
+                _libc.madvise(at, part, mmap.MADV_HUGEPAGE)  # kernels without them for shared memory refuse
+            at += part
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
+
+    @staticmethod
+    def _map(address: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
+        found = _libc.mmap(address, size, protection, flags, descriptor, 0)
+        if found is None or found == ctypes.c_void_p(-1).value:
+            raise ClusterError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
+        return int(found)
 
     def __del__(self) -> None:
         if hasattr(self, "_address"):
@@ -70,48 +86,50 @@ class _Mapping:
 
 
 class Segment:
-    """A mapped segment. `bytes` is all of it, writable; the mapping lives as long as any array made from it."""
+    """A mapped segment. `bytes` is all of it, writable; the mapping lives as long as any array made from it.
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    size: of the segment itself. common: (descriptor, bytes) of another one, which `bytes` holds behind it.
+    """
+
+    def __init__(self, descriptor: int, size: int, common: tuple[int, int] | None = None) -> None:
         self.descriptor = descriptor
         self.size = size
-        mapping = _Mapping(descriptor, size)
+        mapping = _Mapping([(descriptor, size)] if common is None else [(descriptor, size), common])
         self.bytes: NDArray[np.uint8] = np.asarray(mapping)
         self.address = int(self.bytes.ctypes.data)
 
     @staticmethod
-    def create(name: str, size: int) -> Segment:
-        """A new sparse segment of `size` bytes that nobody can shrink (an access could then kill its user)."""
+    def create(name: str, size: int, common: Segment | None = None) -> Segment:
+        """A new sparse segment of `size` bytes that nobody can shrink (an access could then kill its user).
+
+        common: mapped behind it.
+        """
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.fchmod(descriptor, 0o600)
             os.ftruncate(descriptor, size)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-            return Segment(descriptor, size)
+            return Segment(descriptor, size, None if common is None else (common.descriptor, common.size))
         except BaseException:
             os.close(descriptor)
             raise
 
     @staticmethod
-    def open(pid: int, descriptor: int, size: int) -> Segment:
-        """Map a segment of another process of the same user. ClusterError if that is not possible."""
-        path = f"/proc/{pid}/fd/{descriptor}"
+    def open(pid: int, descriptor: int, size: int, common: tuple[int, int] | None = None) -> Segment:
+        """Map a segment of another process of the same user. ClusterError if that is not possible.
+
+        common: descriptor there and bytes of the segment that is to be mapped behind it.
+        """
+        opened: list[tuple[int, int]] = []
         try:
-            opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise ClusterError(
-                f"the host's shared memory cannot be opened ({path}: {error.strerror}); all processes of a "
-                "host must run as the same user and in the same container"
-            ) from error
-        try:
-            status = os.fstat(opened)
-            if status.st_uid != os.getuid() or status.st_size != size:
-                raise ClusterError(f"{path} is not the shared memory that was announced")
-            segment = Segment(opened, size)
+            for number, expected in [(descriptor, size)] if common is None else [(descriptor, size), common]:
+                opened.append((_open(pid, number, expected), expected))
+            segment = Segment(*opened[0], opened[1] if common is not None else None)
             segment.descriptor = -1
             return segment
         finally:
-            os.close(opened)
+            for number, _ in opened:
+                os.close(number)
 
     def read(self, offset: int, size: int) -> NDArray[np.uint8]:
         """A view of some bytes."""
@@ -132,6 +150,23 @@ class Segment:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _open(pid: int, descriptor: int, size: int) -> int:
+    """A descriptor of our own for a segment of another process."""
+    path = f"/proc/{pid}/fd/{descriptor}"
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise ClusterError(
+            f"the host's shared memory cannot be opened ({path}: {error.strerror}); all processes of a "
+            "host must run as the same user and in the same container"
+        ) from error
+    status = os.fstat(opened)
+    if status.st_uid != os.getuid() or status.st_size != size:
+        os.close(opened)
+        raise ClusterError(f"{path} is not the shared memory that was announced")
+    return opened
 
 
 class ControlBlock:
@@ -207,19 +242,22 @@ class Block:
 
 
 class Heap:
-    """First-fit allocator over [0, size). Thread-safe; freeing may happen inside the garbage collector.
+    """First-fit allocator over [begin, begin + size). Thread-safe; freeing may happen inside the garbage collector.
+
+    begin: where the segments begin in a device's memory, page-aligned.
 
     Freed ranges are used again as they are; once more than KEPT_IDLE_BYTES and more than is in use lie idle, ranges of
     at least PUNCHED_BYTES are given back to the system.
     """
 
-    def __init__(self, size: int, segments: list[Segment]) -> None:
+    def __init__(self, size: int, segments: list[Segment], begin: int = 0) -> None:
         self._segments = segments
+        self._begin = begin
         self._lock = threading.Lock()
         self._freed: deque[tuple[int, int]] = deque()
-        self._starts = [0]
-        self._ends = [size]
-        self._high = 0  # nothing beyond was ever in use
+        self._starts = [begin]
+        self._ends = [begin + size]
+        self._high = begin  # nothing beyond was ever in use
         self._used = 0
         self._idle = 0  # freed bytes that were not given back since
 
@@ -282,5 +320,5 @@ class Heap:
             if stop - begin >= PUNCHED_BYTES:
                 for segment in self._segments:
                     if segment.descriptor >= 0:
-                        segment.punch(begin, stop - begin)
+                        segment.punch(begin - self._begin, stop - begin)
         self._idle = 0

@@ -35,12 +35,14 @@ class Attachment:
     """What a replica needs to find its host's memory: descriptors of the process that made it.
 
     owner: that process, the driver or an agent.  memories: by flattened id, None for devices on other hosts.
+    common: the memory that follows each of them.  memory_bytes: of any of these.
     guarded: whether the replica ends itself when the owner has ended.
     """
 
     owner: int
     control: int
     memories: tuple[int | None, ...]
+    common: int
     memory_bytes: int
     replicas: int
     partitions: int
@@ -52,6 +54,7 @@ class Placement:
     """Where a program finds things on one device. Offsets in the control block, but for `arena`.
 
     communicators: state of this device's group by communicator, None where the device is in no group.
+    shared: where this device's group has each of the program's shared arenas, 0 where nowhere; in device memory.
     """
 
     number: int
@@ -59,6 +62,7 @@ class Placement:
     parameters: int
     results: int
     communicators: tuple[int | None, ...]
+    shared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,9 @@ class Replica:
         if attachment.guarded:
             _end_with(attachment.owner)
         self._control = ControlBlock.open(attachment.owner, attachment.control, count)
+        owner, size = attachment.owner, attachment.memory_bytes
         self._memories = [
-            None if descriptor is None else Segment.open(attachment.owner, descriptor, attachment.memory_bytes)
+            None if descriptor is None else Segment.open(owner, descriptor, size, (attachment.common, size))
             for descriptor in attachment.memories
         ]
         self._memory_table = (ctypes.c_void_p * count)(*(m.address if m is not None else None for m in self._memories))
@@ -117,7 +122,7 @@ class Replica:
 
             memory = self._memories[self._device]
             assert memory is not None
-            loaded = LoadedRoutines(routines, memory.address, self._attachment.memory_bytes, self._note)
+            loaded = LoadedRoutines(routines, memory.address, memory.bytes.nbytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
         image = load_image(program, loaded.resolve if loaded is not None else None)
         table = (ctypes.c_void_p * max(1, len(program.sites)))(
@@ -132,6 +137,7 @@ class Replica:
         states = (ctypes.c_void_p * max(1, len(placement.communicators)))(
             *(None if offset is None else base + offset for offset in placement.communicators)
         )
+        shared = (ctypes.c_uint64 * max(1, len(placement.shared)))(*placement.shared)
         context = Context(
             memory=ctypes.addressof(self._memory_table),
             arena=placement.arena,
@@ -145,8 +151,9 @@ class Replica:
             replica=self._device // self._attachment.partitions,
             partition=self._device % self._attachment.partitions,
             device_count=len(self._memories),
+            shared=ctypes.addressof(shared),
         )
-        self._loaded[placement.number] = (image, table, states, context, loaded, callbacks)
+        self._loaded[placement.number] = (image, table, states, shared, context, loaded, callbacks)
         row = (ctypes.c_void_p * 2).from_buffer(self._programs, placement.number * call_loops.PROGRAM_ENTRY_BYTES)
         row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
 

@@ -18,7 +18,9 @@ from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
+from distxla.runtime.memory import Segment
 
+PAGE = 4096
 Array = np.ndarray[Any, Any]
 
 
@@ -39,7 +41,13 @@ class Devices:
                 row.append(offset)
                 offset += _aligned(leaf.byte_size)
             self.offsets.append(row)
-        self.memories = [mmap.mmap(-1, max(4096, offset + program.arena_bytes)) for _ in range(self.count)]
+        own = -(-max(PAGE, offset + program.arena_bytes) // PAGE) * PAGE
+        shared, common_bytes = _shared_arenas(program, own)
+        common = Segment.create("test-common", common_bytes) if common_bytes else None
+        segments = [Segment.create(f"test-device-{d}", own, common) for d in range(self.count)]
+        for segment in (*segments, *([common] if common is not None else [])):
+            segment.close()
+        self.memories = [segment.bytes.data for segment in segments]
         bases = [ctypes.addressof(ctypes.c_char.from_buffer(memory)) for memory in self.memories]
         at = control_block.fixed_bytes(self.count)
         places: list[list[int]] = [[0] * len(program.communicators) for _ in range(self.count)]
@@ -57,13 +65,14 @@ class Devices:
         ):
             struct.pack_into("<I", self.control, field, value)
         routines = [self.image.address_of(COMMUNICATE_SYMBOL.format(site=s.index)) for s in program.sites]
-        shared = (_pointers(bases), _words(self.offsets[0]), _words(self.offsets[1]), _pointers(routines))
-        self.keep: list[Any] = [shared]
+        tables = (_pointers(bases), _words(self.offsets[0]), _words(self.offsets[1]), _pointers(routines))
+        self.keep: list[Any] = [tables]
         self.contexts = []
         for device in range(self.count):
-            own = _pointers([control + place for place in places[device]])
-            self.keep.append(own)
-            memory, parameters, results, communicate, communicators = map(ctypes.addressof, (*shared, own))
+            own_states = _pointers([control + place for place in places[device]])
+            arenas = _words([places.get(device, 0) for places in shared])
+            self.keep += [own_states, arenas]
+            memory, parameters, results, communicate, communicators = map(ctypes.addressof, (*tables, own_states))
             replica, partition = divmod(device, program.partitions)
             self.contexts.append(
                 Context(
@@ -79,6 +88,7 @@ class Devices:
                     replica=replica,
                     partition=partition,
                     device_count=self.count,
+                    shared=ctypes.addressof(arenas),
                 )
             )
 
@@ -121,7 +131,7 @@ class Devices:
         for (k, d), offset in zip(self.program.result_sizes, self.offsets[1][len(leaves) :], strict=True):
             (extents[k][d],) = struct.unpack_from("<i", memory, offset)
         return [
-            np.frombuffer(memory[offset : offset + leaf.byte_size], leaf.dtype.dtype).reshape(leaf.dims)[
+            np.frombuffer(bytes(memory[offset : offset + leaf.byte_size]), leaf.dtype.dtype).reshape(leaf.dims)[
                 tuple(slice(n) for n in found)
             ]
             for leaf, offset, found in zip(leaves, self.offsets[1], extents)
@@ -140,6 +150,18 @@ def _padded(array: Any, leaf: Shape) -> Array:
     padded = np.full(leaf.dims, np.nan if leaf.dtype.is_float else 77, leaf.dtype.dtype)
     padded[tuple(slice(n) for n in value.shape)] = value
     return padded
+
+
+def _shared_arenas(program: CompiledProgram, begin: int) -> tuple[list[dict[int, int]], int]:
+    """Offsets of the groups' shared arenas, by arena and device, in memory that begins at `begin`; its bytes."""
+    found: list[dict[int, int]] = []
+    at = begin
+    for arena in program.shared:
+        found.append({})
+        for group in arena.groups:
+            found[-1].update(dict.fromkeys(group, at if len(group) > 1 else 0))
+            at += arena.bytes
+    return found, -(-(at - begin) // PAGE) * PAGE
 
 
 def run_devices(program: CompiledProgram, args: Sequence[Sequence[Any]]) -> list[list[Array]]:

@@ -35,7 +35,8 @@ class Ticket:
 class LocalHost:
     """Control block, device memories and replicas of one host, in the process that made them.
 
-    devices: flattened ids that live here, of `device_count` in the run.  lost: device -> pid of replicas that have
+    devices: flattened ids that live here, of `device_count` in the run.  common: the memory that follows each device's
+    own, of the same size.  lost: device -> pid of replicas that have
     ended. One call runs at a time; a host's methods may be called from several threads otherwise.
     """
 
@@ -46,18 +47,19 @@ class LocalHost:
         self.memory_bytes = memory_bytes
         self.lost: dict[int, int] = {}
         self.control = ControlBlock.create(device_count, len(devices))
+        self.common = Segment.create("distxla-common", memory_bytes)
         self.memories: dict[int, Segment] = {}
         self._watch: Watch | None = None
         self._closing = False
         for device in devices:
-            self.memories[device] = Segment.create(f"distxla-device-{device}", memory_bytes)
+            self.memories[device] = Segment.create(f"distxla-device-{device}", memory_bytes, self.common)
 
     def attachment(self, replicas: int, partitions: int) -> Attachment:
         """What this host's replicas need to open the memories."""
         count = self.control.devices
         memories = tuple(self.memories[d].descriptor if d in self.memories else None for d in range(count))
-        block = self.control.segment.descriptor
-        return Attachment(os.getpid(), block, memories, self.memory_bytes, replicas, partitions)
+        block, common = self.control.segment.descriptor, self.common.descriptor
+        return Attachment(os.getpid(), block, memories, common, self.memory_bytes, replicas, partitions)
 
     def begin(
         self,
@@ -185,6 +187,7 @@ class LocalHost:
         self.close_processes()
         for memory in self.memories.values():
             memory.close()
+        self.common.close()
         if self.memories or self.control.segment.descriptor >= 0:
             self.control.close()
         self.memories = {}
