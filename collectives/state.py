@@ -9,7 +9,8 @@ A round's area: words, then one slot a member in which it posts what it came wit
 
     E_*                 E_SLOTS + position * SLOT_BYTES
 
-A permute's state: one pair for each member of the group, at its position as the target: counters, then RING messages.
+A permute's state: one pair for each member of the group, at its position as the target: counters, then RING messages;
+message r is the device's r-th round.
 
 Words that are written by different sides have cache lines of their own.
 """
@@ -23,6 +24,10 @@ G_LOCAL = 0  # u32: members of the group on this host, 0: all. Written by the dr
 G_RELAY = 4  # u32: not 0 where a relay finishes the rounds. Written by the driver
 G_BEGUN = 64  # u64 a member, a line each: rounds that it has begun
 ROUNDS = 8  # a power of two
+DESCRIBE = 2  # in G_RELAY of a state that is none: a relay asks a routine for the arguments of its rounds
+G_DESCRIBED = 64  # u64 in such a state: rounds described; their arguments follow
+G_DESCRIPTIONS = 128  # u64 each, DESCRIPTION_WORDS a round
+DESCRIPTION_WORDS = 32
 
 # round of a group
 E_ARRIVED = 0  # u32: members that have come to the round
@@ -33,12 +38,12 @@ E_SLEEPERS = 128  # u32: members about to sleep on E_PHASE
 E_NEXT = 192  # u32: next work item to hand out
 E_DONE = 256  # u32: work items done
 E_OUTCOME = 320  # u32: Status of the round that was done last
+E_ONCE = 324  # u32: 0, or that its results are written once, to shared places: 1 + position of a member who posted them
 E_SLOTS = 384
 
 # what a member posts: slots of a round, messages of a pair
 S_SIGNATURE = 0  # u64: what the instruction does; equal for all members of a round
 S_SITE = 8  # u32
-E_ONCE = 324  # u32: 0, or that its results are written once, to shared places: 1 + position of a member who posted them
 S_DEVICE = 12  # u32
 S_SHARES = 16  # u64: not 0 where shared places stand behind the result leaves, one for each, 0 for none
 S_OFFSETS = 24  # u64 each: operand leaves, then result leaves, in the member's own memory
@@ -53,16 +58,22 @@ S_END = POST_BYTES + 32  # the function that ends the round
 SLOT_BYTES = POST_BYTES + LINE  # no power of two, so that slots don't compete for the same lines of a cache
 
 # pair of a permute
-P_POSTED = 0  # u32 futex: messages that the source has posted
-P_TAKEN = 64  # u32 futex: messages that the target has taken
-P_CLAIM = 128  # u32: raised by both sides of a large message; who finds it odd came second and copies
-P_SOURCE_SLEEPS = 192  # u32: the source is about to sleep on P_TAKEN
-P_TARGET_SLEEPS = 196  # u32: the target is about to sleep on P_POSTED
-P_TARGET_POST = 256  # what the target of a large message posts, SLOT_BYTES
-P_RING = P_TARGET_POST + SLOT_BYTES
-RING = 4  # messages that a source may be ahead
-M_DELIVERED = 16  # u32 in a ring slot: the source has copied the large message itself
-M_PAYLOAD = 64  # small: the operands, 64-byte aligned; large: u64 offsets of the operand leaves
+P_SENT = 0  # u64: rounds that the source has begun; used by sources that are nobody's target
+P_ASKED = 64  # u64: rounds that the target has begun
+P_RING = 128
+RING = 4  # messages that a source may be ahead, a power of two
+
+# message: a slot of a pair's ring, used for the messages slot, slot + RING, ..
+# S_SIGNATURE, S_SITE, S_DEVICE of the source
+M_DELIVERED = 16  # u32: the source has copied the large message itself
+M_KEPT = 20  # u32: the large message is copied out of the source's operand, which must stay until it is taken
+M_POSTED = 24  # u32 futex: messages that were posted in this slot
+M_TARGET_SLEEPS = 28  # u32: the target is about to sleep on M_POSTED
+M_TAKEN = 64  # u32 futex: messages that were taken out of this slot
+M_SOURCE_SLEEPS = 68  # u32: the source is about to sleep on M_TAKEN
+M_CLAIM = 128  # u32: raised by both sides of a large message; who finds it odd came second and copies
+M_TARGET_POST = 192  # what the target of a large message posts, SLOT_BYTES
+M_PAYLOAD = M_TARGET_POST + SLOT_BYTES  # small: the operands, 64-byte aligned; large: u64 offsets of the operand leaves
 MAILBOX_BYTES = 32768
 MESSAGE_BYTES = M_PAYLOAD + MAILBOX_BYTES
 PAIR_BYTES = P_RING + RING * MESSAGE_BYTES

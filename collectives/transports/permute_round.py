@@ -1,12 +1,17 @@
-"""One round of a permute: every device sends to one device and waits only for the one that sends to it.
+"""Rounds of a permute: every device sends to one device and waits only for the one that sends to it.
 
-A pair has a ring of messages. The source writes a message and raises `posted`; the target reads it and raises `taken`.
-Each word has one writer, so a source may be RING messages ahead of its target and sleeps only when the ring is full.
+A pair has a ring of messages. The source may be RING messages ahead of its target and waits only when the ring is full.
+A round has two halves. To begin it the device sends, and says where it wants to receive; to end it, it waits for the
+message, and until its own operand may be overwritten. A synchronous permute is both, a start is the first, its done the
+second. A device counts the rounds that it begins; round r is message r of both its pairs, in slot r % RING, so rounds
+may be ended in any order. A device that begins one more than RING ends its own oldest first, whose done then finds it
+over.
 
 Small operands travel in the message. Of large ones the message holds only where they are, and one side copies from the
-source's operand into the target's result: both raise `claim`, and who finds it odd came second, knows the other side's
-buffer, and copies. If that is the source, the message says so and the source goes on at once; if it is the target, the
-source waits until the message is taken, because its operand must stay as it is until then.
+source's operand into the target's result: both raise the message's `claim`, and who finds it odd came second, knows the
+other side's buffer, and copies. If that is the source, the message says so and the source goes on at once; if it is the
+target, the source's operand must stay as it is until the message is taken. So whoever begins second has copied before
+it goes on, and nobody waits for a device that has begun the round and computes something else.
 """
 
 from __future__ import annotations
@@ -21,20 +26,38 @@ from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, 
 from distxla.collectives.transports.work import emit_copy, emit_zero
 
 NOBODY = 0xFFFFFFFF
+ROUND_ARGUMENTS = (
+    ("context", POINTER),
+    ("site", I32),
+    ("operands", POINTER),  # u64 offsets
+    ("results", POINTER),
+    ("state", POINTER),  # of the group
+    ("row", POINTER),  # the device's
+)
+TICKET = ("ticket", POINTER)  # u64: where the begun round's number goes
+END_ARGUMENTS = (("context", POINTER), ("site", I32), ("state", POINTER), ("row", POINTER), ("round", I64))
+END_TYPE = ir.FunctionType(I32, [kind for _, kind in END_ARGUMENTS])
 
 
-class PermuteRound:
-    """Emits i32 name(Context*, u32 site, operands, results, state, device row) for one list of leaf sizes.
+class _Round:
+    """The parts of a round while a function of them is written.
 
     The device row is four u32: the pair in which the device is the source (NOBODY if none), that pair's target device,
     the pair in which it is the target, that pair's source device. A pair is its target's position in the group.
     """
 
-    def __init__(self, llvm_module: ir.Module, name: str, sizes: tuple[int, ...], signature: int) -> None:
-        arguments = [POINTER, I32, POINTER, POINTER, POINTER, POINTER]
+    def __init__(
+        self,
+        llvm_module: ir.Module,
+        name: str,
+        arguments: tuple[tuple[str, ir.Type], ...],
+        sizes: tuple[int, ...],
+        signature: int,
+    ) -> None:
         self.module, self.sizes, self.signature = llvm_module, sizes, signature
-        self.function, self.words = Words.function(llvm_module, name, I32, arguments)
-        self.context, self.site, self.operands, self.results, self.state, self.row = self.function.args
+        self.function, self.words = Words.function(llvm_module, name, I32, [kind for _, kind in arguments])
+        self.argument = {name: value for (name, _), value in zip(arguments, self.function.args, strict=True)}
+        self.context = self.argument["context"]
         self.builder = self.words.builder
         places, end = [], 0
         for size in sizes:
@@ -42,141 +65,198 @@ class PermuteRound:
             end += (size + 63) // 64 * 64
         self.is_small = end <= state.MAILBOX_BYTES
         self.places = places if self.is_small else [8 * i for i in range(len(sizes))]
-
-    def emit(self) -> ir.Function:
         words, builder = self.words, self.builder
-        record = words.context_field(self.context, "record")
-        words.store(self.site, record, block.R_SITE)
-        memory = words.device_memory(self.context, words.context_field(self.context, "device"))
-        out_pair, target, in_pair, source = (words.load(I32, self.row, 4 * i) for i in range(4))
-        sends = builder.icmp_unsigned("!=", out_pair, i32(NOBODY))
-        receives = builder.icmp_unsigned("!=", in_pair, i32(NOBODY))
-        outgoing, incoming = self._pair(out_pair), self._pair(in_pair)
-        must_wait, copied = words.local(I32), words.local(I32)
-        builder.store(i32(0), must_wait)
-        builder.store(i32(0), copied)
-        with words.when(sends):
-            self._send(outgoing, target, memory, must_wait)
-        with builder.if_else(receives) as (some, none):
-            with some:
-                begun = builder.add(builder.zext(words.load(I32, incoming, state.P_TAKEN), I64), i64(1))
-                words.store(begun, record, block.R_ROUND)
-                if not self.is_small:
-                    self._claim_as_target(incoming, source, memory, copied, record)
-                self._receive(incoming, source, memory, copied, record)
-            with none:
-                for leaf, size in enumerate(self.sizes):
-                    emit_zero(words, self._buffer(memory, self.results, leaf), i64(size))
-        with words.when(builder.icmp_unsigned("!=", builder.load(must_wait, typ=I32), i32(0))):
-            self._await_taken(outgoing, target)
-        builder.ret(i32(Status.OK))
+        self.record = words.context_field(self.context, "record")
+        self.memory = words.device_memory(self.context, words.context_field(self.context, "device"))
+        out_pair, self.target, in_pair, self.source = (words.load(I32, self.argument["row"], 4 * i) for i in range(4))
+        self.sends = builder.icmp_unsigned("!=", out_pair, i32(NOBODY))
+        self.receives = builder.icmp_unsigned("!=", in_pair, i32(NOBODY))
+        self.out_pair, self.in_pair = self._pair(out_pair), self._pair(in_pair)
+
+    # --- the functions
+
+    def emit_round(self) -> ir.Function:
+        """Begin and end."""
+        self._begin()
+        self._end()
         return self.function
+
+    def emit_begin(self, end: ir.Function) -> ir.Function:
+        """Begin, and leave behind what the end will need."""
+        number = self._begin(end)
+        self.words.store(number, self.argument["ticket"])
+        self.builder.ret(i32(Status.OK))
+        return self.function
+
+    def emit_end(self) -> ir.Function:
+        """End a round that was begun; at once where it was ended before."""
+        self.words.return_if(self._alone(), i32(Status.OK))
+        self._enter(self.argument["round"])
+        self._note(self.argument["round"])
+        self.argument["results"] = self.words.at(self.incoming, state.M_TARGET_POST + state.S_OFFSETS)
+        self._end()
+        return self.function
+
+    def _alone(self) -> ir.Value:
+        """Whether the device is in no pair; then its group may have no state."""
+        return self.builder.not_(self.builder.or_(self.sends, self.receives))
+
+    def _begin(self, end: ir.Function | None = None) -> ir.Value:
+        """Send, and say where to receive. The round's number, u64."""
+        words, builder = self.words, self.builder
+        with words.when(builder.not_(self.receives)):
+            for leaf, size in enumerate(self.sizes):
+                emit_zero(words, self._buffer(self.memory, self.argument["results"], leaf), i64(size))
+            words.return_if(self._alone(), i32(Status.OK))
+        asked, sent = words.at(self.in_pair, state.P_ASKED), words.at(self.out_pair, state.P_SENT)
+        counter = builder.select(self.receives, asked, sent)
+        number = words.load(I64, counter)
+        self._enter(number)
+        self._note(number)
+        unfinished = builder.icmp_unsigned("!=", words.acquire(self.incoming, state.M_TAKEN), self.before)
+        with words.when(builder.and_(self.receives, unfinished), likely=False):
+            self._end_oldest(number)
+            self._note(number)
+        words.store(builder.add(number, i64(1)), counter)
+        with words.when(self.sends):
+            self._send()
+        with words.when(self.receives):
+            if end is not None or not self.is_small:
+                self._ask(end)
+            if not self.is_small:
+                with words.when(self._claim(self.incoming)):
+                    self._await_message()
+                    self._take_large()
+                    self._raise_taken()
+        return number
+
+    def _end(self) -> None:
+        """Wait for the message and until the operand may be overwritten; returns from the function."""
+        words, builder = self.words, self.builder
+        with words.when(self.receives):
+            taken = words.load(I32, self.incoming, state.M_TAKEN)
+            with words.when(builder.icmp_signed("<", builder.sub(taken, self.after), i32(0))):
+                self._receive()
+        if not self.is_small:
+            with words.when(self.sends):
+                kept = words.load(I32, self.outgoing, state.M_KEPT)
+                with words.when(builder.icmp_unsigned("!=", kept, i32(0))):
+                    self._await_taken(self.after)
+        builder.ret(i32(Status.OK))
+
+    def _enter(self, number: ir.Value) -> None:
+        """Find the messages of a round, and what their words say before and after it."""
+        builder = self.builder
+        offset = builder.mul(builder.and_(number, i64(state.RING - 1)), i64(state.MESSAGE_BYTES))
+        offset = builder.add(offset, i64(state.P_RING))
+        self.outgoing, self.incoming = (self.words.at(pair, offset) for pair in (self.out_pair, self.in_pair))
+        self.before = builder.trunc(builder.udiv(number, i64(state.RING)), I32)
+        self.after = builder.add(self.before, i32(1))
+
+    def _note(self, number: ir.Value) -> None:
+        """Write into the device's record where it is, for reports."""
+        self.words.store(self.argument["site"], self.record, block.R_SITE)
+        self.words.store(self.builder.add(number, i64(1)), self.record, block.R_ROUND)
+
+    def _end_oldest(self, number: ir.Value) -> None:
+        """End this device's unfinished round whose messages the round `number` needs."""
+        words, builder, argument = self.words, self.builder, self.argument
+        post = words.at(self.incoming, state.M_TARGET_POST)
+        end = words.load(END_TYPE.as_pointer(), post, state.S_END)
+        head = [argument[name] for name, _ in END_ARGUMENTS[:-1]]
+        status = builder.call(end, [*head, builder.sub(number, i64(state.RING))])
+        words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     # --- the source's side
 
-    def _send(self, pair: ir.Value, target: ir.Value, memory: ir.Value, must_wait: ir.Value) -> None:
-        words, builder = self.words, self.builder
-        posted = words.load(I32, pair, state.P_POSTED)
-        with words.forever() as room:
-            taken = words.acquire(pair, state.P_TAKEN)
-            ahead = builder.sub(posted, taken)
-            words.leave_if(builder.icmp_unsigned("<", ahead, i32(state.RING)), room)
-            self._wait(pair, state.P_TAKEN, taken, target, state.P_SOURCE_SLEEPS)
-        message = self._message(pair, posted)
+    def _send(self) -> None:
+        words, message = self.words, self.outgoing
+        self._await_taken(self.before)
         self._post(message)
         payload = words.at(message, state.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             if self.is_small:
-                emit_copy(words, words.at(payload, place), self._buffer(memory, self.operands, leaf), i64(size))
+                operand = self._buffer(self.memory, self.argument["operands"], leaf)
+                emit_copy(words, words.at(payload, place), operand, i64(size))
             else:
-                words.store(words.load(I64, self.operands, 8 * leaf), payload, place)
+                words.store(words.load(I64, self.argument["operands"], 8 * leaf), payload, place)
         if not self.is_small:
-            words.store(i32(0), message, state.M_DELIVERED)
-            self._claim_as_source(pair, target, message, memory, must_wait)
-        words.release(builder.add(posted, i32(1)), pair, state.P_POSTED)
-        self._wake(pair, state.P_POSTED, state.P_TARGET_SLEEPS)
+            self._claim_as_source()
+        words.release(self.after, message, state.M_POSTED)
+        self._wake(message, state.M_POSTED, state.M_TARGET_SLEEPS)
 
-    def _claim_as_source(
-        self, pair: ir.Value, target: ir.Value, message: ir.Value, memory: ir.Value, must_wait: ir.Value
-    ) -> None:
+    def _claim_as_source(self) -> None:
         """Second: copy, if the target runs the same instruction. First: the operand must stay until it is taken."""
-        words, builder = self.words, self.builder
-        came_second = self._claim(pair)
-        there = words.at(pair, state.P_TARGET_POST)
+        words, builder, message = self.words, self.builder, self.outgoing
+        came_second = self._claim(message)
+        there = words.at(message, state.M_TARGET_POST)
         agrees = builder.icmp_unsigned("==", words.load(I64, there, state.S_SIGNATURE), i64(self.signature))
-        with builder.if_else(builder.and_(came_second, agrees)) as (second, first):
-            with second:
-                base = words.device_memory(self.context, target)
-                for leaf, size in enumerate(self.sizes):
-                    result = words.at(base, words.load(I64, there, state.S_OFFSETS + 8 * leaf))
-                    emit_copy(words, result, self._buffer(memory, self.operands, leaf), i64(size))
-                words.store(i32(1), message, state.M_DELIVERED)
-            with first:
-                builder.store(i32(1), must_wait)
+        delivers = builder.and_(came_second, agrees)
+        words.store(builder.zext(delivers, I32), message, state.M_DELIVERED)
+        words.store(builder.zext(builder.not_(delivers), I32), message, state.M_KEPT)
+        with words.when(delivers):
+            base = words.device_memory(self.context, self.target)
+            for leaf, size in enumerate(self.sizes):
+                result = words.at(base, words.load(I64, there, state.S_OFFSETS + 8 * leaf))
+                emit_copy(words, result, self._buffer(self.memory, self.argument["operands"], leaf), i64(size))
 
-    def _await_taken(self, pair: ir.Value, target: ir.Value) -> None:
-        """Until the target has taken everything that this device has posted."""
-        words, builder = self.words, self.builder
-        posted = words.load(I32, pair, state.P_POSTED)
-        with words.forever() as all_taken:
-            taken = words.acquire(pair, state.P_TAKEN)
-            words.leave_if(builder.icmp_unsigned("==", taken, posted), all_taken)
-            self._wait(pair, state.P_TAKEN, taken, target, state.P_SOURCE_SLEEPS)
+    def _await_taken(self, generation: ir.Value) -> None:
+        """Until the target has taken that many messages out of the slot."""
+        words, builder, message = self.words, self.builder, self.outgoing
+        with words.forever() as enough:
+            taken = words.acquire(message, state.M_TAKEN)
+            words.leave_if(builder.icmp_signed(">=", builder.sub(taken, generation), i32(0)), enough)
+            self._wait(message, state.M_TAKEN, taken, self.target, state.M_SOURCE_SLEEPS)
 
     # --- the target's side
 
-    def _claim_as_target(
-        self, pair: ir.Value, source: ir.Value, memory: ir.Value, copied: ir.Value, record: ir.Value
-    ) -> None:
-        """Say where the results go; second: the source's message is posted or about to be, so copy."""
+    def _ask(self, end: ir.Function | None) -> None:
+        """Say where the results go. end: who will end the round, if not this function."""
         words = self.words
-        post = words.at(pair, state.P_TARGET_POST)
+        post = words.at(self.incoming, state.M_TARGET_POST)
         self._post(post)
         for leaf in range(len(self.sizes)):
-            words.store(words.load(I64, self.results, 8 * leaf), post, state.S_OFFSETS + 8 * leaf)
-        with words.when(self._claim(pair)):
-            message = self._arrived_message(pair, source, record)
-            self._take_large(message, source, memory)
-            self.builder.store(i32(1), copied)
+            words.store(words.load(I64, self.argument["results"], 8 * leaf), post, state.S_OFFSETS + 8 * leaf)
+        if end is not None:
+            words.store(end, post, state.S_END)
 
-    def _receive(self, pair: ir.Value, source: ir.Value, memory: ir.Value, copied: ir.Value, record: ir.Value) -> None:
-        words, builder = self.words, self.builder
-        message = self._arrived_message(pair, source, record)
+    def _receive(self) -> None:
+        words, builder, message = self.words, self.builder, self.incoming
+        self._await_message()
         if self.is_small:
             payload = words.at(message, state.M_PAYLOAD)
             for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
-                emit_copy(words, self._buffer(memory, self.results, leaf), words.at(payload, place), i64(size))
+                result = self._buffer(self.memory, self.argument["results"], leaf)
+                emit_copy(words, result, words.at(payload, place), i64(size))
         else:
             delivered = words.load(I32, message, state.M_DELIVERED)
-            done = builder.or_(delivered, builder.load(copied, typ=I32))
-            with words.when(builder.icmp_unsigned("==", done, i32(0))):
-                self._take_large(message, source, memory)
-        taken = words.load(I32, pair, state.P_TAKEN)
-        words.release(builder.add(taken, i32(1)), pair, state.P_TAKEN)
-        self._wake(pair, state.P_TAKEN, state.P_SOURCE_SLEEPS)
+            with words.when(builder.icmp_unsigned("==", delivered, i32(0))):
+                self._take_large()
+        self._raise_taken()
 
-    def _arrived_message(self, pair: ir.Value, source: ir.Value, record: ir.Value) -> ir.Value:
-        """Wait for the next message; returns MISMATCH from the function if another instruction posted it."""
-        words, builder = self.words, self.builder
-        taken = words.load(I32, pair, state.P_TAKEN)
+    def _await_message(self) -> None:
+        """Wait for the message; returns MISMATCH from the function if another instruction posted it."""
+        words, builder, message = self.words, self.builder, self.incoming
         with words.forever() as there:
-            posted = words.acquire(pair, state.P_POSTED)
-            words.leave_if(builder.icmp_unsigned("!=", posted, taken), there)
-            self._wait(pair, state.P_POSTED, posted, source, state.P_TARGET_SLEEPS)
-        message = self._message(pair, taken)
+            posted = words.acquire(message, state.M_POSTED)
+            words.leave_if(builder.icmp_unsigned("==", posted, self.after), there)
+            self._wait(message, state.M_POSTED, posted, self.source, state.M_TARGET_SLEEPS)
         theirs = words.load(I64, message, state.S_SIGNATURE)
         with words.when(builder.icmp_unsigned("!=", theirs, i64(self.signature)), likely=False):
-            words.store(words.load(I32, message, state.S_DEVICE), record, block.R_MISMATCH_DEVICE)
-            words.store(words.load(I32, message, state.S_SITE), record, block.R_MISMATCH_SITE)
+            words.store(words.load(I32, message, state.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
+            words.store(words.load(I32, message, state.S_SITE), self.record, block.R_MISMATCH_SITE)
             builder.ret(i32(Status.MISMATCH))
-        return message
 
-    def _take_large(self, message: ir.Value, source: ir.Value, memory: ir.Value) -> None:
-        words = self.words
-        base, payload = words.device_memory(self.context, source), words.at(message, state.M_PAYLOAD)
+    def _take_large(self) -> None:
+        words, payload = self.words, self.words.at(self.incoming, state.M_PAYLOAD)
+        base = words.device_memory(self.context, self.source)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             operand = words.at(base, words.load(I64, payload, place))
-            emit_copy(words, self._buffer(memory, self.results, leaf), operand, i64(size))
+            emit_copy(words, self._buffer(self.memory, self.argument["results"], leaf), operand, i64(size))
+
+    def _raise_taken(self) -> None:
+        self.words.release(self.after, self.incoming, state.M_TAKEN)
+        self._wake(self.incoming, state.M_TAKEN, state.M_SOURCE_SLEEPS)
 
     # --- shared
 
@@ -184,34 +264,54 @@ class PermuteRound:
         builder = self.builder
         known = builder.icmp_unsigned("!=", number, i32(NOBODY))
         index = builder.select(known, builder.zext(number, I64), i64(0))
-        return self.words.at(self.state, builder.mul(index, i64(state.PAIR_BYTES)))
-
-    def _message(self, pair: ir.Value, number: ir.Value) -> ir.Value:
-        builder = self.builder
-        slot = builder.zext(builder.and_(number, i32(state.RING - 1)), I64)
-        return self.words.at(self.words.at(pair, state.P_RING), builder.mul(slot, i64(state.MESSAGE_BYTES)))
+        return self.words.at(self.argument["state"], builder.mul(index, i64(state.PAIR_BYTES)))
 
     def _post(self, place: ir.Value) -> None:
         words = self.words
         words.store(i64(self.signature), place, state.S_SIGNATURE)
-        words.store(self.site, place, state.S_SITE)
+        words.store(self.argument["site"], place, state.S_SITE)
         words.store(words.context_field(self.context, "device"), place, state.S_DEVICE)
 
-    def _claim(self, pair: ir.Value) -> ir.Value:
+    def _claim(self, message: ir.Value) -> ir.Value:
         """Whether the other side of the message has claimed it before."""
-        before = self.words.fetch_add(1, pair, state.P_CLAIM)
+        before = self.words.fetch_add(1, message, state.M_CLAIM)
         return self.builder.icmp_unsigned("!=", self.builder.and_(before, i32(1)), i32(0))
 
     def _buffer(self, memory: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
         return self.words.at(memory, self.words.load(I64, offsets, 8 * leaf))
 
-    def _wait(self, pair: ir.Value, word: int, seen: ir.Value, peer: ir.Value, sleepers: int) -> None:
+    def _wait(self, message: ir.Value, word: int, seen: ir.Value, peer: ir.Value, sleepers: int) -> None:
         """Sleep until the word differs from what was seen; returns from the function if the wait was released."""
         words, builder = self.words, self.builder
-        arguments = [self.context, words.at(pair, word), seen, peer, words.at(pair, sleepers)]
+        arguments = [self.context, words.at(message, word), seen, peer, words.at(message, sleepers)]
         status = builder.call(emit_wait(self.module), arguments)
         words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
-    def _wake(self, pair: ir.Value, word: int, sleepers: int) -> None:
+    def _wake(self, message: ir.Value, word: int, sleepers: int) -> None:
         words = self.words
-        self.builder.call(emit_wake(self.module), [words.at(pair, word), words.at(pair, sleepers), i32(1)])
+        self.builder.call(emit_wake(self.module), [words.at(message, word), words.at(message, sleepers), i32(1)])
+
+
+def emit_permute_round(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
+    """i32 (ROUND_ARGUMENTS): OK, RELEASED or MISMATCH, for leaves of so many bytes. Blocks."""
+    name = f"distxla_permute_{signature:016x}"
+    found = llvm_module.globals.get(name)
+    return found or _Round(llvm_module, name, ROUND_ARGUMENTS, sizes, signature).emit_round()
+
+
+def emit_permute_begin(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
+    """i32 (ROUND_ARGUMENTS, ticket): OK, or why it failed. Blocks only where RING rounds of the device are under way,
+    or as many messages not taken."""
+    name = f"distxla_permute_begin_{signature:016x}"
+    found = llvm_module.globals.get(name)
+    if found is not None:
+        return found
+    end = emit_permute_end(llvm_module, sizes, signature)
+    return _Round(llvm_module, name, (*ROUND_ARGUMENTS, TICKET), sizes, signature).emit_begin(end)
+
+
+def emit_permute_end(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
+    """i32 (END_ARGUMENTS): OK, RELEASED or MISMATCH. Blocks until the device has received."""
+    name = f"distxla_permute_end_{signature:016x}"
+    found = llvm_module.globals.get(name)
+    return found or _Round(llvm_module, name, END_ARGUMENTS, sizes, signature).emit_end()

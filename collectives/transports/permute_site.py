@@ -7,7 +7,7 @@ from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives import state
 from distxla.collectives.signature import signature
 from distxla.collectives.transports.family import Routine
-from distxla.collectives.transports.permute_round import NOBODY, PermuteRound
+from distxla.collectives.transports.permute_round import NOBODY, emit_permute_round
 from distxla.collectives.transports.tables import by_device, constant, device_row, digest
 from distxla.collectives.transports.words import I32, i32
 from distxla.ir.instruction import Instruction
@@ -52,10 +52,7 @@ class PermuteFamily:
         row = device_row(words, context, table)
         for first in range(0, len(operands), state.OFFSETS):
             sizes = tuple(o.byte_size for o in operands[first : first + state.OFFSETS])
-            name = f"distxla_permute_{number:016x}_{first}"
-            round_ = words.builder.module.globals.get(name)
-            if round_ is None:
-                round_ = PermuteRound(words.builder.module, name, sizes, number ^ first).emit()
+            round_ = emit_permute_round(words.builder.module, sizes, number ^ first)
             places_ = (words.at(sent, 8 * first), words.at(received, 8 * first))
             status = words.builder.call(round_, [context, site_number, *places_, routine.state, row])
             words.return_if(words.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
