@@ -217,6 +217,9 @@ class ScalarEmitter:
     def binary(self, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
         return arithmetic.binary(self, opcode, a, b)
 
+    def multiply_add(self, a: ScalarValue, b: ScalarValue, c: ScalarValue) -> ScalarValue:
+        return ScalarValue(a.element_type, self.lane(a.llvm).fma(self.lane(b.llvm), self.lane(c.llvm)).value)
+
     def compare(self, direction: str, comparison: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
         return arithmetic.compare(self, direction, comparison, a, b)
 

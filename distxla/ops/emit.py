@@ -89,6 +89,9 @@ class Emitter(Protocol):
     def binary(self, opcode: str, a: Value, b: Value) -> Value:
         """Every element-wise binary HLO opcode, atan2, power, remainder and complex included."""
 
+    def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c of f32 or f64, rounded once."""
+
     def compare(self, direction: str, comparison: str, a: Value, b: Value) -> Value:
         """PRED; direction EQ NE LT LE GT GE; comparison FLOAT TOTALORDER SIGNED UNSIGNED."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops import small_triangles as small
 from distxla.ops.attribute import attribute
 from distxla.ops.cholesky import check_square_matrices
 from distxla.ops.evaluation import Evaluation
@@ -27,6 +29,7 @@ class TriangularSolve(Op):
     """Solve op(A) X = B (left_side) or X op(A) = B for triangular A; only the named triangle is read.
 
     unit_diagonal: the diagonal is not read either, it counts as ones. A zero on it gives infinities and NaN.
+    Real triangles of up to 8 rows are inverted and multiplied, each step rounded to the type: the numbers of XLA CPU.
 
     Shapes:  A T[.., n, n] and B T[.., m, k] with n = m (left_side) or n = k -> T[.., m, k].
     Errors:  C1 types that differ; C2 ranks; C3 extents; C5 neither float nor complex; kind: no such transpose_a.
@@ -57,13 +60,27 @@ class TriangularSolve(Op):
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return same_positions(operands)[:-2]
 
+    def as_small(self, triangles: Sequence[int]) -> small.System:
+        """What is asked for, for triangles of real numbers with these extents."""
+        return small.System(
+            left=self.left_side,
+            lower=self.lower,
+            unit=self.unit_diagonal,
+            transposed=self.transpose_a != "NO_TRANSPOSE",
+            alone=prod(triangles[:-2]) == 1,
+        )
+
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
         if operands[1].is_array and max(operands[1].dims[-2:]) > LARGEST:
             return f"this version cannot execute triangular-solve of {operands[1]}: BLAS's integers have 32 bits"
         return super().obstacle(shape, operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        """Substitution row by row in double precision, of the system turned so that it reads `matrix @ x = right`."""
+        """By the inverse where the triangle is small; else substitution row by row in double precision, of the system
+        turned so that it reads `matrix @ x = right`."""
+        matrix, right = operands
+        if small.applies(run.shape.dtype, matrix.shape[-1]):
+            return small.evaluate(self.as_small(matrix.shape), run.shape.dtype, matrix, right)
         wide = np.complex128 if run.shape.dtype.is_complex else np.float64
         matrix, right = (operand.astype(wide) for operand in operands)
         if self.transpose_a == "ADJOINT":
@@ -83,11 +100,14 @@ class TriangularSolve(Op):
             return (x if self.left_side else x.swapaxes(-1, -2)).astype(operands[1].dtype)
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
-        """BLAS's trsm, which overwrites the right sides."""
+        """The inverse of a small triangle; else BLAS's trsm, which overwrites the right sides."""
         (a, b), (result,) = operands, results
         if not result.shape.size:
             return
         kind = a.shape.dtype
+        if small.applies(kind, a.shape.dims[-1]):
+            small.emit_kernel(self.as_small(a.shape.dims), emit, a, b, result)
+            return
         working = working_type(kind)
         copies = None
         if working is kind:

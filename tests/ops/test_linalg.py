@@ -17,6 +17,7 @@ from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_single
 from tests.ops.case import Array, Case, array, joined
+from tests.tolerances import ulps_between
 
 TYPES = ("f32", "f64", "c64", "c128", "f16", "bf16")
 # relative to the largest element: for matrices as well conditioned as those below
@@ -146,6 +147,43 @@ def test_reference_agrees_with_xla(cases: list[Case]) -> None:
     for case, wanted in zip(cases, run_by_xla(print_module(joined(cases)), arguments), strict=True):
         (got,) = case.evaluated()
         assert_near(got, np.asarray(wanted), case.shape.dtype.name, case)
+
+
+SMALL = [
+    solved(kind, batch, n, m, left=left, lower=lower, unit=not lower, transposition=transposition)
+    for kind, batch, n, m in [
+        ("f32", (2,), 8, 10),
+        ("f32", (), 4, 1),
+        ("f64", (), 4, 1),
+        ("f64", (3,), 3, 1),
+        ("f16", (), 4, 1),
+        ("f16", (2,), 8, 3),
+        ("bf16", (), 4, 1),
+        ("bf16", (2,), 8, 3),
+    ]
+    for left, lower, transposition in product((True, False), (True, False), TRANSPOSITIONS[:2])
+]
+
+
+def test_small_triangles_are_compiled_to_the_bits_of_the_reference() -> None:
+    for case, got in zip(SMALL, compiled(SMALL), strict=True):
+        (wanted,) = case.evaluated()
+        assert wanted is not None
+        assert ulps_between(got, wanted).max() <= (1 if case.shape.dtype.name == "f64" else 0), case
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_small_triangles_give_the_bits_of_xla() -> None:
+    pytest.importorskip("jax")
+    from tests.ops.test_against_xla import run_by_xla
+
+    # f64: each of a few hundred steps may round another way in the reference
+    arguments = [value for case in SMALL for value in case.values()]
+    for case, wanted in zip(SMALL, run_by_xla(print_module(joined(SMALL)), arguments), strict=True):
+        (got,) = case.evaluated()
+        assert got is not None
+        assert ulps_between(got, np.asarray(wanted)).max() <= (1 if case.shape.dtype.name == "f64" else 0), case
 
 
 def _flawed(kind: str, n: int, flaw: str) -> Array:
