@@ -1,0 +1,340 @@
+"""Channels: whose value each recv gets, over all programs of a run.
+
+A send and a recv belong together when they name the same channel (an absent id counts as 0) and the same of its two
+streams, and agree on who sends to whom:
+
+* With source-target pairs (frontend attribute `_xla_send_recv_source_target_pairs`) the ids are replicas, for each
+  partition; on a channel above 0 they are partitions, for each replica. Where the run has only one of these, and where
+  sends and recvs stand in different programs, they are flattened device ids. A device that is no source sends nothing,
+  one that is no target receives zeros. Several sends and recvs may share a channel: between two devices, values
+  arrive in the order in which they are sent.
+* Without pairs one program has the channel's only send, another one its only recv; the i-th device of the one sends to
+  the i-th of the other, in ascending order.
+
+`_xla_send_recv_pipeline="1"` names the second stream. `_xla_send_recv_validation` says which executions of the
+instruction transfer anything, counted from 0 in each run of the program: inclusive bounds a pair, or `invalid` for
+none; the others do nothing, and their recv yields zeros.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from distxla.errors import Location, VerificationError
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.channel import Recv, Send
+
+PAIRS, PIPELINE, VALIDATION = (
+    "_xla_send_recv_source_target_pairs",
+    "_xla_send_recv_pipeline",
+    "_xla_send_recv_validation",
+)
+NEVER = (1, 0)  # bounds that no execution is within
+
+Pairs = tuple[tuple[int, int], ...]
+
+_PAIR = r"\{\s*-?\d+\s*,\s*-?\d+\s*\}"
+_PAIR_LIST = re.compile(rf"\s*\{{\s*(?:{_PAIR}\s*(?:,\s*{_PAIR}\s*)*)?\}}\s*")
+
+
+@dataclass(frozen=True)
+class End:
+    """One send or recv of a program.
+
+    pairs: (source, target) as written; None where none are.  bounds: one for each pair; None where every execution
+    transfers.  location: of the instruction; attributes: of its frontend attributes, where they are known.
+    """
+
+    instruction: str
+    sends: bool
+    channel: int
+    stream: int
+    payload: Shape
+    pairs: Pairs | None = None
+    bounds: Pairs | None = None
+    location: Location | None = field(default=None, compare=False)
+    attributes: Location | None = field(default=None, compare=False)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What sends and recvs have to agree in."""
+        return self.channel, self.stream
+
+    def __str__(self) -> str:
+        return f"{self.instruction} ({self.location})" if self.location else self.instruction
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the devices of one program do on channels. devices: flattened ids."""
+
+    devices: tuple[int, ...]
+    ends: tuple[End, ...]
+
+
+@dataclass(frozen=True)
+class Route:
+    """An end's share in a transfer. program: its number among the run's.  bounds: None for every execution."""
+
+    program: int
+    end: End
+    bounds: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What one device sends to another on one stream of a channel: the sends and the recvs that take part."""
+
+    channel: int
+    stream: int
+    source: int
+    target: int
+    sends: tuple[Route, ...]
+    recvs: tuple[Route, ...]
+
+
+def is_end(instruction: Instruction) -> bool:
+    """Whether the instruction begins a transfer between devices."""
+    return isinstance(instruction.op, Send | Recv) and not instruction.op.is_host_transfer
+
+
+def read_end(module: Module, instruction: Instruction, payload: Shape) -> End:
+    """What a send or recv says of its transfer; VerificationError where its attributes can't be read.
+
+    payload: what a send sends, or a recv receives.
+    """
+    op = instruction.op
+    assert isinstance(op, Send | Recv)
+    attributes = module.locate(instruction, "frontend_attributes")
+    texts = [instruction.frontend_attribute(name) for name in (PAIRS, VALIDATION)]
+    pairs, bounds = (None, None)
+    if texts[0] is not None:
+        pairs = _read_pairs(instruction, "channel.pairs", PAIRS, texts[0], attributes)
+    if texts[1] is not None:
+        if pairs is None:
+            raise VerificationError(f"channel.bounds: {instruction.name} has {VALIDATION} without {PAIRS}", attributes)
+        if texts[1].strip() == "invalid":
+            bounds = (NEVER,) * len(pairs)
+        else:
+            bounds = _read_pairs(instruction, "channel.bounds", VALIDATION, texts[1], attributes)
+            if len(bounds) != len(pairs):
+                message = f"{instruction.name} has {len(pairs)} pairs and {len(bounds)} bounds"
+                raise VerificationError(f"channel.bounds: {message}", attributes)
+    return End(
+        instruction.name,
+        isinstance(op, Send),
+        op.channel_id or 0,
+        int(instruction.frontend_attribute(PIPELINE) == "1"),
+        payload.without_layout(),
+        pairs,
+        bounds,
+        module.locate(instruction),
+        attributes,
+    )
+
+
+def read_ends(module: Module) -> tuple[End, ...]:
+    """The sends and recvs between devices that the entry can reach, in the order of the text."""
+    found, names, waiting = [], set(), [module.entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in names:
+            names.add(name)
+            waiting.extend(called for i in module[name] for called in i.op.called_computations)
+    for computation in module.computations:
+        if computation.name in names:
+            for instruction in computation:
+                if is_end(instruction):
+                    found.append(read_end(module, instruction, payload_of(instruction)))
+    return tuple(found)
+
+
+def module_transfers(
+    programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int
+) -> tuple[Transfer, ...]:
+    """`pair_up` for modules, each with the flattened ids of the devices that run it."""
+    found = [Program(tuple(devices), read_ends(module)) for devices, module in programs]
+    return pair_up(found, replicas, partitions)
+
+
+def payload_of(instruction: Instruction) -> Shape:
+    """What a send or recv transfers: the first part of its context."""
+    assert instruction.shape.elements is not None
+    return instruction.shape.elements[0]
+
+
+def pair_up(programs: Sequence[Program], replicas: int, partitions: int) -> tuple[Transfer, ...]:
+    """Everything that is sent in a run of these programs on disjoint devices of a world of that size.
+
+    Raises VerificationError, located at one of the instructions concerned, where a send or a recv has no counterpart
+    or more than one, where pairs are impossible or both sides disagree in them, in shapes or in bounds.
+    """
+    channels: dict[tuple[int, int], list[tuple[int, End]]] = defaultdict(list)
+    for number, program in enumerate(programs):
+        for end in program.ends:
+            channels[end.key].append((number, end))
+    world = _World(tuple(programs), replicas, partitions)
+    return tuple(transfer for _, ends in sorted(channels.items()) for transfer in world.transfers(ends))
+
+
+@dataclass(frozen=True)
+class _World:
+    programs: tuple[Program, ...]
+    replicas: int
+    partitions: int
+
+    def transfers(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
+        """Those of one stream of a channel; ends: (program, end)."""
+        some = ends[0][1]
+        missing = next((what for what in ("send", "recv") if not any(_kind(end) == what for _, end in ends)), None)
+        if missing is not None:
+            message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands"
+            raise _error(f"channel.{missing}", some, message)
+        if any(end.pairs is not None for _, end in ends):
+            yield from self._by_pairs(ends)
+        else:
+            yield from self._by_position(ends)
+
+    def _by_position(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
+        """The devices of the program that sends with those of the one that receives, in their order."""
+        (source, send), (target, recv) = (self._only_one(ends, kind) for kind in ("send", "recv"))
+        sources, targets = (sorted(self.programs[number].devices) for number in (source, target))
+        if source == target and len(sources) == 1:
+            raise _error("channel.pairs", send, f"device {sources[0]} would receive in {recv} what it sends in {send}")
+        if source == target:
+            raise _error("channel.pairs", send, f"{send} and {recv} stand in one program, where they need {PAIRS}")
+        if len(sources) != len(targets):
+            message = f"{len(sources)} devices run {send} and {len(targets)} run {recv}, which needs {PAIRS}"
+            raise _error("channel.devices", send, message)
+        _check_agreement([send], [recv])
+        for a, b in zip(sources, targets, strict=True):
+            yield Transfer(*send.key, a, b, (Route(source, send, None),), (Route(target, recv, None),))
+
+    def _only_one(self, ends: list[tuple[int, End]], kind: str) -> tuple[int, End]:
+        first, *others = (found for found in ends if _kind(found[1]) == kind)
+        if others:
+            message = f"{first[1]} and {others[0][1]} on {_channel(first[1])}: without {PAIRS} it has one {kind}"
+            raise _error(f"channel.{kind}s", others[0][1], message)
+        return first
+
+    def _by_pairs(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
+        senders, receivers = ({number for number, end in ends if end.sends is sends} for sends in (True, False))
+        across = not senders & receivers
+        running = {device: number for number, program in enumerate(self.programs) for device in program.devices}
+        routes: dict[tuple[int, int], tuple[list[Route], list[Route]]] = defaultdict(lambda: ([], []))
+        for number, end in ends:
+            for device_pair, bounds in self._device_pairs(end, ends, across=across):
+                if running.get(device_pair[0 if end.sends else 1]) == number:
+                    routes[device_pair][0 if end.sends else 1].append(Route(number, end, bounds))
+        for (source, target), (sends, recvs) in sorted(routes.items()):
+            self._check_both_sides(source, target, sends, recvs, running)
+            yield Transfer(*ends[0][1].key, source, target, tuple(sends), tuple(recvs))
+
+    def _device_pairs(
+        self, end: End, ends: list[tuple[int, End]], *, across: bool
+    ) -> Iterator[tuple[tuple[int, int], tuple[int, int] | None]]:
+        """(source, target) as flattened ids, and bounds. An end without pairs has those of the other side."""
+        if end.pairs is None:
+            for _, other in ends:
+                if other.pairs is not None and other.sends is not end.sends:
+                    yield from self._device_pairs(other, [], across=across)
+            return
+        flattened = across or (self.partitions == 1 if end.channel else self.replicas == 1)
+        count = self.replicas * self.partitions if flattened else self.partitions if end.channel else self.replicas
+        check_pairs(end, count)
+        bounds: Iterable[tuple[int, int] | None] = end.bounds or (None,) * len(end.pairs)
+        for (source, target), within in zip(end.pairs, bounds, strict=True):
+            if flattened:
+                yield (source, target), within
+            elif end.channel:
+                for r in range(self.replicas):
+                    yield (r * self.partitions + source, r * self.partitions + target), within
+            else:
+                for p in range(self.partitions):
+                    yield (source * self.partitions + p, target * self.partitions + p), within
+
+    def _check_both_sides(
+        self, source: int, target: int, sends: list[Route], recvs: list[Route], running: Mapping[int, int]
+    ) -> None:
+        for have, lacking, other in ((sends, recvs, target), (recvs, sends, source)):
+            if lacking:
+                continue
+            end, what = have[0].end, "recv" if have is sends else "send"
+            reason = f"has no {what} for it" if other in running else "runs no program"
+            way = f"from device {source} to device {target} on {_channel(end)}"
+            raise _error(f"channel.{what}", end, f"{end} transfers {way}, but device {other} {reason}")
+        _check_agreement([route.end for route in sends], [route.end for route in recvs])
+        if {route.bounds for route in sends} != {route.bounds for route in recvs}:
+            message = f"{sends[0].end} and {recvs[0].end} disagree in {VALIDATION} for devices {source} and {target}"
+            raise _error("channel.bounds", recvs[0].end, message)
+
+
+def check_pairs(end: End, count: int) -> None:
+    """VerificationError where the pairs of an end are impossible among ids 0 to count - 1."""
+    assert end.pairs is not None
+    for source, target in end.pairs:
+        pair = f"pair {{{source},{target}}} of {end.instruction}"
+        for device in (source, target):
+            if not 0 <= device < count:
+                raise _error("channel.pairs", end, f"{pair} names {device}, the ids are 0 to {count - 1}")
+        if source == target:
+            raise _error("channel.pairs", end, f"{pair}: a device sends to another one")
+    for side, name in ((0, "source"), (1, "target")):
+        ids = [pair[side] for pair in end.pairs]
+        twice = next((i for i in ids if ids.count(i) > 1), None)
+        if twice is not None:
+            raise _error("channel.pairs", end, f"{twice} is the {name} of two pairs of {end.instruction}")
+
+
+def _check_agreement(sends: Sequence[End], recvs: Sequence[End]) -> None:
+    """What is sent is what is received. Which of several sends meets which recv only the run can tell."""
+    for mine, theirs in ((sends, recvs), (recvs, sends)):
+        for end in mine:
+            if not any(end.payload.compatible(other.payload) for other in theirs):
+                other = theirs[0]
+                message = f"{end} is of {end.payload}, {other} of {other.payload}, on {_channel(end)}"
+                raise _error("channel.shape", end, message)
+
+
+def _read_pairs(
+    instruction: Instruction, rule: str, name: str, text: str, location: Location | None
+) -> tuple[tuple[int, int], ...]:
+    if not _PAIR_LIST.fullmatch(text):
+        raise VerificationError(
+            f"{rule}: {name} of {instruction.name} must be like {{{{0,1}},{{1,2}}}}, it is {text[:200]!r}", location
+        )
+    numbers = [int(number) for number in re.findall(r"-?\d+", text)]
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _kind(end: End) -> str:
+    return "send" if end.sends else "recv"
+
+
+def _channel(end: End) -> str:
+    return f"channel {end.channel}" + (", the second stream" if end.stream else "")
+
+
+def _error(rule: str, end: End, message: str) -> VerificationError:
+    location = end.attributes if rule in ("channel.pairs", "channel.bounds") and end.attributes else end.location
+    return VerificationError(f"{rule}: {message}", location)
+
+
+__all__ = [
+    "NEVER",
+    "End",
+    "Program",
+    "Route",
+    "Transfer",
+    "is_end",
+    "module_transfers",
+    "pair_up",
+    "payload_of",
+    "read_end",
+    "read_ends",
+]
