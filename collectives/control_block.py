@@ -58,6 +58,7 @@ R_MISMATCH_SITE = 140  # u32: that member's site, of its own program
 R_STEP = 144  # u32: number of the step of its program that it is in or was in last
 R_SIGNAL = 148  # u32: the signal that ends the process, written by its handler; 0 if none came
 R_FAULT = 152  # u64: the address that such a signal complains of
+R_DETAIL = 160  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
 
 WAITS_FOR_GROUP = -1  # the missing members of its group
 WAITS_FOR_HOST = -2  # the other end of a stream

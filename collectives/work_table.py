@@ -25,6 +25,8 @@ COLUMNS = (
     "target_offset",
     "target_stride",
     "streamed",
+    "begin",  # where the movement's part begins in operands and results: 0 but for a ring's chunks
+    "first",  # of a ring: the member, behind the target, at which the fold begins
 )
 ROW_BYTES = 8 * len(COLUMNS)
 

@@ -14,6 +14,9 @@ stores 2g + 1, and everyone who ends the round takes items from `next` until the
 last item stores 2g + 2. A member that is late for `next` gets a number beyond the items: the counter is reset only
 after all have come to the area's next round. Those who sleep or compute through the work lose nothing, which is why
 only as many are woken for it as there are cores.
+
+Results that are the same for everybody are written once where all members of this host posted the same shared places
+for them (why that is safe: codegen/buffers.py). Each member then finds those places in its table of results.
 """
 
 from __future__ import annotations
@@ -25,9 +28,12 @@ from llvmlite import ir
 from distxla.codegen.abi import Status
 from distxla.collectives import control_block as block
 from distxla.collectives import state
+from distxla.collectives.relay_queue import Event
 from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
+from distxla.collectives.transports.relay_hand_over import emit_describe, emit_hand_over
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 from distxla.collectives.transports.work import ITEMS_TYPE
+from distxla.collectives.work_table import DESCRIBED
 
 ROUND_FUNCTION, BEGIN_FUNCTION, END_FUNCTION = "distxla_group_round", "distxla_group_begin", "distxla_group_end"
 ARGUMENTS = (
@@ -46,7 +52,11 @@ ARGUMENTS = (
     ("items", I64),
     ("shared", I32),  # whether members share the items
     ("do_items", ITEMS_TYPE.as_pointer()),
+    ("common", POINTER),  # u64 offsets of the results' shared places, 0 for none; null where no result has one
+    ("fold", POINTER),  # for a relay: the function that folds two operands; null where it needs all of them at once
+    ("element", I64),  # for a relay: bytes of an element that is folded; 0: nothing is
 )
+assert tuple(name for name, _ in ARGUMENTS) == DESCRIBED
 TICKET = ("ticket", POINTER)  # u64: where the begun round's number goes
 END_ARGUMENTS = (
     ("context", POINTER),
@@ -101,6 +111,10 @@ class _Round:
     def _begin(self, end: ir.Function | None = None) -> ir.Value:
         """Post, arrive, and lead if everybody has; the round's number, u64."""
         words, builder, argument = self.words, self.builder, self.argument
+        relay = words.load(I32, argument["state"], state.G_RELAY)
+        with words.when(builder.icmp_unsigned("==", relay, i32(state.DESCRIBE)), likely=False):
+            emit_describe(words, argument["state"], [argument[name] for name, _ in ARGUMENTS])
+            builder.ret(i32(Status.OK))
         place = builder.mul(argument["position"], i64(state.LINE))
         counter = words.at(words.at(argument["state"], state.G_BEGUN), place)
         number = words.load(I64, counter)
@@ -118,7 +132,12 @@ class _Round:
         last = builder.icmp_unsigned("==", builder.add(arrived, i32(1)), expected)
         with builder.if_then(last):
             words.store(i32(0), self.area, state.E_ARRIVED)
-            self._lead()
+            with builder.if_else(builder.icmp_unsigned("==", relay, i32(0))) as (here, elsewhere):
+                with here:
+                    self._lead()
+                with elsewhere:
+                    control = words.context_field(argument["context"], "control")
+                    builder.call(emit_hand_over(self.module), [control, self.area, i64(Event.ROUND)])
         return number
 
     def _end(self) -> ir.Function:
@@ -128,6 +147,8 @@ class _Round:
         outcome = words.load(I32, self.area, state.E_OUTCOME)
         with builder.if_then(builder.icmp_unsigned("!=", outcome, i32(Status.OK)), likely=False):
             self._name_the_other()
+        if "common" in self.argument:
+            self._find_results()
         builder.ret(outcome)
         return self.function
 
@@ -180,6 +201,49 @@ class _Round:
                 words.store(words.load(I64, argument[f"{side}s"], at), place, at)
             place = words.at(place, builder.mul(count, i64(8)))
 
+        has_common = builder.icmp_unsigned("!=", builder.ptrtoint(argument["common"], I64), i64(0))
+        words.store(builder.zext(has_common, I64), slot, state.S_SHARES)
+        with words.when(has_common), words.count(i64(0), argument["result_count"]) as leaf:
+            at = builder.mul(leaf, i64(8))
+            words.store(words.load(I64, argument["common"], at), place, at)
+
+    def _common_places(self, member: ir.Value) -> ir.Value:
+        """Where a member posted the shared places of its results."""
+        words, builder, argument = self.words, self.builder, self.argument
+        leaves = builder.add(argument["operand_count"], argument["result_count"])
+        return words.at(words.at(self._slot(member), state.S_OFFSETS), builder.mul(leaves, i64(8)))
+
+    def _agree_on_places(self) -> None:
+        """Whether every member of this host allows that the results be written once, and where."""
+        words, builder, argument = self.words, self.builder, self.argument
+        has_common = builder.icmp_unsigned("!=", builder.ptrtoint(argument["common"], I64), i64(0))
+        mine = builder.trunc(builder.add(argument["position"], i64(1)), I32)
+        words.store(builder.select(has_common, mine, i32(0)), self.area, state.E_ONCE)
+        with words.when(has_common), words.count(i64(0), argument["size"]) as member:
+            device = words.load(I32, argument["members"], builder.mul(member, i64(4)))
+            memory = words.device_memory(argument["context"], device)
+            with words.when(builder.icmp_unsigned("!=", builder.ptrtoint(memory, I64), i64(0))):  # it is on this host
+                shares = words.load(I64, self._slot(member), state.S_SHARES)
+                with builder.if_else(builder.icmp_unsigned("==", shares, i64(0)), likely=False) as (alone, posted):
+                    with alone:
+                        words.store(i32(0), self.area, state.E_ONCE)
+                    with posted, words.count(i64(0), argument["result_count"]) as leaf:
+                        at = builder.mul(leaf, i64(8))
+                        theirs, ours = (words.load(I64, p, at) for p in (self._common_places(member), argument["common"]))
+                        with words.when(builder.icmp_unsigned("!=", theirs, ours), likely=False):
+                            words.store(i32(0), self.area, state.E_ONCE)
+
+    def _find_results(self) -> None:
+        """Write the shared places into the table of results where the round has used them."""
+        words, builder, argument = self.words, self.builder, self.argument
+        has_common = builder.icmp_unsigned("!=", builder.ptrtoint(argument["common"], I64), i64(0))
+        once = builder.icmp_unsigned("!=", words.load(I32, self.area, state.E_ONCE), i32(0))
+        with words.when(builder.and_(has_common, once)), words.count(i64(0), argument["result_count"]) as leaf:
+            at = builder.mul(leaf, i64(8))
+            place = words.load(I64, argument["common"], at)
+            with words.when(builder.icmp_unsigned("!=", place, i64(0))):
+                words.store(place, argument["results"], at)
+
     def _lead(self) -> None:
         """What the last arriver does: compare the signatures, then do the work or share it out."""
         words, builder, argument = self.words, self.builder, self.argument
@@ -191,6 +255,7 @@ class _Round:
                 builder.store(i32(Status.MISMATCH), outcome)
         found = builder.load(outcome, typ=I32)
         words.store(found, self.area, state.E_OUTCOME)
+        self._agree_on_places()
         agreed = builder.icmp_unsigned("==", found, i32(Status.OK))
         shared = builder.icmp_unsigned("!=", argument["shared"], i32(0))
         with builder.if_else(builder.and_(agreed, shared)) as (share, alone):

@@ -9,18 +9,23 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.collectives import control_block as block
 from distxla.collectives import state
 from distxla.collectives.signature import signature, structure
+from distxla.collectives.transports.copies import emit_zero
 from distxla.collectives.transports.family import Routine
+from distxla.collectives.transports.fold_tile import Fold, emit_fold_tile
 from distxla.collectives.transports.group_round import emit_group_round
+from distxla.collectives.transports.ragged_work import emit_ragged_items, emit_ragged_start, plan_ragged_work
 from distxla.collectives.transports.tables import by_device, constant, device_row, digest
-from distxla.collectives.transports.words import I32, I64, i32, i64
-from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, emit_zero, plan_work
+from distxla.collectives.transports.words import I32, I64, POINTER, i32, i64
+from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, plan_work
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
-from distxla.ops.collective import GroupedCollective
+from distxla.ops.collective import RANK, GroupedCollective
 from distxla.ops.movement import Movement
 from distxla.ops.op import Op
+from distxla.ops.ragged_all_to_all import RaggedAllToAll
 
 
 class GroupFamily:
@@ -95,9 +100,15 @@ class _GroupSite:
     def _rounds(self, site: Site, size: int, position: ir.Value, members: ir.Value) -> None:
         """Emit the rounds of a group of `size` and the return; more leaves than a slot holds take several rounds."""
         words, builder = self.words, self.words.builder
-        movements = self.op.movements(self.operands, size)
-        for batch, (parts, operands, results) in enumerate(_batches(movements, self.operands)):
-            arguments = self._round_arguments(site, size, batch, parts, operands, results)
+        if isinstance(self.op, RaggedAllToAll):
+            batches = [self._ragged(self.op, site, size)]
+        else:
+            movements = self.op.movements(self.operands, size)
+            batches = [
+                self._round_arguments(site, size, batch, *parts)
+                for batch, parts in enumerate(_batches(movements, self.operands))
+            ]
+        for arguments in batches:
             head = (self.function.args[0], self.function.args[1])
             place = (self.group_state, position, i64(size), members)
             status = builder.call(emit_group_round(self.llvm_module), [*head, *arguments[:5], *place, *arguments[5:]])
@@ -107,12 +118,47 @@ class _GroupSite:
     def _round_arguments(
         self, site: Site, size: int, batch: int, parts: list[Movement], operands: range, results: range
     ) -> list[ir.Value]:
-        words = self.words
         sizes = [self.operands[i].dtype.byte_size for i in operands]
-        plan: WorkPlan = plan_work(parts, sizes, len(operands), size)
+        shares = site.shares and size > 1
+        plan = plan_work(
+            parts, sizes, len(operands), size, result_leaves=len(results) if shares else 0, order=self.op.order
+        )
+        return self._arguments(site, size, batch, (operands, results), plan, self._items(size), self._fold(size))
+
+    def _ragged(self, op: RaggedAllToAll, site: Site, size: int) -> list[ir.Value]:
+        """The one round of a ragged-all-to-all, behind what each member does for itself."""
+        words, (context, site_number, sent, received) = self.words, self.function.args
+        _, output, table, *_ = self.operands
+        movement = op.ragged_movement(self.operands, size)
+        memory = words.device_memory(context, words.context_field(context, "device"))
+        record = words.context_field(context, "record")
+        words.store(site_number, record, block.R_SITE)
+        places = (sent, received)
+        emit_ragged_start(words, memory, places, record, movement, table.dtype, output.byte_size, table.size)
+        leaves = len(self.operands)
+        items = emit_ragged_items(self.llvm_module, movement, table.dtype, leaves)
+        plan = plan_ragged_work(movement, output.dtype.byte_size, size)
+        nothing = (ir.Constant(POINTER, None), i64(0))
+        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, nothing)
+
+    def _arguments(
+        self,
+        site: Site,
+        size: int,
+        batch: int,
+        leaves: tuple[range, range],
+        plan: WorkPlan,
+        items: ir.Function,
+        fold: tuple[ir.Value, ir.Value],
+    ) -> list[ir.Value]:
+        """Of the round function, but for the context, the site's number and the device's place in its group."""
+        words, (operands, results) = self.words, leaves
         rows = [value for row in plan.table for value in row]
         table = constant(self.llvm_module, f"distxla_work_{site.index}_{size}_{batch}", I64, rows)
         _, _, sent, received = self.function.args
+        shares = site.shares and size > 1
+        places = 8 * (len(self.operands) + results.start)  # a site that shares has as many results as operands
+        common = words.at(received, places) if shares else ir.Constant(POINTER, None)
         return [
             words.at(sent, 8 * operands.start),
             words.at(received, 8 * results.start),
@@ -122,26 +168,41 @@ class _GroupSite:
             table,
             i64(plan.items),
             i32(int(plan.shared)),
-            self._items(size),
+            items,
+            common,
+            *fold,
         ]
 
     def _items(self, size: int) -> ir.Function:
         reduction = self.op.reduction
         if reduction is None or size == 1:
             return emit_copy_items(self.llvm_module)
-        kind = self.operands[0].dtype
-        name = f"distxla_fold_{digest((structure(self.module, self.module[reduction]), kind.name, size))}"
-        return emit_fold_items(self.llvm_module, name, self.module, reduction, kind, size)
+        fold = Fold(self.module, reduction, self.operands[0].dtype, size, self.op.order)
+        return emit_fold_items(self.llvm_module, self._fold_name(fold), fold)
+
+    def _fold(self, size: int) -> tuple[ir.Value, ir.Value]:
+        """What a relay needs to fold operands as they come, in group order: a routine that folds two, and the bytes of
+        an element. Nothing where another order is asked for: then it collects the operands and does the items."""
+        reduction = self.op.reduction
+        if reduction is None or size == 1 or self.op.order != RANK:
+            return ir.Constant(POINTER, None), i64(0)
+        two = Fold(self.module, reduction, self.operands[0].dtype, 2)
+        tile = emit_fold_tile(self.llvm_module, f"{self._fold_name(two)}_tile", two)
+        return tile, i64(two.element_type.byte_size)
+
+    def _fold_name(self, fold: Fold) -> str:
+        computation = structure(self.module, self.module[fold.reduction])
+        return f"distxla_fold_{digest((computation, fold.element_type.name, fold.members, fold.order))}"
 
 
 def _batches(movements: tuple[Movement, ...], operands: Sequence[Shape]) -> list[tuple[list[Movement], range, range]]:
     """Movements by round, with leaf numbers within the round, and which operand and result leaves they are.
 
-    Movements with steps are the whole of their instruction's leaves and can't be divided: their slots hold 255 members.
+    Movements with steps are the whole of their instruction's leaves and can't be divided: their slots hold 254 members.
     """
     if any(m.operand_step or m.result_step for m in movements):
         return [(list(movements), range(len(operands)), range(len(operands)))]
-    limit = state.OFFSETS // 2
+    limit = state.OFFSETS // 3  # operands, results, and the results' shared places
     found = []
     for first in range(0, len(movements), limit):
         part = movements[first : first + limit]

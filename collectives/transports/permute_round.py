@@ -21,9 +21,9 @@ from llvmlite import ir
 from distxla.codegen.abi import Status
 from distxla.collectives import control_block as block
 from distxla.collectives import state
+from distxla.collectives.transports.copies import emit_copy, emit_zero
 from distxla.collectives.transports.futex import emit_wait, emit_wake
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
-from distxla.collectives.transports.work import emit_copy, emit_zero
 
 NOBODY = 0xFFFFFFFF
 ROUND_ARGUMENTS = (

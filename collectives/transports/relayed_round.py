@@ -5,10 +5,11 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.collectives.relay_queue import FOLD_RUN
+from distxla.collectives.transports.copies import emit_copy, emit_stream_copy
+from distxla.collectives.transports.fold_tile import TILE_BYTES
 from distxla.collectives.transports.words import I8, I32, I64, POINTER, VOID, Words, i32, i64
-from distxla.collectives.transports.work import TILE_BYTES, emit_copy, emit_stream_copy
 
-FOLD_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, I64, I64])  # as work.emit_fold_two
+FOLD_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, I64, I64])  # as fold_tile.emit_fold_tile
 
 
 def emit_fold_run(llvm_module: ir.Module) -> ir.Function:

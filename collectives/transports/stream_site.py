@@ -8,10 +8,10 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives import control_block as block
 from distxla.collectives import streams
+from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.futex import emit_wait, emit_wake
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
-from distxla.collectives.transports.work import emit_copy
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.channel import Recv, RecvDone, Send

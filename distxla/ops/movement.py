@@ -39,3 +39,25 @@ class Movement:
     def is_contiguous(self) -> bool:
         """Whether the rows lie behind one another on both sides."""
         return self.rows <= 1 or self.source_stride == self.target_stride == self.row
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaggedMovement:
+    """Stretches of rows whose places are known at run time only, from every member to every member of one group.
+
+    Entry i = t * stretches + j of a member's tables describes the j-th stretch that it sends to member t: row
+    starts[i] and the following, sizes[i] of them, of its operand leaf `operand` become the rows from targets[i] on of
+    t's result leaf 0. starts, sizes, targets: operand leaves, one-dimensional or not, of integers.
+    Stretches are written in the order of senders, then of entries; result rows that nobody writes are those of operand
+    leaf `output`. A member checks its own entries: those of size 0 may say anything, others lie within both arrays.
+    """
+
+    row: int  # elements
+    operand_rows: int
+    result_rows: int
+    stretches: int
+    operand: int = 0
+    output: int = 1
+    starts: int = 2
+    sizes: int = 3
+    targets: int = 4

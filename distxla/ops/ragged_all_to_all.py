@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
+import numpy as np
+
+from distxla.errors import ExecutionError
 from distxla.ir.shape import Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.movement import Movement
-from distxla.ops.op import Lowering
+from distxla.ops.movement import Movement, RaggedMovement
 from distxla.ops.registry import register
 
 
 @register
 class RaggedAllToAll(GroupedCollective):
-    """Send the i-th stretch of rows of `input` to the i-th member, who finds it in its own `output`.
+    """Send stretches of rows of `input` to the members, who find them in their own `output`.
 
-    Operands: input T[a, D], output T[b, D], input_offsets, send_sizes, output_offsets, recv_sizes: integers [n] or
-    [n, k] of one type (k stretches a member), n the group size. Member s writes rows
-    input_offsets[i] .. + send_sizes[i] of its input at row output_offsets[i] of member i's result. Rows that nobody
-    writes keep the value of `output`.
+    Operands: input T[a, D], output T[b, D], input_offsets, send_sizes, output_offsets, recv_sizes: integers [n * k] or
+    [n, k] of one type, k stretches a member, n the group size. Of entry i of the tables, for member i / k, the rows
+    input_offsets[i] .. + send_sizes[i] of the own input become the rows from output_offsets[i] on of that member's
+    result. Rows that nobody writes keep the value of `output`; of those that several write, the last sender's stay.
+    An entry of size 0 may have any offsets; another one that reaches beyond its arrays is an ExecutionError, and
+    nothing is sent. recv_sizes is not read: it repeats what the senders know.
 
     Shapes:  -> T[b, D], the shape of `output`.
     Errors:  C1, C2, C5, C7 of the groups and operands.
              C6  not six operands.
              C8  input and output differ in element type or in a dimension other than the first, or have rank 0.
-             C9  offsets and sizes are not integers of one type and one shape [n] or [n, k], n the group size.
-    Source:  XLA Operation Semantics, RaggedAllToAll.
+             C9  offsets and sizes are not integers of one type and one shape [n * k] or [n, k], n the group size.
+    Source:  XLA Operation Semantics, RaggedAllToAll; the documentation of jax.lax.ragged_all_to_all.
     """
 
     opcode = "ragged-all-to-all"
-    lowering = Lowering.NONE
     min_operands = 6
     max_operands = 6
+    in_place_operand: ClassVar[int | None] = 1
 
     dimensions: tuple[int, ...] = attribute("int_list", default=())
 
@@ -51,10 +56,10 @@ class RaggedAllToAll(GroupedCollective):
         self.require(
             first.dtype.is_integer
             and first.rank in (1, 2)
-            and first.dims[0] == size
+            and (first.dims[0] == size if first.rank == 2 else first.dims[0] % size == 0)
             and all(t.compatible(first) for t in tables),
             "C9",
-            f"offsets and sizes must be integers of one shape [{size}] or [{size},k], "
+            f"offsets and sizes must be integers of one shape [{size} * k] or [{size}, k], "
             f"they are {', '.join(map(str, tables))}",
             at="operands",
         )
@@ -64,7 +69,26 @@ class RaggedAllToAll(GroupedCollective):
         return operands[2].dims[0] if len(operands) == 6 and operands[2].rank else None
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
-        raise self.unsupported()
+        """What is moved is known at run time only: see `ragged_movement`."""
+        return ()
+
+    def ragged_movement(self, operands: Sequence[Shape], size: int) -> RaggedMovement:
+        sent, output, starts = operands[:3]
+        return RaggedMovement(
+            row=prod(sent.dims[1:]),
+            operand_rows=sent.dims[0],
+            result_rows=output.dims[0],
+            stretches=starts.size // size,
+        )
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        sent, output, *tables = operands
+        for i, (start, size, target, _) in enumerate(zip(*(np.ravel(t).tolist() for t in tables), strict=True)):
+            inside = 0 <= start <= len(sent) - size and 0 <= target <= len(output) - size
+            if size and (size < 0 or not inside):
+                where = f"replica {run.replica}, partition {run.partition}"
+                raise ExecutionError(f"{run.instruction.name} on {where}: {out_of_range(i)}")
+        return super().evaluate(run, *operands)
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
@@ -76,3 +100,8 @@ class RaggedAllToAll(GroupedCollective):
                 for start, size, target in zip(starts[receiver], sizes[receiver], targets[receiver], strict=True):
                     results[receiver][int(target) : int(target) + int(size)] = sent[int(start) : int(start) + int(size)]
         return results
+
+
+def out_of_range(entry: int) -> str:
+    """What is wrong with an entry of the tables."""
+    return f"entry {entry} of its offsets and sizes reaches beyond the input or the output"

@@ -10,7 +10,7 @@ import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import GlobalIdsCollective, check_reduction, fold, one_or_tuple
+from distxla.ops.collective import RANK, GlobalIdsCollective, check_reduction, fold, one_or_tuple
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
 from distxla.ops.registry import register
@@ -27,6 +27,7 @@ class ReduceScatter(GlobalIdsCollective):
              C8  `to_apply`: as for all-reduce.
              C9  `dimensions` is not one dimension of every operand.
              C10 the dimension is not a multiple of the group size.
+             C11 `reduction_order`: as for all-reduce. A ring's chunks are the members' parts.
     Source:  XLA Operation Semantics, ReduceScatter; StableHLO spec, "reduce_scatter".
     """
 
@@ -37,6 +38,11 @@ class ReduceScatter(GlobalIdsCollective):
     use_global_device_ids: bool = attribute("bool", default=False)
     dimensions: tuple[int, ...] = attribute("int_list")
     to_apply: str = attribute("computation")
+    reduction_order: str = attribute("word", default=RANK)
+
+    @property
+    def order(self) -> str:
+        return self.reduction_order
 
     @property
     def global_ids(self) -> bool:
@@ -110,6 +116,11 @@ class ReduceScatter(GlobalIdsCollective):
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
-        reduced = [fold(run, self.to_apply, arrays) for arrays in zip(*operands, strict=True)]
+        reduced = []
+        for arrays in zip(*operands, strict=True):
+            dims = arrays[0].shape
+            part = max(1, dims[self.dimension] // len(members))
+            chunks = np.indices(dims, sparse=True)[self.dimension] // part
+            reduced.append(fold(run, self.to_apply, arrays, self.order, np.broadcast_to(chunks, dims)))
         parts = [np.split(array, len(members), axis=self.dimension) for array in reduced]
         return [mine[0] if len(mine) == 1 else mine for mine in zip(*parts, strict=True)]
