@@ -1,0 +1,300 @@
+"""The host's ends of streams to and from one device: packed items in and out of shared memory. No shapes, no calls.
+
+An end is beside its device: in the driver, or for a device of another host in a process there. It reaches memory
+through a `StreamMemory` only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.collectives import streams
+from distxla.runtime.memory import Block, ControlBlock, Segment
+
+SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
+MOST_BLOCKS = 2  # items in blocks of their own that may be under way in one stream
+_SYS_FUTEX, _FUTEX_WAIT, _FUTEX_WAKE = 202, 0, 1
+_MASK = 0xFFFFFFFF
+_SLOT = struct.Struct("<QQQIII")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+Bytes = NDArray[np.uint8]
+
+
+class StreamMemory(Protocol):
+    """A device's memory and its host's control block, as the ends of its streams reach them. Offsets in bytes."""
+
+    def word(self, offset: int) -> int:
+        """A u32 of the control block."""
+
+    def set_word(self, offset: int, value: int) -> None:
+        """Write a u32 of the control block, after everything that was written before."""
+
+    def wait(self, offset: int, value: int, seconds: float) -> None:
+        """Sleep while the u32 at `offset` of the control block is `value`, at most that long; may return early."""
+
+    def wake(self, offset: int) -> None:
+        """Wake who sleeps on the u32 at `offset` of the control block."""
+
+    def read(self, offset: int, size: int) -> Bytes:
+        """Bytes of the device's memory; a view where that is possible."""
+
+    def write(self, offset: int, data: Bytes) -> None:
+        """Copy bytes into the device's memory."""
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class LocalStreamMemory:
+    """`StreamMemory` of a device whose memory this process maps."""
+
+    def __init__(self, control: ControlBlock, memory: Segment) -> None:
+        self._words = control.segment.bytes.view(np.uint32)  # stays valid when the control block is closed
+        self._base = control.segment.address
+        self.read = memory.read
+        self.write = memory.write
+
+    def word(self, offset: int) -> int:
+        return int(self._words[offset // 4])
+
+    def set_word(self, offset: int, value: int) -> None:
+        self._words[offset // 4] = value
+
+    def wait(self, offset: int, value: int, seconds: float) -> None:
+        limit = _Timespec(int(seconds), int(seconds % 1 * 1e9))
+        place = ctypes.c_void_p(self._base + offset)
+        _libc.syscall(_SYS_FUTEX, place, _FUTEX_WAIT, ctypes.c_uint32(value), ctypes.byref(limit), None, 0)
+
+    def wake(self, offset: int) -> None:
+        _libc.syscall(_SYS_FUTEX, ctypes.c_void_p(self._base + offset), _FUTEX_WAKE, 0x7FFFFFFF, None, None, 0)
+
+
+@dataclass(frozen=True)
+class PackedItem:
+    """An item's leaves as bytes, where each begins in the payload, the payload's bytes, and the type's number."""
+
+    leaves: Sequence[Bytes]
+    begins: Sequence[int]
+    size: int
+    type: int
+
+
+@dataclass(frozen=True)
+class PostedItem:
+    """An item that a device has posted: the payload, and by which site of which program."""
+
+    payload: Bytes
+    program: int
+    site: int
+
+
+Allocate = Callable[[int], Block]
+"""Device memory at one offset of every device; ClusterError when it is full."""
+
+Check = Callable[[], None]
+"""Called while an operation waits; raises what makes it pointless."""
+
+
+class _End:
+    """What both kinds of ends have.
+
+    state: offset of the stream's words in the control block.  Methods may be called from several threads. The lock is
+    held while bytes are copied, never while anybody waits.
+    """
+
+    def __init__(self, memory: StreamMemory, state: int, allocate: Allocate, capacity: int) -> None:
+        self._memory = memory
+        self._state = state
+        self._allocate = allocate
+        self._lock = threading.Lock()
+        self._sleepers = 0
+        self._place(capacity)
+
+    def _place(self, capacity: int) -> None:
+        """Give the stream its slots and its area."""
+        self.capacity = streams.aligned(capacity)
+        self._block = self._allocate(streams.SLOTS_BYTES + self.capacity)
+        self._area = self._block.offset + streams.SLOTS_BYTES
+        for word, value in ((streams.T_BLOCK, self._block.offset), (streams.T_CAPACITY, self.capacity)):
+            self._memory.set_word(self._state + word, value & _MASK)
+            self._memory.set_word(self._state + word + 4, value >> 32)
+
+    def _word(self, word: int) -> int:
+        return self._memory.word(self._state + word)
+
+    def _sleep(self, word: int, seen: int, deadline: float | None, check: Check) -> bool:
+        """Wait a little for the device to change a word; False once the time is over."""
+        check()
+        left = SLICE_S if deadline is None else min(SLICE_S, deadline - time.monotonic())
+        if left <= 0:
+            return False
+        try:
+            self._count_sleepers(1)
+            self._memory.wait(self._state + word, seen, left)
+        finally:
+            self._count_sleepers(-1)
+        return True
+
+    def _count_sleepers(self, change: int) -> None:
+        with self._lock:
+            self._sleepers += change
+            self._memory.set_word(self._state + streams.T_HOST_SLEEPS, max(0, self._sleepers))
+
+    def _slot(self, number: int) -> int:
+        """Where the slot of an item stands in the device's memory."""
+        return self._block.offset + number % streams.SLOTS * streams.SLOT_BYTES
+
+
+class HostToDevice(_End):
+    """The end of an infeed, or of a channel on which the device receives.
+
+    posted: items put so far.  is_closed: no more are to come.
+    """
+
+    def __init__(self, memory: StreamMemory, state: int, allocate: Allocate) -> None:
+        super().__init__(memory, state, allocate, streams.AREA_BYTES)
+        self.posted = 0
+        self.is_closed = False
+        self._write = 0
+        # items that were not taken when this was last looked at: number, begin in the area (None: in its own block)
+        self._under_way: deque[tuple[int, int | None, Block | None]] = deque()
+
+    @property
+    def taken(self) -> int:
+        """Items that the device has taken."""
+        return self.posted - (((2 * self.posted - self._word(streams.T_TAKEN)) & _MASK) >> 1)
+
+    def put(self, item: PackedItem, deadline: float | None, check: Check) -> bool:
+        """Put an item as soon as there is room; False if there is none until the deadline (of time.monotonic)."""
+        while True:
+            check()
+            with self._lock:
+                seen = self._word(streams.T_TAKEN)
+                if self._put_now(item):
+                    return True
+            if not self._sleep(streams.T_TAKEN, seen, deadline, check):
+                return False
+
+    def _put_now(self, item: PackedItem) -> bool:
+        """Put the item if there is room."""
+        place, block = self._room(item.size)
+        if place is None:
+            return False
+        for leaf, begin in zip(item.leaves, item.begins, strict=True):
+            self._memory.write(place + begin, leaf)
+        slot = _SLOT.pack(place, item.size, item.type, 0, 0, 0)
+        self._memory.write(self._slot(self.posted), np.frombuffer(slot, np.uint8))
+        if block is None:
+            self._write = place - self._area + item.size
+        self._under_way.append((self.posted, place - self._area if block is None else None, block))
+        self.posted += 1
+        self._announce()
+        return True
+
+    def close(self, closed: bool = True) -> None:
+        """No more items: who wants one beyond those that were put gets an error. closed: False takes that back."""
+        with self._lock:
+            self.is_closed = closed
+            self._announce()
+
+    def _announce(self) -> None:
+        try:
+            self._memory.set_word(self._state + streams.T_POSTED, (2 * self.posted + self.is_closed) & _MASK)
+        finally:  # a Ctrl-C in between must not leave the device asleep
+            self._memory.wake(self._state + streams.T_POSTED)
+
+    def _room(self, size: int) -> tuple[int | None, Block | None]:
+        """Where an item of `size` bytes can go in the device's memory, None if nowhere yet; and the block for it."""
+        taken = self.taken
+        while self._under_way and self._under_way[0][0] < taken:
+            self._under_way.popleft()
+        if len(self._under_way) >= streams.SLOTS:
+            return None, None
+        if size > self.capacity:
+            if sum(block is not None for _, _, block in self._under_way) >= MOST_BLOCKS:
+                return None, None
+            block = self._allocate(size)
+            return block.offset, block
+        first = next((begin for _, begin, _ in self._under_way if begin is not None), None)
+        place = streams.room(first, self._write, size, self.capacity)
+        return (None if place is None else self._area + place), None
+
+    def settle(self) -> None:
+        """No program runs on the device: forget which items it has asked for and not taken.
+
+        Items that it took before their turn are taken out, so that the numbers of the others begin at `taken`.
+        """
+        with self._lock:
+            taken = self.taken
+            if self._word(streams.T_ISSUED) == self._word(streams.T_TAKEN):
+                return
+            kept = []
+            for number in range(taken, self.posted):
+                slot = self._memory.read(self._slot(number), streams.SLOT_BYTES).copy()
+                if not _SLOT.unpack_from(slot)[-1]:
+                    kept.append((number, slot))
+            first = self.posted - len(kept)
+            places = {number: (begin, block) for number, begin, block in self._under_way}
+            self._under_way.clear()
+            for number, (old, slot) in enumerate(kept, first):
+                self._memory.write(self._slot(number), slot)
+                self._under_way.append((number, *places[old]))
+            self._memory.set_word(self._state + streams.T_TAKEN, 2 * first & _MASK)
+            self._memory.set_word(self._state + streams.T_ISSUED, 2 * first & _MASK)
+
+
+class DeviceToHost(_End):
+    """The end of an outfeed, or of a channel on which the device sends. taken: items that the host has taken."""
+
+    def __init__(self, memory: StreamMemory, state: int, allocate: Allocate) -> None:
+        super().__init__(memory, state, allocate, streams.AREA_BYTES)
+        self.taken = 0
+        self._kept: deque[PostedItem] = deque()  # taken out of the area when it moved
+
+    @property
+    def pending(self) -> int:
+        """Items that the device has posted and nobody has taken."""
+        return len(self._kept) + (((self._word(streams.T_POSTED) - 2 * self.taken) & _MASK) >> 1)
+
+    def get(self, deadline: float | None, check: Check) -> PostedItem | None:
+        """The next item; None if there is none until the deadline (of time.monotonic)."""
+        while True:
+            with self._lock:
+                if self._kept:
+                    return self._kept.popleft()
+                seen = self._word(streams.T_POSTED)
+                if seen != 2 * self.taken & _MASK:
+                    return self._take()
+            if not self._sleep(streams.T_POSTED, seen, deadline, check):
+                return None
+
+    def _take(self) -> PostedItem:
+        raw = self._memory.read(self._slot(self.taken), streams.SLOT_BYTES)
+        place, size, _, program, site, _ = _SLOT.unpack_from(raw)
+        payload = self._memory.read(place, size).copy()
+        self.taken += 1
+        try:
+            self._memory.set_word(self._state + streams.T_TAKEN, 2 * self.taken & _MASK)
+        finally:
+            self._memory.wake(self._state + streams.T_TAKEN)
+        return PostedItem(payload, program, site)
+
+    def hold(self, size: int) -> None:
+        """No program runs on the device: let the area hold two items of `size` bytes."""
+        with self._lock:
+            if 2 * size > self.capacity:
+                while self._word(streams.T_POSTED) != 2 * self.taken & _MASK:
+                    self._kept.append(self._take())
+                self._place(2 * size)

@@ -1,0 +1,402 @@
+"""Streams between host and devices as users see them: infeeds, outfeeds, and the channels of host transfers.
+
+An item is an array, or a tuple of items, in NumPy; logical arrays, whatever layout the program's text states. It is put
+whole, in order, into memory that host and device share (collectives/streams.py), and stays there for whichever call
+takes it: a stream belongs to its device and outlives calls, failed ones included.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from distxla.codegen.abi import Status
+from distxla.codegen.program import CompiledProgram, Site
+from distxla.collectives import control_block as control
+from distxla.collectives import streams
+from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionError, StreamEndError, TimeLimitError
+from distxla.ir.element_type import element_type_of
+from distxla.ir.shape import Shape
+from distxla.ops.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
+from distxla.runtime.hosts.host import Records
+from distxla.runtime.stream_ends import (
+    SLICE_S,
+    Allocate,
+    Check,
+    DeviceToHost,
+    HostToDevice,
+    PackedItem,
+    PostedItem,
+    StreamMemory,
+)
+
+KNOWN_SHAPES = 2 * streams.SLOTS  # of the items put last; more than can wait in a stream
+
+
+class Infeed:
+    """What a device takes: its infeed, or a channel on which it receives from the host. Made by a cluster.
+
+    Items are numbered from 0 over the cluster's life. Threads may share it.
+    """
+
+    def __init__(self, owner: Streams, device: int, key: StreamKey, end: HostToDevice) -> None:
+        self._owner = owner
+        self._end = end
+        self._lock = threading.Lock()
+        self._ended = False  # a program has met the end: items may be put again
+        self._shapes: deque[tuple[int, Shape]] = deque(maxlen=KNOWN_SHAPES)
+        self.device = device
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"{self.key} of device {self.device}"
+
+    @property
+    def pending(self) -> int:
+        """Items that no program has taken yet."""
+        return self._end.posted - self._end.taken
+
+    def put(self, value: Any, timeout: float | None = None) -> None:
+        """Put an item: what np.asarray takes, or a tuple or list of items. Blocks while the stream is full.
+
+        Python numbers are s64, f64, c128 and pred. A tuple of one item counts as that item, and the tuple of all
+        leaves as the nested one; whether the item is what the program wants is known when an instruction takes it.
+
+        timeout: seconds.  TimeLimitError when they are over, StreamEndError after `close` until a program has met the
+        end, ReplicaLostError, ClusterError; ExecutionError when a call of the device fails meanwhile. Then the item was
+        not put.
+        """
+        item, shape = pack(value)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        check = self._owner.check(self.device, repr(self))
+        while not self._lock.acquire(timeout=_slice(deadline)):
+            check()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise self._full(timeout)
+        try:
+            check()
+            if self._end.is_closed:
+                if not self._ended:
+                    raise StreamEndError(f"{self} was closed after {self._end.posted} items")
+                self._ended = False
+                self._end.close(False)
+            self._shapes.append((self._end.posted, shape))
+            if not self._end.put(item, deadline, check):
+                raise self._full(timeout)
+        finally:
+            self._lock.release()
+
+    def put_all(self, values: Iterable[Any], timeout: float | None = None) -> int:
+        """Put all items of an iterable, which is asked for each when there may be room for it; how many there were.
+
+        timeout: seconds for each item.  Raises what `put` raises and what the iterable raises.
+        """
+        count = 0
+        for value in values:
+            self.put(value, timeout)
+            count += 1
+        return count
+
+    def close(self) -> None:
+        """No more items are to come: a program that wants one more fails with StreamEndError, now or later.
+
+        What was put is still taken. Waits for a `put` of another thread.
+        """
+        check = self._owner.check(self.device, repr(self))
+        while not self._lock.acquire(timeout=SLICE_S):
+            check()
+        try:
+            check()
+            self._end.close()
+        finally:
+            self._lock.release()
+
+    def _full(self, timeout: float | None) -> TimeLimitError:
+        return TimeLimitError(
+            f"{self} had no room for item {self._end.posted} within {timeout:g} s: {self.pending} wait"
+        )
+
+    # --- for the owner
+
+    def settle(self) -> None:
+        self._end.settle()
+
+    def failure(self, status: int, site: Site, number: int) -> DistxlaError:
+        """Why an instruction did not get an item. number: the item's, modulo 2^31."""
+        posted = self._end.posted
+        where = f"{site.instruction} on device {self.device}"
+        if status == Status.STREAM_ENDED:
+            self._ended = True
+            number = posted + (number - posted) % (1 << 31)
+            were = f"the {self.key} was closed after {posted} item{'' if posted == 1 else 's'}"
+            return StreamEndError(f"{where} wants item {number}: {were}", site.location)
+        number = posted - 1 - (posted - 1 - number) % (1 << 31)
+        found = next((str(shape) for n, shape in self._shapes if n == number), "another type")
+        assert site.item is not None
+        expected = site.item.without_layout()
+        return ArgumentError(
+            f"{where}: item {number} of the {self.key}: expected {expected}, found {found}", site.location
+        )
+
+
+class Outfeed:
+    """What a device gives: its outfeed, or a channel on which it sends to the host. Made by a cluster.
+
+    Threads may share it.
+    """
+
+    def __init__(self, owner: Streams, device: int, key: StreamKey, end: DeviceToHost) -> None:
+        self._owner = owner
+        self._end = end
+        self.device = device
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"{self.key} of device {self.device}"
+
+    @property
+    def pending(self) -> int:
+        """Items that nobody has taken yet."""
+        return self._end.pending
+
+    def get(self, timeout: float | None = None) -> Any:
+        """The next item, nested in tuples as the program's text says; arrays of its own. Blocks until there is one.
+
+        timeout: seconds.  TimeLimitError when they are over; ReplicaLostError, ClusterError, ExecutionError as
+        `Infeed.put`. All of them only where no item is there.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        posted = self._end.get(deadline, self._owner.check(self.device, repr(self)))
+        if posted is None:
+            raise TimeLimitError(f"{self} had no item within {timeout:g} s")
+        return self._owner.unpack(posted)
+
+    def __iter__(self) -> Iterator[Any]:
+        """All items that are there; while a call runs on the device, also those to come. Begin it after the call has
+        begun, or use `get`, which waits for a call, too."""
+        while True:
+            running = self._owner.runs(self.device)
+            posted = self._end.get(
+                time.monotonic() + SLICE_S if running else 0.0, self._owner.check(self.device, repr(self))
+            )
+            if posted is not None:
+                yield self._owner.unpack(posted)
+            elif not running:
+                return
+
+    # --- for the owner
+
+    def hold(self, size: int) -> None:
+        self._end.hold(size)
+
+
+class HostChannel:
+    """The host's side of a channel of one device: `put` for its recvs, `get` for its sends (is_host_transfer)."""
+
+    def __init__(self, to_device: Callable[[], Infeed], from_device: Callable[[], Outfeed]) -> None:
+        self._to_device = to_device
+        self._from_device = from_device
+
+    def put(self, value: Any, timeout: float | None = None) -> None:
+        """See Infeed.put."""
+        self._to_device().put(value, timeout)
+
+    def put_all(self, values: Iterable[Any], timeout: float | None = None) -> int:
+        """See Infeed.put_all."""
+        return self._to_device().put_all(values, timeout)
+
+    def close(self) -> None:
+        """See Infeed.close."""
+        self._to_device().close()
+
+    def get(self, timeout: float | None = None) -> Any:
+        """See Outfeed.get."""
+        return self._from_device().get(timeout)
+
+    def __iter__(self) -> Iterator[Any]:
+        """See Outfeed.__iter__."""
+        return iter(self._from_device())
+
+
+class Streams:
+    """All streams of a cluster's devices. State: made when somebody first asks for a stream, for the cluster's life.
+
+    carve: offset of so many zeroed bytes of the control block.  memory: by device.  lost: an error once a replica has
+    ended.
+    """
+
+    def __init__(
+        self,
+        carve: Callable[[int], int],
+        allocate: Allocate,
+        memory: Callable[[int], StreamMemory],
+        lost: Callable[[], DistxlaError | None],
+    ) -> None:
+        self._carve = carve
+        self._allocate = allocate
+        self._memory = memory
+        self._lost = lost
+        self._lock = threading.Lock()
+        self._closed = False
+        self._states: dict[tuple[int, StreamKey], int] = {}
+        self._infeeds: dict[tuple[int, StreamKey], Infeed] = {}
+        self._outfeeds: dict[tuple[int, StreamKey], Outfeed] = {}
+        self._programs: dict[int, CompiledProgram] = {}
+        self._running: frozenset[int] = frozenset()
+        self._failures: dict[int, tuple[int, str]] = {}  # by device: how many calls have failed, and how the last one
+
+    # --- streams
+
+    def infeed(self, device: int, channel: int | None = None) -> Infeed:
+        """The device's infeed, or the end of a channel on which it receives."""
+        key = INFEED if channel is None else StreamKey(StreamKind.RECV, channel)
+        self._make(device, key)
+        return self._infeeds[device, key]
+
+    def outfeed(self, device: int, channel: int | None = None) -> Outfeed:
+        """The device's outfeed, or the end of a channel on which it sends."""
+        key = OUTFEED if channel is None else StreamKey(StreamKind.SEND, channel)
+        self._make(device, key)
+        return self._outfeeds[device, key]
+
+    def channel(self, device: int, channel: int) -> HostChannel:
+        return HostChannel(lambda: self.infeed(device, channel), lambda: self.outfeed(device, channel))
+
+    def place(self, device: int, key: StreamKey) -> int:
+        """Where the stream's state lies in the control block."""
+        return self._make(device, key)
+
+    def _make(self, device: int, key: StreamKey) -> int:
+        with self._lock:
+            if self._closed:
+                raise ClusterError("the cluster is closed")
+            if (device, key) not in self._states:
+                state, memory = self._carve(streams.STATE_BYTES), self._memory(device)
+                if key.kind.leads_to_device:
+                    to_device = HostToDevice(memory, state, self._allocate)
+                    self._infeeds[device, key] = Infeed(self, device, key, to_device)
+                else:
+                    from_device = DeviceToHost(memory, state, self._allocate)
+                    self._outfeeds[device, key] = Outfeed(self, device, key, from_device)
+                self._states[device, key] = state
+            return self._states[device, key]
+
+    # --- calls
+
+    def load(self, number: int, program: CompiledProgram, devices: Collection[int]) -> None:
+        """A program was given its number: make room for the largest item of each of its streams, while nobody runs."""
+        self._programs[number] = program
+        for site in program.sites:
+            key = program.communicators[site.communicator].stream if site.item is not None else None
+            if key is None or site.item is None or key.kind.leads_to_device:
+                continue
+            _, size = streams.places(site.item)
+            for device in devices:
+                self._make(device, key)
+                self._outfeeds[device, key].hold(size)
+
+    @contextmanager
+    def call(self, devices: Collection[int]) -> Iterator[None]:
+        """A call on these devices. If it fails, who waits at a stream of theirs then gets an error."""
+        for (device, key), infeed in list(self._infeeds.items()):
+            if key.kind is StreamKind.RECV and device in devices:
+                infeed.settle()
+        self._running = frozenset(devices)
+        try:
+            yield
+        except BaseException as error:
+            text = error.message if isinstance(error, DistxlaError) else type(error).__name__
+            for device in self._running:
+                count, _ = self._failures.get(device, (0, ""))
+                self._failures[device] = (count + 1, text)
+            raise
+        finally:
+            self._running = frozenset()
+
+    def runs(self, device: int) -> bool:
+        """Whether a call is under way on the device."""
+        return device in self._running
+
+    def failure(self, device: int, status: int, records: Records) -> DistxlaError | None:
+        """The error of a device whose program has returned `status`, if that is about a stream."""
+        if status not in (Status.STREAM_ENDED, Status.ITEM_REFUSED):
+            return None
+        program = self._programs[records.record(device, control.R_PROGRAM)]
+        site = program.sites[records.record(device, control.R_SITE)]
+        key = program.communicators[site.communicator].stream
+        assert key is not None
+        return self._infeeds[device, key].failure(status, site, records.record_long(device, control.R_ROUND))
+
+    def check(self, device: int, name: str) -> Check:
+        """What an operation calls while it waits: raises once it is pointless."""
+        before = self._failures.get(device, (0, ""))
+
+        def check() -> None:
+            if self._closed:
+                raise ClusterError(f"the cluster is closed: {name} has ended")
+            error = self._lost()
+            if error is not None:
+                raise error
+            now = self._failures.get(device, (0, ""))
+            if now[0] != before[0]:
+                raise ExecutionError(f"{name}: the call that ran on the device has failed: {now[1]}")
+
+        return check
+
+    def unpack(self, posted: PostedItem) -> Any:
+        """An item as NumPy arrays in tuples."""
+        item = self._programs[posted.program].sites[posted.site].item
+        assert item is not None
+        return unpack(posted, item)
+
+    def close(self) -> None:
+        """The cluster is being closed: end what waits. Memory may be given back when this returns."""
+        with self._lock:
+            self._closed = True
+
+
+def pack(value: Any) -> tuple[PackedItem, Shape]:
+    """An item's bytes and its shape. ArgumentError for what is no array and no tuple of items."""
+    leaves: list[Any] = []
+    shape = _shape(value, leaves)
+    begins, size = streams.places(shape)
+    raw = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
+    return PackedItem(raw, begins, size, streams.type_number(shape)), shape
+
+
+def _shape(value: Any, leaves: list[Any]) -> Shape:
+    if isinstance(value, tuple | list):
+        return Shape.tuple(tuple(_shape(element, leaves) for element in value))
+    array = np.asarray(value)
+    try:
+        element = element_type_of(array.dtype)
+    except (KeyError, TypeError):
+        raise ArgumentError(f"an item is made of arrays and tuples; no element type holds {array.dtype}") from None
+    leaves.append(array)
+    return Shape(element, array.shape)
+
+
+def unpack(posted: PostedItem, item: Shape) -> Any:
+    """The arrays of an item of a known shape, over the payload."""
+    begins = iter(streams.places(item)[0])
+
+    def value(shape: Shape) -> Any:
+        if shape.elements is not None:
+            return tuple(value(element) for element in shape.elements)
+        begin = next(begins)
+        return posted.payload[begin : begin + shape.byte_size].view(shape.dtype.dtype).reshape(shape.dims)
+
+    return value(item)
+
+
+def _slice(deadline: float | None) -> float:
+    return SLICE_S if deadline is None else max(0.0, min(SLICE_S, deadline - time.monotonic()))
+
+
+__all__ = ["HostChannel", "Infeed", "Outfeed", "Streams", "pack", "unpack"]
