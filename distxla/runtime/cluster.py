@@ -30,6 +30,7 @@ from distxla.runtime.memory import Heap
 
 if TYPE_CHECKING:
     from distxla.runtime.hosts.host import DeviceMemory
+    from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
 
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
 
@@ -136,6 +137,8 @@ class Cluster:
         # Nothing below is undone or left out when a Ctrl-C interrupts it and it is called again.
         if self._thread is not None:
             self._thread.join()
+        if self._loader is not None:
+            self._loader.streams.close()
         self._loader = None
         self._hosts.close()
         if self._server is not None:
@@ -231,6 +234,28 @@ class Cluster:
         memory = self.memory(device)
         memory.write(block.offset, as_argument(array, shape, 0, device))
         return DeviceArray(memory, block, block.offset, device, shape)
+
+    def infeed(self, device: int) -> Infeed:
+        """What the device's infeeds take, for the cluster's life. Blocks until the replicas serve."""
+        return self._streams(device).infeed(device)
+
+    def outfeed(self, device: int) -> Outfeed:
+        """What the device's outfeeds give, for the cluster's life. Blocks until the replicas serve."""
+        return self._streams(device).outfeed(device)
+
+    def host_channel(self, device: int, channel_id: int) -> HostChannel:
+        """The host's side of a channel of the device's host transfers (is_host_transfer): an instruction without
+        channel_id is on channel 0. Blocks until the replicas serve."""
+        return self._streams(device).channel(device, channel_id)
+
+    def _streams(self, device: int) -> Streams:
+        self.wait_started()
+        if not isinstance(device, int) or not 0 <= device < self.devices:
+            raise ArgumentError(f"device {device}: the cluster has devices 0 to {self.devices - 1}")
+        loader = self._loader
+        if loader is None:
+            raise ClusterError("the cluster is closed")
+        return loader.streams
 
     def memory(self, device: int) -> DeviceMemory:
         """The device's memory as the driver reaches it."""

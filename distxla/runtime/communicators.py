@@ -6,6 +6,7 @@ from typing import Any
 
 from distxla.codegen.program import CommunicatorSpec
 from distxla.runtime.memory import ControlBlock
+from distxla.runtime.streams import Streams
 
 
 class Communicators:
@@ -15,14 +16,19 @@ class Communicators:
     host) stands in words of the states, which the driver writes with `configure` while nobody runs.
     """
 
-    def __init__(self, block: ControlBlock) -> None:
+    def __init__(self, block: ControlBlock, streams: Streams | None = None) -> None:
+        """streams: whose states outlive failures; None where no program has any."""
         self._block = block
+        self._streams = streams
         self._offsets: dict[tuple[Any, ...], int] = {}
         self._areas: list[tuple[int, int]] = []
         self._configured: dict[int, int] = {}
 
     def place(self, spec: CommunicatorSpec, device: int) -> int | None:
         """The state of the device's group, None where it is in none; equal keys and groups share one state."""
+        if spec.stream is not None:
+            assert self._streams is not None
+            return self._streams.place(device, spec.stream)
         for group, size in zip(spec.groups, spec.state_bytes, strict=True):
             if device in group:
                 return self.shared((spec.key, group, size), size)

@@ -21,7 +21,9 @@ from distxla.errors import (
 )
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.host import Lost, Records
-from distxla.runtime.hosts.local import LocalHost
+from distxla.runtime.hosts.hosts import Hosts
+from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.streams import Streams
 from distxla.runtime.watch import End, current_site, describe, ended, mismatch_text, site_text
 
 if TYPE_CHECKING:
@@ -44,11 +46,13 @@ class Dispatcher:
         self,
         local: LocalHost,
         communicators: Communicators,
+        streams: Streams,
         routine_failure: Callable[[int], RoutineFailure | None],
     ) -> None:
         self._local = local
         self._routine_failure = routine_failure
         self._communicators = communicators
+        self._streams = streams
         self._lock = threading.Lock()
         self.programs: dict[int, CompiledProgram] = {}
         self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
@@ -59,7 +63,7 @@ class Dispatcher:
         Blocks. Raises TimeLimitError after `time_limit` seconds, ReplicaLostError, CollectiveMismatchError,
         ExecutionError; KeyboardInterrupt ends the call on all devices first.
         """
-        with self._lock:
+        with self._lock, self._streams.call(numbers):
             self._require_all()
             local, devices = self._local, list(numbers)
             ticket = local.issue(numbers, repeat)
@@ -98,8 +102,10 @@ class Dispatcher:
         return {device: Lost(pid) for device, pid in self._local.lost.items()}
 
     def _require_all(self) -> None:
-        if self._local.lost:
-            raise ReplicaLostError(f"{self.lost_text()} has ended; the cluster cannot be used any more")
+        if lost := self._lost():
+            raise ReplicaLostError(f"{self.lost_text()} {_has(len(lost))} ended; the cluster cannot be used any more")
+        if failures := self._failures():
+            raise ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
 
     def _slice(self, end: float | None) -> int:
         if end is None:
@@ -129,13 +135,17 @@ class Dispatcher:
             others = [end.text for end in died if end is not first]
             also = f"; also {', '.join(others)}" if others else ""
             return ReplicaLostError(f"{first.text}{also}{rest}", first.location)
-        records = self._records(devices)
+        if failures := self._failures():
+            return ReplicaLostError(f"{'; '.join(failures)}{rest}")
+        records = self._records(fresh=False)
         statuses = {d: records.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
             return CollectiveMismatchError(mismatch_text(records, devices, self.programs))
         for device, status in statuses.items():
             if status == Status.ROUTINE_FAILED:
                 return self._routine_error(device, records)
+            if (error := self._streams.failure(device, status, records)) is not None:
+                return error
             if status not in (Status.OK, Status.RELEASED):
                 program = self.programs.get(records.record(device, control.R_PROGRAM))
                 site = current_site(records, device, self.programs)

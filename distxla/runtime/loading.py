@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distxla.codegen.program import SharedArena
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, ReplicaLostError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
 from distxla.runtime.hosts.hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.memory import Block, Heap
 from distxla.runtime.replica import Placement
+from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory
+from distxla.runtime.streams import Streams
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """What is loaded on a run's devices. dispatcher: calls it.  communicators: state of all programs' communicators."""
+    """What is loaded on a run's devices. dispatcher: calls it.  communicators: state of all programs' communicators.
+    streams: to and from the host."""
 
     def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int) -> None:
         self._hosts = hosts
@@ -32,8 +35,9 @@ class Loader:
         self._common = Heap(hosts.memory_bytes, [hosts.local.common], begin=hosts.memory_bytes)
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._numbers = 0
-        self.communicators = Communicators(hosts.local.control)
-        self.dispatcher = Dispatcher(hosts.local, self.communicators, self._routine_failure)
+        self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._lost)
+        self.communicators = Communicators(hosts.local.control, self.streams)
+        self.dispatcher = Dispatcher(hosts.local, self.communicators, self.streams, self._routine_failure)
 
     def load(self, executable: Executable) -> None:
         """Give the program its places and load it on its devices; once. Blocks until they have it.
@@ -61,6 +65,7 @@ class Loader:
             from distxla.runtime.routines import pack
 
             routines = ray.put(pack(executable.targets))
+        self.streams.load(number, program, executable.devices)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]
         pending = []
         for row, device in enumerate(executable.devices):
@@ -99,6 +104,15 @@ class Loader:
                     block = self._shared[key] = self._common.allocate(arena.bytes)
                 found.update(dict.fromkeys(group, block))
         return found
+
+    def _stream_memory(self, device: int) -> StreamMemory:
+        """The device's memory and control block, as the ends of its streams reach them."""
+        return LocalStreamMemory(self._hosts.local.control, self._hosts.local.memories[device])
+
+    def _lost(self) -> ReplicaLostError | None:
+        """What to tell who waits at a stream, once a replica has ended."""
+        text = self.dispatcher.lost_text()
+        return ReplicaLostError(f"{text} has ended; the cluster cannot be used any more") if text else None
 
     def _routine_failure(self, device: int) -> RoutineFailure | None:
         """What a device knows of the Python routine that failed on it."""

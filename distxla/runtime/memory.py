@@ -178,6 +178,7 @@ class ControlBlock:
         self.view = segment.bytes.data
         self.words = self.view.cast("I")
         self.longs = self.view.cast("Q")
+        self._lock = threading.Lock()
         self._top = control.fixed_bytes(devices)
 
     @staticmethod
@@ -205,12 +206,13 @@ class ControlBlock:
         return block
 
     def carve(self, size: int) -> int:
-        """Offset of `size` zeroed bytes, 64-byte aligned, for the cluster's whole life."""
-        offset = self._top
-        top = offset + (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        if top > self.segment.size:
-            raise ClusterError("too many programs are loaded: the control block is full")
-        self._top = top
+        """Offset of `size` zeroed bytes, 64-byte aligned, for the cluster's whole life. Thread-safe."""
+        with self._lock:
+            offset = self._top
+            top = offset + (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+            if top > self.segment.size:
+                raise ClusterError("too many programs are loaded: the control block is full")
+            self._top = top
         return offset
 
     def record(self, device: int, field: int) -> int:
