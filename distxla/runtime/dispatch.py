@@ -21,8 +21,7 @@ from distxla.errors import (
 )
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.host import Lost, Records
-from distxla.runtime.hosts.hosts import Hosts
-from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.streams import Streams
 from distxla.runtime.watch import End, current_site, describe, ended, mismatch_text, site_text
 
@@ -102,10 +101,8 @@ class Dispatcher:
         return {device: Lost(pid) for device, pid in self._local.lost.items()}
 
     def _require_all(self) -> None:
-        if lost := self._lost():
-            raise ReplicaLostError(f"{self.lost_text()} {_has(len(lost))} ended; the cluster cannot be used any more")
-        if failures := self._failures():
-            raise ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
+        if self._local.lost:
+            raise ReplicaLostError(f"{self.lost_text()} has ended; the cluster cannot be used any more")
 
     def _slice(self, end: float | None) -> int:
         if end is None:
@@ -135,9 +132,7 @@ class Dispatcher:
             others = [end.text for end in died if end is not first]
             also = f"; also {', '.join(others)}" if others else ""
             return ReplicaLostError(f"{first.text}{also}{rest}", first.location)
-        if failures := self._failures():
-            return ReplicaLostError(f"{'; '.join(failures)}{rest}")
-        records = self._records(fresh=False)
+        records = self._records(devices)
         statuses = {d: records.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
             return CollectiveMismatchError(mismatch_text(records, devices, self.programs))
