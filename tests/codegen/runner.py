@@ -25,9 +25,12 @@ Array = np.ndarray[Any, Any]
 
 
 class Devices:
-    """A program loaded for all its devices: call it with args[d][k] as often as you like; close it at the end."""
+    """A program loaded for all its devices: call it with args[d][k] as often as you like; close it at the end.
 
-    def __init__(self, program: CompiledProgram) -> None:
+    apart: devices that have no part in their groups' shared arenas.
+    """
+
+    def __init__(self, program: CompiledProgram, apart: Sequence[int] = ()) -> None:
         self.program = program
         self.count = program.replicas * program.partitions
         self.image = load_image(program)
@@ -48,6 +51,7 @@ class Devices:
         for segment in (*segments, *([common] if common is not None else [])):
             segment.close()
         self.memories = [segment.bytes.data for segment in segments]
+        self.common = self.memories[0][own:]  # what all of them see behind their own memory
         bases = [ctypes.addressof(ctypes.c_char.from_buffer(memory)) for memory in self.memories]
         at = control_block.fixed_bytes(self.count)
         places: list[list[int]] = [[0] * len(program.communicators) for _ in range(self.count)]
@@ -70,7 +74,7 @@ class Devices:
         self.contexts = []
         for device in range(self.count):
             own_states = _pointers([control + place for place in places[device]])
-            arenas = _words([places.get(device, 0) for places in shared])
+            arenas = _words([0 if device in apart else places.get(device, 0) for places in shared])
             self.keep += [own_states, arenas]
             memory, parameters, results, communicate, communicators = map(ctypes.addressof, (*tables, own_states))
             replica, partition = divmod(device, program.partitions)
