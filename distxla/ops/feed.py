@@ -54,7 +54,7 @@ class Infeed(Op):
         )
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return run.exchange.finish(run.exchange.ask()), None
+        return run.exchange.take(run.exchange.ask()), None
 
 
 @register
