@@ -19,12 +19,14 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
 from distxla.passes.manual_partitions import has_manual_regions, per_device
+from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.verify import require_executable, verify_module
 from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, Row, as_argument, expand
 from distxla.runtime.hosts.hosts import Hosts
+from distxla.runtime.hosts.nodes import checked_counts
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory import Heap
 
@@ -42,7 +44,7 @@ def _close_all() -> None:
 
 
 class Cluster:
-    """replicas x partitions devices, each a Ray actor in a process of its own on this host.
+    """replicas x partitions devices, each a Ray actor in a process of its own.
 
         with Cluster(replicas=8) as cluster:
             step = cluster.compile(module)
@@ -52,13 +54,21 @@ class Cluster:
     first call waits for the rest. `wait_started` waits and raises what went wrong. Leaving takes everything down that
     the cluster started.
 
-    address: a Ray cluster to join whose node on this host will hold the replicas; None for an embedded Ray of our own
-    (a Ray that this process has joined already is used instead).  start_s: seconds from `start` until all replicas
+    address: a Ray cluster to join, of which this host is a node; None for an embedded Ray of our own
+    (a Ray that this process has joined already is used instead).  devices_per_host: how many devices each Ray node
+    takes, this host's first; by default this host takes them all if it has a CPU for each, else every node up to its
+    CPUs, and where all together have too few, in proportion to them.  start_s: seconds from `start` until all replicas
     served.  Methods may be called from several threads; calls run one after another.
     """
 
     def __init__(
-        self, replicas: int = 1, partitions: int = 1, *, address: str | None = None, backend: str = "cpu"
+        self,
+        replicas: int = 1,
+        partitions: int = 1,
+        *,
+        address: str | None = None,
+        devices_per_host: Sequence[int] | None = None,
+        backend: str = "cpu",
     ) -> None:
         counts = f"replicas={replicas!r}, partitions={partitions!r}"
         try:
@@ -73,6 +83,8 @@ class Cluster:
             raise ArgumentError(f"address: expected a string, HOST:PORT, found {address!r}")
         if backend != "cpu":
             raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on 'cpu'")
+        if devices_per_host is not None:
+            devices_per_host = checked_counts(devices_per_host, replicas * partitions)
         self.replicas = replicas
         self.partitions = partitions
         self.address = address
@@ -84,7 +96,7 @@ class Cluster:
         self._closed = False
         self._owner = os.getpid()
         self._lock = threading.RLock()
-        self._hosts = Hosts(replicas, partitions, address, self._closing)
+        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing)
         self._loader: Loader | None = None
 
     # --- life
@@ -150,7 +162,7 @@ class Cluster:
         begin = time.perf_counter()
         try:
             self._hosts.start()
-            self.heap = Heap(self._hosts.memory_bytes, list(self._hosts.local.memories.values()))
+            self.heap = Heap(self._hosts.memory_bytes, self._hosts.pages)
             self._loader = Loader(self._hosts, self.heap, self.replicas, self.partitions)
             self.start_s = time.perf_counter() - begin
         except BaseException as error:  # handed to whoever waits for the start
@@ -158,11 +170,15 @@ class Cluster:
 
     # --- programs
 
-    def compile(self, module: Module, devices: Iterable[int] | None = None) -> Executable:
+    def compile(
+        self, module: Module, devices: Iterable[int] | None = None, *, reduction_order: str | None = None
+    ) -> Executable:
         """Compile the module for this cluster; it is loaded on its devices when they are up.
 
-        devices: flattened ids that will run it, all by default.  Blocks while compiling. Raises ArgumentError where the
-        module's counts are not the cluster's, and the verifier's and the compiler's errors.
+        devices: flattened ids that will run it, all by default.  reduction_order: "rank", "tree" or "ring", in which
+        all-reduce and reduce-scatter combine their members' values; where it is not given, what the text says, rank by
+        default.  Blocks while compiling. Raises ArgumentError where the module's counts are not the cluster's, and the
+        verifier's and the compiler's errors.
         """
         if self._server is None or self._closing.is_set():
             raise ClusterError("the cluster is not open")
@@ -183,6 +199,7 @@ class Cluster:
         if not chosen or any(not 0 <= d < self.devices for d in chosen):
             raise ArgumentError(f"devices {list(chosen)}: the cluster has devices 0 to {self.devices - 1}")
         begin = time.perf_counter()
+        module = with_reduction_order(module, reduction_order)
         verify_module(module)
         require_executable(module)
         targets = user_targets(module)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distxla.codegen.program import CommunicatorSpec
+from distxla.runtime.hosts.host import Host
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.streams import Streams
 
 
 class Communicators:
-    """The communicators of all programs that are loaded on one host. Offsets are bytes in its control block.
+    """The communicators of all programs that are loaded. Offsets are bytes in the control block, of every host.
 
     What routines can't know when they are compiled (who is at the other end of a channel, which members are on this
     host) stands in words of the states, which the driver writes with `configure` while nobody runs.
     """
 
-    def __init__(self, block: ControlBlock, streams: Streams | None = None) -> None:
-        """streams: whose states outlive failures; None where no program has any."""
+    def __init__(self, block: ControlBlock, streams: Streams | None = None, remotes: Sequence[Host] = ()) -> None:
+        """block: of the driver's host.  remotes: the other hosts, which hear of words that are configured.
+        streams: whose states outlive failures; None where no program has any."""
         self._block = block
+        self._remotes = {remote.index: remote for remote in remotes}
         self._streams = streams
         self._offsets: dict[tuple[Any, ...], int] = {}
         self._areas: list[tuple[int, int]] = []
         self._configured: dict[int, int] = {}
+        self._elsewhere: dict[int, dict[int, int]] = {index: {} for index in self._remotes}
 
     def place(self, spec: CommunicatorSpec, device: int) -> int | None:
         """The state of the device's group, None where it is in none; equal keys and groups share one state."""
@@ -43,20 +48,39 @@ class Communicators:
         return offset
 
     def configure(self, offset: int, *values: int) -> None:
-        """Write u32 words from `offset` on; `zero` leaves them as they are."""
+        """Write u32 words from `offset` on, on every host; `zero` leaves them as they are."""
+        for index in (0, *self._remotes):
+            self.configure_host(index, offset, *values)
+
+    def configure_host(self, index: int, offset: int, *values: int) -> None:
+        """Write u32 words that differ from host to host. index: of the host, 0 for the driver's."""
+        known = self._configured if index == 0 else self._elsewhere[index]
         for word, value in enumerate(values, offset // 4):
-            if self._configured.get(word) != value:
-                self._configured[word] = self._block.words[word] = value
+            if known.get(word) != value:
+                known[word] = value
+                if index == 0:
+                    self._block.words[word] = value
+                else:
+                    self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
+
+    def state_of(self, index: int) -> tuple[list[tuple[int, int]], Mapping[int, int]]:
+        """What `zero` stands for on another host: (offset, bytes) to be zeroed, then words to be written, by number."""
+        return self._areas, self._elsewhere.get(index, {})
 
     def clear(self, offset: int, size: int) -> None:
         """Zero a part of some state while nobody runs, but for the words that were configured."""
+        for index, remote in self._remotes.items():
+            remote.control_zero(offset, size)
+            for word in range(offset // 4, (offset + size) // 4):
+                if word in self._elsewhere[index]:
+                    remote.control_write(4 * word, self._elsewhere[index][word].to_bytes(4, "little"))
         self._block.segment.bytes[offset : offset + size] = 0
         for word in range(offset // 4, (offset + size) // 4):
             if word in self._configured:
                 self._block.words[word] = self._configured[word]
 
     def zero(self) -> None:
-        """Begin afresh after a failed call, while nobody runs: everything but the configured words."""
+        """Begin afresh after a failed call, while nobody runs: everything but the configured words, on this host."""
         for offset, size in self._areas:
             self._block.segment.bytes[offset : offset + size] = 0
         for word, value in self._configured.items():

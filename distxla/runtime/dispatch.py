@@ -21,7 +21,8 @@ from distxla.errors import (
 )
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.host import Lost, Records
-from distxla.runtime.hosts.local import LocalHost
+from distxla.runtime.hosts.hosts import Hosts
+from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.streams import Streams
 from distxla.runtime.watch import End, current_site, describe, ended, mismatch_text, site_text
 
@@ -43,12 +44,14 @@ class Dispatcher:
 
     def __init__(
         self,
-        local: LocalHost,
+        hosts: Hosts,
         communicators: Communicators,
         streams: Streams,
         routine_failure: Callable[[int], RoutineFailure | None],
     ) -> None:
-        self._local = local
+        self._hosts = hosts
+        self._local = hosts.local
+        self._agents = hosts.agents
         self._routine_failure = routine_failure
         self._communicators = communicators
         self._streams = streams
@@ -65,62 +68,111 @@ class Dispatcher:
         with self._lock, self._streams.call(numbers):
             self._require_all()
             local, devices = self._local, list(numbers)
-            ticket = local.issue(numbers, repeat)
             start = time.perf_counter()
             end = None if time_limit is None else start + time_limit
             try:
+                elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
+                here = {d: numbers[d] for d in local.devices if d in numbers} if elsewhere else numbers
+                ticket = local.issue(here, repeat)
                 while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
-                    if end is not None and time.perf_counter() >= end:
-                        raise TimeLimitError(self._where(f"the time limit of {time_limit:g} s ran out", devices))
+                    self._require_time(end, time_limit, devices)
+                if elsewhere and outcome == call_loops.CALL_DONE:
+                    self._wait_elsewhere(elsewhere, lambda: self._require_time(end, time_limit, devices))
             except BaseException:
                 self._end(devices)
                 raise
             if outcome == call_loops.CALL_POISONED or local.is_poisoned:
-                records = self._records(devices)
+                records = self._records()
                 waiting = describe(records, devices, self.programs, self.modules)
                 died = ended(records, self._lost(), self.programs, self.modules)
                 self._end(devices)
                 raise self._failure(devices, waiting, died)
             return time.perf_counter() - start
 
+    def _issue_elsewhere(self, numbers: dict[int, int], repeat: int) -> list[RemoteHost]:
+        """Start the call on other hosts; those that have a part in it."""
+        found = []
+        for remote in self._hosts.remotes:
+            theirs = {d: numbers[d] for d in remote.devices if d in numbers}
+            if theirs:
+                found.append(remote)
+                remote.issue(theirs, repeat, self._local.control.view)
+        return found
+
+    def _wait_elsewhere(self, remotes: list[RemoteHost], require_time: Callable[[], None]) -> None:
+        """Wait until these are done, or something has failed somewhere, which poisons the driver's host."""
+        news = self._hosts.news
+        with news:
+            while not self._local.is_poisoned and any(remote.is_running for remote in remotes):
+                news.wait(SLICE_NS / 1e9)
+                require_time()
+
+    def _require_time(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
+        if end is not None and time.perf_counter() >= end:
+            raise TimeLimitError(self._where(f"the time limit of {time_limit:g} s ran out", devices))
+
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
         """What the last call took on each device."""
-        return [self._local.run_ns(device) / 1e9 for device in devices]
-
-    def stop(self) -> None:
-        """Tell all replicas to leave their serve loop; does not wait."""
-        self._local.stop()
+        if not self._agents:
+            return [self._local.run_ns(device) / 1e9 for device in devices]
+        times = {device: self._local.run_ns(device) for device in self._local.devices}
+        for remote in self._hosts.remotes:
+            times.update({device: remote.run_ns(device) for device in remote.devices})
+        return [times[device] / 1e9 for device in devices]
 
     def lost_text(self) -> str:
         """Names every replica that has ended."""
         lost = self._lost()
-        causes = dict.fromkeys(one.cause for one in lost.values() if one.cause)
-        return ", ".join([*causes, *(one.of(device) for device, one in sorted(lost.items()) if not one.cause)])
+        wholes = dict.fromkeys(one.whole for one in lost.values() if one.whole)
+        return ", ".join([*wholes, *(one.of(device) for device, one in sorted(lost.items()) if not one.whole)])
 
     def _lost(self) -> dict[int, Lost]:
-        return {device: Lost(pid) for device, pid in self._local.lost.items()}
+        name = self._local.name if self._agents else ""
+        found = {device: Lost(pid, name) for device, pid in self._local.lost.items()}
+        for agent in self._agents:
+            found.update(agent.lost)
+        return found
+
+    def _failures(self) -> list[str]:
+        """Why hosts can't go on although their replicas live."""
+        return [agent.failure for agent in self._agents if agent.failure]
 
     def _require_all(self) -> None:
-        if self._local.lost:
+        if self._lost():
             raise ReplicaLostError(f"{self.lost_text()} has ended; the cluster cannot be used any more")
+        if failures := self._failures():
+            raise ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
 
     def _slice(self, end: float | None) -> int:
         if end is None:
             return SLICE_NS
         return max(0, min(SLICE_NS, int((end - time.perf_counter()) * 1e9)))
 
-    def _records(self, devices: list[int]) -> Records:
-        return Records(self._local.records(devices), self._local.control.devices)
+    def _records(self, *, fresh: bool = True) -> Records:
+        """All devices' records: as they are now, or, of other hosts, as they were when the call had ended."""
+        asked = [(remote, remote.begin_records() if fresh else None) for remote in self._hosts.remotes]
+        rows = self._local.records(self._local.devices)
+        for remote, number in asked:
+            rows.update(remote.records(number))
+        return Records(rows, self._local.control.devices)
 
     def _where(self, text: str, devices: list[int]) -> str:
-        waiting = describe(self._records(devices), devices, self.programs, self.modules)
+        waiting = describe(self._records(), devices, self.programs, self.modules)
         return f"{text}\n{waiting}" if waiting else text
 
     def _end(self, devices: list[int]) -> None:
         """Release every wait and get all devices of the call back, by force where they do not come."""
-        self._local.end(devices)
-        if not self._lost():
-            self._communicators.zero()
+        ending = [(agent, agent.begin_end(d for d in devices if d in agent.devices)) for agent in self._agents]
+        self._local.end([d for d in devices if d in self._local.devices])
+        for agent, number in ending:
+            agent.finish_end(number)
+        if self._lost() or self._failures():
+            return
+        self._communicators.zero()
+        clearing = [(agent, agent.begin_clear(*self._communicators.state_of(agent.index))) for agent in self._agents]
+        for agent, number in clearing:
+            agent.finish_clear(number)
+        if not self._failures() and not self._lost():
             self._local.allow()
 
     def _failure(self, devices: list[int], waiting: str, died: list[End]) -> DistxlaError:
@@ -132,7 +184,9 @@ class Dispatcher:
             others = [end.text for end in died if end is not first]
             also = f"; also {', '.join(others)}" if others else ""
             return ReplicaLostError(f"{first.text}{also}{rest}", first.location)
-        records = self._records(devices)
+        if failures := self._failures():
+            return ReplicaLostError(f"{'; '.join(failures)}{rest}")
+        records = self._records(fresh=False)
         statuses = {d: records.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
             return CollectiveMismatchError(mismatch_text(records, devices, self.programs))

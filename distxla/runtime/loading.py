@@ -32,12 +32,12 @@ class Loader:
         self._heap = heap
         self._counts = (replicas, partitions)
         self._arena: Block | None = None
-        self._common = Heap(hosts.memory_bytes, [hosts.local.common], begin=hosts.memory_bytes)
+        self._common = Heap(hosts.memory_bytes, hosts.common_pages, begin=hosts.memory_bytes)
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._numbers = 0
         self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._lost)
-        self.communicators = Communicators(hosts.local.control, self.streams)
-        self.dispatcher = Dispatcher(hosts.local, self.communicators, self.streams, self._routine_failure)
+        self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
+        self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
     def load(self, executable: Executable) -> None:
         """Give the program its places and load it on its devices; once. Blocks until they have it.
@@ -84,6 +84,9 @@ class Loader:
         executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
             len(executable.devices), count
         )
+        for remote in self._hosts.remotes:
+            rows = [row for row, device in enumerate(executable.devices) if device in remote.devices]
+            remote.place(number, [(area + 8 * count * row, 8 * count) for row in rows])
         executable.arena = self._arena
         executable.shared = shared
         executable.number = number

@@ -21,6 +21,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +141,9 @@ class Segment:
         self.bytes[offset : offset + data.nbytes] = data
 
     def punch(self, offset: int, size: int) -> None:
-        """Give the pages of a page-aligned range back; they read as zero afterwards."""
+        """See Pages; nothing happens once the segment is closed."""
+        if self.descriptor < 0:
+            return
         _libc.fallocate(
             self.descriptor, _FALLOC_PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(offset), ctypes.c_longlong(size)
         )
@@ -229,6 +232,13 @@ class ControlBlock:
         self.segment.close()
 
 
+class Pages(Protocol):
+    """Memory that can be given back to the system."""
+
+    def punch(self, offset: int, size: int) -> None:
+        """Give the pages of a page-aligned range back; they read as zero afterwards."""
+
+
 class Block:
     """Bytes at one offset of every device's memory, freed when the last DeviceArray in it is deleted."""
 
@@ -252,7 +262,7 @@ class Heap:
     at least PUNCHED_BYTES are given back to the system.
     """
 
-    def __init__(self, size: int, segments: list[Segment], begin: int = 0) -> None:
+    def __init__(self, size: int, segments: Sequence[Pages], begin: int = 0) -> None:
         self._segments = segments
         self._begin = begin
         self._lock = threading.Lock()
@@ -321,6 +331,5 @@ class Heap:
             stop = min(end, self._high) // PAGE * PAGE
             if stop - begin >= PUNCHED_BYTES:
                 for segment in self._segments:
-                    if segment.descriptor >= 0:
-                        segment.punch(begin - self._begin, stop - begin)
+                    segment.punch(begin - self._begin, stop - begin)
         self._idle = 0

@@ -133,12 +133,10 @@ def ended(
     modules: Mapping[int, Module],
 ) -> list[End]:
     """What is known of the devices in `lost`, whose processes ended during a call."""
-    found = [
-        End(f"{cause} during a call", 0, None)
-        for cause in dict.fromkeys(one.cause for _, one in sorted(lost.items()) if one.cause)
-    ]
+    wholes = {one.whole: one.reason for one in lost.values() if one.whole}
+    found = [End(f"{whole} was lost during a call ({reason})", 0, None) for whole, reason in wholes.items()]
     for device, one in sorted(lost.items()):
-        if one.cause:
+        if one.whole:
             continue
         number = records.record(device, control.R_SIGNAL)
         running = records.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN

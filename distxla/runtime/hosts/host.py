@@ -45,13 +45,14 @@ class Host(Protocol):
 class Lost:
     """A replica that has ended, or can't be reached any more.
 
-    pid: its process.  host: its name where there are several.  cause: "" if the process itself was seen to end, else
-    a sentence's beginning: "host 1 (name) with the devices 3 to 7 was lost".
+    pid: its process.  host: its name where there are several.  whole: "" if the process itself was seen to end, else
+    what was lost with it: "host 1 (name) with the devices 3 to 7"; reason: how that was seen.
     """
 
     pid: int
     host: str = ""
-    cause: str = ""
+    whole: str = ""
+    reason: str = ""
 
     def of(self, device: int) -> str:
         """Names the replica: "the replica of device 3 (process 17 on host 1 (name))"."""

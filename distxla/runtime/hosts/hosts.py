@@ -11,11 +11,16 @@ from typing import Any
 
 from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
 from distxla.runtime import embedded_ray
+from distxla.runtime.hosts import commands
+from distxla.runtime.hosts.agent import Agent, Made, RunShape
 from distxla.runtime.hosts.host import DeviceMemory, Host
 from distxla.runtime.hosts.local import LocalHost
-from distxla.runtime.memory import memory_bytes
+from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
+from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
+from distxla.runtime.memory import Pages, memory_bytes
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
+from distxla.runtime.wire import connect, new_secret
 
 ATTACH_LIMIT_S = 120.0
 
@@ -23,41 +28,38 @@ ATTACH_LIMIT_S = 120.0
 class Hosts:
     """What `start` has begun, `close` takes down; both may be called in different threads, one after the other.
 
+    devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
     closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
-    memory_bytes: of each device's memory, the same on all hosts.
+    memory_bytes: of each device's memory, the same on all hosts.  devices: of each host, by index.
+    agents: connections to the agents of a run with several hosts, by index, the driver's own among them; else none.
+    news: notified of everything that agents say.
     """
 
-    def __init__(self, replicas: int, partitions: int, address: str | None, closing: threading.Event) -> None:
+    def __init__(
+        self,
+        replicas: int,
+        partitions: int,
+        address: str | None,
+        devices_per_host: Sequence[int] | None,
+        closing: threading.Event,
+    ) -> None:
         self._counts = (replicas, partitions)
         self._address = address
+        self._devices_per_host = devices_per_host
         self._closing = closing
         self._holds_ray = False
         self._local: LocalHost | None = None
+        self._agent_actors: list[Any] = []
+        self._memories: list[DeviceMemory] = []
         self.device_count = replicas * partitions
         self.memory_bytes = 0
+        self.devices: list[range] = []
         self.replicas: list[Any] = []
         self.identities: list[Identity] = []
+        self.agents: list[RemoteHost] = []
+        self.news = threading.Condition()
 
-    def start(self) -> None:
-        """Join or start Ray, start the replicas, and give them their memories. Blocks until all of them serve."""
-        self.memory_bytes = memory_bytes()
-        name, devices = socket.gethostname(), range(self.device_count)
-        self._local = LocalHost(0, name, devices, self.device_count, self.memory_bytes)
-        self._holds_ray = embedded_ray.acquire(self.device_count, self._address)
-        self._start_replicas(self._local)
-
-    def _start_replicas(self, local: LocalHost) -> None:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        actor = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=here)(Replica)
-        self.replicas = [actor.remote(device) for device in range(self.device_count)]
-        support = support_program()
-        attachment, reference = local.attachment(*self._counts), ray.put(support)
-        pending = [replica.attach.remote(attachment, reference) for replica in self.replicas]
-        self.identities = self.ask(pending, ATTACH_LIMIT_S)
-        local.begin(support, self.identities)
+    # --- what there is
 
     @property
     def local(self) -> LocalHost:
@@ -67,49 +69,171 @@ class Hosts:
         return self._local
 
     @property
-    def all(self) -> Sequence[Host]:
+    def remotes(self) -> list[RemoteHost]:
+        """The hosts but for the driver's."""
+        return self.agents[1:]
+
+    @property
+    def all(self) -> list[Host]:
         """Every host, by index."""
-        return [self.local]
+        return [self.local, *self.remotes]
+
+    @property
+    def pages(self) -> list[Pages]:
+        """All device memories, to give parts of them back."""
+        return [*self.local.memories.values(), *(RemotePages(remote, common=False) for remote in self.remotes)]
+
+    @property
+    def common_pages(self) -> list[Pages]:
+        """What the devices of a host have in common, of each host."""
+        return [self.local.common, *(RemotePages(remote, common=True) for remote in self.remotes)]
 
     def memory(self, device: int) -> DeviceMemory:
         """A device's memory."""
-        return self.local.memories[device]
+        return self._memories[device]
 
-    def ask(self, pending: list[Any], seconds: float) -> list[Any]:
-        """Answers of actors; their errors as ours. Ends early when the cluster is closed."""
+    # --- start
+
+    def start(self) -> None:
+        """Join or start Ray, start the replicas, and give them their memories. Blocks until all of them serve.
+
+        Raises ClusterError where nodes are missing or do not fit.
+        """
+        self._holds_ray = embedded_ray.acquire(self.device_count, self._address)
+        nodes = alive_nodes()
+        counts = distribute(self.device_count, [node.cpus for node in nodes], self._devices_per_host)
+        nodes = [node for i, (node, count) in enumerate(zip(nodes, counts)) if count or i == 0]
+        counts = [count for i, count in enumerate(counts) if count or i == 0]
+        ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+        self.devices = [range(end - count, end) for count, end in zip(counts, ends)]
+        self._start_replicas(nodes)
+        if len(nodes) == 1:
+            self._start_here()
+        else:
+            self._start_everywhere(nodes)
+        self._memories = [
+            *self.local.memories.values(),
+            *(RemoteMemory(remote, d, self.memory_bytes) for remote in self.remotes for d in remote.devices),
+        ]
+
+    def _start_replicas(self, nodes: Sequence[Node]) -> None:
+        for node, devices in zip(nodes, self.devices):
+            actor = _pinned(Replica, node)
+            self.replicas += [actor.remote(device) for device in devices]
+
+    def _start_here(self) -> None:
+        """All devices live on the driver's host: no agent, nothing listens."""
+        import ray
+
+        self.memory_bytes = memory_bytes()
+        local = LocalHost(0, socket.gethostname(), self.devices[0], self.device_count, self.memory_bytes)
+        self._local = local
+        support = support_program()
+        attachment, reference = local.attachment(*self._counts), ray.put(support)
+        pending = [replica.attach.remote(attachment, reference) for replica in self.replicas]
+        self.identities = self.ask(pending, ATTACH_LIMIT_S)
+        local.begin(support, self.identities)
+
+    def _start_everywhere(self, nodes: Sequence[Node]) -> None:
+        """An agent on every node; those of other nodes make the memories there."""
+        import ray
+
+        self._agent_actors = [_pinned(Agent, node).remote() for node in nodes]
+        names = [f"host {i} ({node.name})" for i, node in enumerate(nodes)]
+        facts: list[Facts] = self.ask([agent.facts.remote() for agent in self._agent_actors], ATTACH_LIMIT_S, names)
+        mine = Facts.here(facts[0].address)
+        for name, theirs in zip(names, facts):
+            require_alike(mine, theirs, name)
+        self.memory_bytes = min(fact.memory_bytes for fact in facts)
+        local = LocalHost(0, names[0], self.devices[0], self.device_count, self.memory_bytes)
+        self._local = local
+        secret = new_secret()
+        made: list[Made] = self.ask(
+            [
+                agent.make.remote(
+                    RunShape(
+                        index,
+                        names[index],
+                        facts[index].address,
+                        tuple(self.devices),
+                        *self._counts,
+                        self.memory_bytes,
+                        secret,
+                        local.attachment(*self._counts) if index == 0 else None,
+                    )
+                )
+                for index, agent in enumerate(self._agent_actors)
+            ],
+            ATTACH_LIMIT_S,
+            names,
+        )
+        support = support_program()
+        reference = ray.put(support)
+        pending = []
+        for devices, one in zip(self.devices, made):
+            attachment = one.attachment or local.attachment(*self._counts)
+            pending += [self.replicas[device].attach.remote(attachment, reference) for device in devices]
+        self.identities = self.ask(pending, ATTACH_LIMIT_S)
+        by_host = [[self.identities[device] for device in devices] for devices in self.devices]
+        addresses = [one.address for one in made]
+        local.begin(support, by_host[0], self._on_local_loss)
+        begun = [
+            agent.begin.remote(reference, identities, addresses)
+            for agent, identities in zip(self._agent_actors, by_host)
+        ]
+        for index, (address, name) in enumerate(zip(addresses, names)):
+            connection = connect(address, secret, purpose=commands.DRIVER_PURPOSE, node=0)
+            pids = {identity.device: identity.pid for identity in by_host[index]}
+            devices = self.devices[index] if index else range(0)
+            self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, local.poison))
+        self.ask(begun, ATTACH_LIMIT_S, names)
+
+    def _on_local_loss(self, device: int, pid: int) -> None:
+        with self.news:
+            self.news.notify_all()
+
+    def ask(self, pending: list[Any], seconds: float, names: Sequence[str] = ()) -> list[Any]:
+        """Answers of actors; their errors as ours. Ends early when the cluster is closed.
+
+        names: of the hosts that are asked, for errors; of replicas none is needed.
+        """
         import ray
 
         end = time.monotonic() + seconds
-        try:
-            while True:
-                done, rest = ray.wait(pending, num_returns=len(pending), timeout=0.2)
-                if not rest:
-                    return list(ray.get(pending))
-                if self._closing.is_set():
-                    raise ClusterError("the cluster is closed")
-                if time.monotonic() > end:
-                    raise ClusterError(f"{len(rest)} of {len(pending)} replicas did not answer within {seconds:g} s")
-                if done:
-                    ray.get(done)  # raises an error at once, without waiting for the others
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, DistxlaError) else None
-            raise cause or ClusterError(f"a replica failed: {error.cause}") from error
-        except ray.exceptions.RayActorError as error:
-            raise ReplicaLostError(f"a replica ended: {' '.join(str(error).split())[:500]}") from error
+        while True:
+            done, rest = ray.wait(pending, num_returns=len(pending), timeout=0.2)
+            for reference in done if rest else pending:  # an error is raised at once, without waiting for the others
+                name = names[pending.index(reference)] if names else "a replica"
+                try:
+                    ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    raise _as_ours(error, name) from error
+            if not rest:
+                return list(ray.get(pending))
+            if self._closing.is_set():
+                raise ClusterError("the cluster is closed")
+            if time.monotonic() > end:
+                what = "hosts" if names else "replicas"
+                raise ClusterError(f"{len(rest)} of {len(pending)} {what} did not answer within {seconds:g} s")
+
+    # --- the end
 
     def close(self) -> None:
         """Take everything down; blocks until it is gone. It may be interrupted and called again."""
         if self._local is not None and not self._local.lost:
             with contextlib.suppress(DistxlaError):
                 self._local.stop()
-        if self.replicas:
-            import ray
-
-            if ray.is_initialized():
-                for replica in self.replicas:
-                    with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                        ray.kill(replica)
+        for agent in self.agents:
+            agent.bid_farewell()
+        _kill(self.replicas)
         self.replicas = []
+        for agent in self.agents:
+            agent.wait_ended()
+        _kill(self._agent_actors)
+        self._agent_actors = []
+        for agent in self.agents:
+            agent.close()
+        self.agents = []
         if self._local is not None:
             self._local.close_processes()
         if self._holds_ray:
@@ -118,3 +242,37 @@ class Hosts:
         if self._local is not None:
             self._local.close()
             self._local = None
+
+
+def _pinned(actor: type, node: Node) -> Any:
+    """The actor's class for a node."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    return ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=there)(actor)
+
+
+def _kill(actors: Sequence[Any]) -> None:
+    if not actors:
+        return
+    import ray
+
+    if ray.is_initialized():
+        for actor in actors:
+            with contextlib.suppress(ray.exceptions.RayError, ValueError):
+                ray.kill(actor)
+
+
+def _as_ours(error: Exception, name: str) -> DistxlaError:
+    """An error that Ray reports, of an actor on the host `name`."""
+    import ray
+
+    text = " ".join(str(error).split())
+    if "No module named 'distxla" in text:
+        return ClusterError(f"{name} has no distxla of this version: install the driver's there")
+    if isinstance(error, ray.exceptions.RayTaskError):
+        if isinstance(error.cause, DistxlaError):
+            return error.cause
+        return ClusterError(f"{name} failed: {error.cause}")
+    return ReplicaLostError(f"{name} ended: {text[:500]}")

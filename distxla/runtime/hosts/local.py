@@ -54,12 +54,12 @@ class LocalHost:
         for device in devices:
             self.memories[device] = Segment.create(f"distxla-device-{device}", memory_bytes, self.common)
 
-    def attachment(self, replicas: int, partitions: int) -> Attachment:
-        """What this host's replicas need to open the memories."""
+    def attachment(self, replicas: int, partitions: int, *, guarded: bool = False) -> Attachment:
+        """What this host's replicas need to open the memories. guarded: they end when this process does."""
         count = self.control.devices
         memories = tuple(self.memories[d].descriptor if d in self.memories else None for d in range(count))
         block, common = self.control.segment.descriptor, self.common.descriptor
-        return Attachment(os.getpid(), block, memories, common, self.memory_bytes, replicas, partitions)
+        return Attachment(os.getpid(), block, memories, common, self.memory_bytes, replicas, partitions, guarded)
 
     def begin(
         self,
@@ -99,6 +99,10 @@ class LocalHost:
         target = (words[control.H_DONE // 4] + len(numbers)) & MASK
         words[control.H_DONE_TARGET // 4] = target
         return Ticket(sequence, target)
+
+    def start(self, ticket: Ticket) -> None:
+        """Start the call without waiting for its end."""
+        self.wait(ticket, 0)
 
     def wait(self, ticket: Ticket, nanoseconds: int) -> int:
         """Start the call if it is not under way, and wait: CALL_DONE, CALL_POISONED, or CALL_AGAIN after the time or a
@@ -173,6 +177,12 @@ class LocalHost:
         self.control.segment.bytes[offset : offset + size] = 0
 
     # --- the end
+
+    def kill(self) -> None:
+        """End all replicas' processes at once."""
+        if self._watch is not None:
+            for device in self.devices:
+                self._watch.kill(device)
 
     def close_processes(self) -> None:
         """Stop watching; blocks until the replicas' processes are gone, killing those that stay. Twice is fine."""

@@ -1,0 +1,250 @@
+"""The process that stands for the driver on a node: it owns the memories there, runs the driver's commands, and relays.
+
+It imports neither LLVM nor Ray at module level. Ray is for setting up; once the driver has connected, everything goes
+over that connection, and the end of the connection is the end of this process and of the replicas of its host.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives import call_loops
+from distxla.errors import ClusterError, DistxlaError
+from distxla.runtime.hosts import commands
+from distxla.runtime.hosts.commands import Command
+from distxla.runtime.hosts.local import LocalHost, Ticket
+from distxla.runtime.hosts.nodes import Facts
+from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.replica import Attachment, Identity
+from distxla.runtime.wire import Connection, Frame, Listener
+
+SLICE_NS = 200_000_000
+CONNECT_LIMIT_S = 60.0  # for the driver, from `begin` on
+
+
+@dataclass(frozen=True)
+class RunShape:
+    """What an agent learns of the run. devices: of each host.  secret: what connections prove (runtime/wire.py).
+
+    attachment: where the driver's memories are, for the agent of the driver's own host; None for others.
+    """
+
+    index: int
+    name: str
+    address: str
+    devices: tuple[range, ...]
+    replicas: int
+    partitions: int
+    memory_bytes: int
+    secret: bytes
+    attachment: Attachment | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an agent has made: where it listens, and the memories for its replicas (None where the driver has them)."""
+
+    address: tuple[str, int]
+    attachment: Attachment | None
+
+
+class Agent:
+    """A Ray actor, one a node of a run with several hosts. Methods are called through Ray, in this order."""
+
+    def __init__(self) -> None:
+        self._host: LocalHost | None = None
+        self._listener: Listener | None = None
+        self._driver: Connection | None = None
+        self._work: queue.SimpleQueue[tuple[Command, Ticket | bytearray]] = queue.SimpleQueue()
+        self._numbers: dict[int, int] = {}
+        self._ready, self._connected = threading.Event(), threading.Event()
+
+    def facts(self) -> Facts:
+        """What the driver must know of this node."""
+        from ray.util import get_node_ip_address
+
+        return Facts.here(get_node_ip_address())
+
+    def make(self, shape: RunShape) -> Made:
+        """Make, or on the driver's host open, the memories, and listen. Raises ClusterError."""
+        self._shape = shape
+        devices = shape.devices[shape.index]
+        given = shape.attachment
+        count = shape.replicas * shape.partitions
+        if given is None:
+            self._host = LocalHost(shape.index, shape.name, devices, count, shape.memory_bytes)
+            self._control: ControlBlock = self._host.control
+            self._memories: dict[int, Segment] = self._host.memories
+        else:
+            self._control = ControlBlock.open(given.owner, given.control, count)
+            self._memories = {
+                device: Segment.open(given.owner, descriptor, given.memory_bytes, (given.common, given.memory_bytes))
+                for device, descriptor in enumerate(given.memories)
+                if descriptor is not None
+            }
+        self._listener = Listener(
+            shape.address, shape.secret, self._on_connection, purpose=commands.DRIVER_PURPOSE, node=shape.index
+        )
+        attachment = None
+        if self._host is not None:
+            attachment = self._host.attachment(shape.replicas, shape.partitions, guarded=True)
+        return Made(self._listener.address, attachment)
+
+    def begin(
+        self, support: CompiledProgram, identities: Sequence[Identity], addresses: Sequence[tuple[str, int]]
+    ) -> None:
+        """The replicas of this host serve. addresses: where the agents of all hosts listen."""
+        if self._host is not None:
+            self._host.begin(support, identities, self._on_loss)
+        self._ready.set()
+        threading.Thread(target=self._run, name="distxla-run", daemon=True).start()
+        threading.Thread(target=self._require_driver, name="distxla-driver", daemon=True).start()
+
+    def load(self, number: int, program: CompiledProgram, communicators: Sequence[Sequence[int | None]]) -> None:
+        """Be ready to relay for a program. communicators: offset of each communicator's state on each device here."""
+
+    def _require_driver(self) -> None:
+        """A driver that never comes leaves nothing behind."""
+        if not self._connected.wait(CONNECT_LIMIT_S):
+            self._leave()
+
+    # --- the driver's connection
+
+    def _on_connection(self, connection: Connection) -> None:
+        """In a thread of the connection's own."""
+        if connection.purpose != commands.DRIVER_PURPOSE or self._driver is not None:
+            connection.close()
+            return
+        self._driver = connection
+        self._connected.set()
+        try:
+            self._ready.wait()
+            while True:
+                self._handle(connection, connection.receive())
+        finally:
+            self._leave()
+
+    def _handle(self, connection: Connection, frame: Frame) -> None:
+        """In the connection's thread: what takes no time, at once; the rest in the other thread."""
+        host = self._host
+        if frame.kind == Command.WRITE:
+            connection.receive_into(self._part(frame.a, frame.b, frame.length))
+        elif frame.kind == Command.READ:
+            connection.send(Command.DATA, frame.tag, payload=[self._part(frame.a, frame.b, frame.c)])
+        elif frame.kind == Command.RUN:
+            numbers, areas = commands.unpack_run(memoryview(connection.receive_bytes(frame)))
+            assert host is not None
+            for offset, data in areas:
+                self._control.view[offset : offset + len(data)] = data
+            self._numbers = numbers
+            ticket = host.issue(numbers, frame.tag)
+            host.start(ticket)
+            self._work.put((Command.RUN, ticket))
+        elif frame.kind == Command.CONTROL:
+            self._require_inside(frame.a, frame.length, self._control.segment.size)
+            connection.receive_into(self._control.view[frame.a : frame.a + frame.length])
+        elif frame.kind == Command.POISON:
+            self._poison()
+        elif frame.kind in (Command.END, Command.CLEAR, Command.BYE):
+            if frame.kind != Command.CLEAR:
+                self._poison()
+            self._work.put((Command(frame.kind), connection.receive_bytes(frame)))
+        elif frame.kind == Command.DUMP:
+            connection.send(Command.RECORDS, payload=[self._records()])
+        elif frame.kind == Command.PUNCH:
+            assert host is not None
+            for memory in (host.common,) if frame.c else self._memories.values():
+                self._require_inside(frame.a, frame.b, memory.size)
+                memory.punch(frame.a, frame.b)
+        else:
+            raise ClusterError(f"the driver sent a frame of unknown kind {frame.kind}")
+
+    def _part(self, device: int, offset: int, size: int) -> memoryview:
+        memory = self._memories.get(device)
+        if memory is None:
+            raise ClusterError(f"device {device} is not here")
+        self._require_inside(offset, size, memory.bytes.nbytes)
+        return memory.bytes.data[offset : offset + size]
+
+    def _require_inside(self, offset: int, size: int, whole: int) -> None:
+        if offset + size > whole:
+            raise ClusterError(f"{size} bytes from {offset} on do not lie in the {whole} that there are")
+
+    def _records(self) -> bytes:
+        return commands.pack_records(self._host.records(self._host.devices) if self._host is not None else {})
+
+    def _poison(self) -> None:
+        if self._host is not None:
+            self._host.poison()
+
+    # --- what takes time
+
+    def _run(self) -> None:
+        """In a thread of its own: wait for calls, end them, begin afresh."""
+        try:
+            while True:
+                kind, what = self._work.get()
+                if isinstance(what, Ticket):
+                    self._finish(what)
+                elif kind == Command.CLEAR:
+                    self._clear(what)
+                    self._say(Command.CLEARED)
+                elif kind == Command.END:
+                    if self._host is not None:
+                        self._host.end(commands.unpack_devices(memoryview(what)))
+                    self._say(Command.ENDED, payload=self._records())
+                else:
+                    if self._host is not None:
+                        self._host.close_processes()
+                    self._say(Command.ENDED)
+        except DistxlaError as error:
+            self._say(Command.FAILED, payload=error.message.encode())
+        except BaseException as error:
+            self._say(Command.FAILED, payload=f"{type(error).__name__}: {error}".encode())
+            raise
+
+    def _finish(self, ticket: Ticket) -> None:
+        """Wait for the end of a call and report it."""
+        host = self._host
+        assert host is not None
+        while (outcome := host.wait(ticket, SLICE_NS)) == call_loops.CALL_AGAIN:
+            pass
+        if outcome == call_loops.CALL_DONE and host.is_poisoned:
+            outcome = call_loops.CALL_POISONED
+        for device, pid in host.lost.items():  # before the outcome, which they explain
+            self._on_loss(device, pid)
+        self._say(Command.DONE, outcome, commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
+
+    def _clear(self, payload: bytearray) -> None:
+        areas, words = commands.unpack_clear(memoryview(payload))
+        if self._host is not None:
+            for offset, size in areas:
+                self._host.control_zero(offset, size)
+            for word, value in words:
+                self._control.words[word] = value
+            self._host.allow()
+
+    def _on_loss(self, device: int, pid: int) -> None:
+        self._say(Command.LOST, device)
+
+    def _say(self, kind: Command, a: int = 0, payload: bytes = b"") -> None:
+        """To the driver; where it is gone, the connection's thread knows."""
+        if self._driver is not None:
+            try:
+                self._driver.send(kind, a=a, payload=[payload])
+            except ClusterError:
+                return
+
+    def _leave(self) -> None:
+        """The end: nobody is there any more to tell replicas what to do."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._host is not None:
+            self._host.poison()
+            self._host.kill()
+        os._exit(0)

@@ -1,0 +1,150 @@
+"""Which Ray nodes hold how many devices of a run, and whether they can."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distxla.collectives import control_block as control
+from distxla.errors import ArgumentError, ClusterError
+from distxla.runtime.memory import memory_bytes
+
+# what compiled code may use of a CPU, by the names of /proc/cpuinfo
+_INSTRUCTIONS = ("sse", "ssse", "avx", "amx", "bmi", "fma", "f16c", "abm", "popcnt", "movbe", "adx", "gfni", "vaes")
+_MORE_INSTRUCTIONS = ("aes", "pclmulqdq", "vpclmulqdq", "sha_ni", "rtm", "xsave", "cx16", "lahf_lm", "fxsr")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A living node of the Ray cluster. address: of the interface that Ray reaches it by.  cpus: as Ray counts them."""
+
+    id: str
+    address: str
+    name: str
+    cpus: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an agent says of its node, to be compared with the driver's."""
+
+    name: str
+    address: str
+    pid: int
+    version: str
+    machine: str
+    instructions: frozenset[str]
+    memory_bytes: int
+
+    @staticmethod
+    def here(address: str) -> Facts:
+        """Those of this process."""
+        return Facts(
+            name=platform.node(),
+            address=address,
+            pid=os.getpid(),
+            version=f"{_version()}, control block {control.VERSION}",
+            machine=platform.machine(),
+            instructions=_instructions(),
+            memory_bytes=memory_bytes(),
+        )
+
+
+def alive_nodes() -> list[Node]:
+    """The driver's node, then the others by address; ClusterError where this process is on none of them."""
+    import ray
+
+    mine = ray.get_runtime_context().get_node_id()
+    found = [_node(row) for row in ray.nodes() if row["Alive"]]
+    own = [node for node in found if node.id == mine]
+    if not own:
+        raise ClusterError("the driver must run on a node of the Ray cluster; the node it has joined by is not alive")
+    return own + sorted((node for node in found if node.id != mine), key=lambda node: (node.address, node.id))
+
+
+def _node(row: dict[str, Any]) -> Node:
+    return Node(
+        row["NodeID"],
+        row["NodeManagerAddress"],
+        row.get("NodeManagerHostname") or row["NodeManagerAddress"],
+        float(row["Resources"].get("CPU", 0.0)),
+    )
+
+
+def checked_counts(devices_per_host: Sequence[int], devices: int) -> tuple[int, ...]:
+    """What the user asked for; ArgumentError where it does not make sense."""
+    counts = list(devices_per_host) if isinstance(devices_per_host, Sequence) else []
+    if not counts or isinstance(devices_per_host, str) or not all(type(n) is int and n >= 0 for n in counts):
+        raise ArgumentError(f"devices_per_host: expected a list of counts, found {devices_per_host!r}")
+    if sum(counts) != devices:
+        raise ArgumentError(f"devices_per_host: {counts} are {sum(counts)} devices, the cluster has {devices}")
+    return tuple(counts)
+
+
+def distribute(devices: int, cpus: Sequence[float], wanted: Sequence[int] | None = None) -> list[int]:
+    """How many devices each node takes: contiguous blocks in the nodes' order, the driver's node first.
+
+    wanted: what the user asked for.  By default all are on the first node if its CPUs suffice; else every node takes
+    up to its CPUs, in order; where all of them are too few, in proportion to their CPUs. Raises ClusterError where
+    more nodes are wanted than there are.
+    """
+    if wanted is not None:
+        if len(wanted) > len(cpus):
+            raise ClusterError(
+                f"devices_per_host names {len(wanted)} hosts, the Ray cluster has {len(cpus)} living "
+                f"node{'s' if len(cpus) != 1 else ''}"
+            )
+        return list(wanted)
+    room = [int(count) for count in cpus]
+    if len(cpus) == 1 or room[0] >= devices or sum(room) == 0:
+        return [devices]
+    counts = []
+    if sum(room) >= devices:
+        left = devices
+        for n in room:
+            counts.append(min(n, left))
+            left -= counts[-1]
+    else:
+        counts = [devices * n // sum(room) for n in room]
+        by_remainder = sorted(range(len(room)), key=lambda i: (-(devices * room[i] % sum(room)), i))
+        for i in by_remainder[: devices - sum(counts)]:
+            counts[i] += 1
+    while counts and not counts[-1]:
+        counts.pop()
+    return counts
+
+
+def require_alike(mine: Facts, theirs: Facts, name: str) -> None:
+    """ClusterError where programs that are compiled for `mine` can't run on `theirs`. name: of that host."""
+    if theirs.version != mine.version:
+        raise ClusterError(f"{name} has distxla {theirs.version}, the driver {mine.version}")
+    if theirs.machine != mine.machine:
+        raise ClusterError(f"{name} is {theirs.machine}, the driver {mine.machine}: programs are compiled for one type")
+    missing = sorted(mine.instructions - theirs.instructions)
+    if missing:
+        raise ClusterError(
+            f"the CPU of {name} lacks {', '.join(missing)}, which programs compiled on the driver's host may use"
+        )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("distxla")
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+def _instructions() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    flags = line.partition(":")[2].split()
+    return frozenset(f for f in flags if f.startswith(_INSTRUCTIONS) or f in _MORE_INSTRUCTIONS)

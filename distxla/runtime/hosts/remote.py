@@ -1,0 +1,321 @@
+"""Another host as the driver sees it: commands over an authenticated connection to the agent that lives there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.collectives import call_loops
+from distxla.errors import ClusterError, ReplicaLostError
+from distxla.runtime.hosts import commands
+from distxla.runtime.hosts.commands import Command
+from distxla.runtime.hosts.host import Lost
+from distxla.runtime.wire import Buffer, Connection, Frame
+
+ANSWER_S = 2.0  # for an agent to say what it knows of its devices
+END_S = 10.0  # for an agent to get its devices back, by force if need be
+
+
+class RemoteHost:
+    """One agent's host. A thread of its own receives what the agent says.
+
+    lost: what is known of replicas that have ended; all of them once the agent can't be reached.  failure: why the
+    host can't go on, though its replicas live, or "".  on_trouble: called in that thread when either has changed or a
+    call has failed, before anybody who waits is woken.  news: notified of everything that happens.
+
+    The driver's own host has an agent, too, where a run has several hosts: it holds that host's relay, and no devices.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        name: str,
+        devices: range,
+        connection: Connection,
+        pids: Mapping[int, int],
+        news: threading.Condition,
+        on_trouble: Callable[[], None],
+    ) -> None:
+        self.index = index
+        self.name = name
+        self.devices = devices
+        self.lost: dict[int, Lost] = {}
+        self.failure = ""
+        self._connection = connection
+        self._pids = dict(pids)
+        self._news = news
+        self._on_trouble = on_trouble
+        self._areas: dict[int, list[tuple[int, int]]] = {}
+        self._running = False
+        self._run_ns: dict[int, int] = {}
+        self._answers: dict[int, int] = {}  # how many of each kind have come
+        self._records: dict[int, bytes] = {}
+        self._fetches: dict[int, _Fetch] = {}
+        self._fetched = 0
+        self._gone = self._closing = False
+        self._expected_end = 0
+        self._thread = threading.Thread(target=self._receive, name=f"distxla-host-{index}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the agent can't be reached any more."""
+        return self._gone
+
+    # --- calls
+
+    def place(self, number: int, areas: Sequence[tuple[int, int]]) -> None:
+        """Where a program finds its arguments and results: (offset, bytes) in the control block, sent with a call."""
+        self._areas[number] = list(areas)
+
+    def issue(self, numbers: Mapping[int, int], repeat: int, view: memoryview) -> None:
+        """Run program numbers[device] on each of these devices. view: the driver's control block, where the offsets of
+        arguments and results stand that are sent along. Does not wait; `is_running` tells whether it is over."""
+        areas = [area for number in dict.fromkeys(numbers.values()) for area in self._areas.get(number, ())]
+        data = [view[offset : offset + size] for offset, size in areas]
+        self._running = True
+        self._send(Command.RUN, tag=repeat, payload=commands.pack_run(numbers, areas, data))
+
+    @property
+    def is_running(self) -> bool:
+        return self._running and not self.is_lost
+
+    def run_ns(self, device: int) -> int:
+        """Nanoseconds that the last call took on a device."""
+        return self._run_ns.get(device, 0)
+
+    def begin_end(self, devices: Iterable[int]) -> int:
+        """Ask the agent to release every wait and to get these devices back; a number for `finish_end`."""
+        expected = self._answers.get(Command.ENDED, 0) + 1
+        self._send(Command.END, payload=[commands.pack_devices(devices)])
+        return expected
+
+    def finish_end(self, expected: int) -> None:
+        """Wait until that is done."""
+        if not self._wait_for(Command.ENDED, expected, END_S):
+            self._lose(f"it did not end a call within {END_S:g} s")
+        self._running = False
+
+    def begin_clear(self, areas: Sequence[tuple[int, int]], words: Mapping[int, int]) -> int:
+        """Ask the agent to zero communicators' state, then to write these u32 words, and to allow calls again; a number
+        for `finish_clear`."""
+        expected = self._answers.get(Command.CLEARED, 0) + 1
+        self._send(Command.CLEAR, payload=[commands.pack_clear(areas, words)])
+        return expected
+
+    def finish_clear(self, expected: int) -> None:
+        """Wait until that is done."""
+        if not self._wait_for(Command.CLEARED, expected, END_S):
+            self._lose(f"it was not ready for another call within {END_S:g} s")
+
+    def poison(self) -> None:
+        """Make every wait on the host return; does not wait for it."""
+        self._send(Command.POISON)
+
+    # --- what is known of devices
+
+    def begin_records(self) -> int:
+        """Ask for the devices' records; a number for `records`."""
+        expected = self._answers.get(Command.RECORDS, 0) + 1
+        self._send(Command.DUMP)
+        return expected
+
+    def records(self, expected: int | None = None) -> dict[int, bytes]:
+        """The records that came last; with `expected`, those that were asked for, if they come within ANSWER_S."""
+        if expected is not None:
+            self._wait_for(Command.RECORDS, expected, ANSWER_S)
+        return self._records
+
+    # --- memory
+
+    def control_write(self, offset: int, data: bytes) -> None:
+        """See Host."""
+        self._send(Command.CONTROL, a=offset, payload=[data])
+
+    def control_zero(self, offset: int, size: int) -> None:
+        """See Host."""
+        self.control_write(offset, bytes(size))
+
+    def write(self, device: int, offset: int, data: NDArray[np.uint8]) -> None:
+        """Copy bytes into a device's memory. Raises ReplicaLostError."""
+        if data.nbytes:
+            self._send(Command.WRITE, a=device, b=offset, payload=[data.data])
+            self._require_reachable()
+
+    def fetch(self, device: int, offset: int, size: int) -> NDArray[np.uint8]:
+        """Bytes of a device's memory; blocks until they are here. Raises ReplicaLostError, ClusterError if closed."""
+        found = np.empty(size, np.uint8)
+        if not size:
+            return found
+        fetch = _Fetch(found.data)
+        with self._news:
+            self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
+            self._fetches[number] = fetch
+        self._send(Command.READ, tag=number, a=device, b=offset, c=size)
+        with self._news:
+            while not fetch.done and not self.is_lost and not self._closing:
+                self._news.wait(0.2)
+            self._fetches.pop(number, None)
+        if not fetch.done:
+            if self._closing:
+                raise ClusterError(f"the cluster is closed: arrays on {self.name} can't be fetched any more")
+            self._require_reachable()
+        return found
+
+    def punch(self, offset: int, size: int, *, common: bool) -> None:
+        """Give pages back: of all the host's device memories, or of what they have in common."""
+        self._send(Command.PUNCH, a=offset, b=size, c=int(common))
+
+    # --- life
+
+    def bid_farewell(self) -> None:
+        """Ask the agent to end the replicas; `close` waits for it."""
+        self._closing = True
+        self._expected_end = self._answers.get(Command.ENDED, 0) + 1
+        self._send(Command.BYE)
+
+    def wait_ended(self, seconds: float = 6.0) -> None:
+        """Wait until the agent has seen all its replicas end, after `bid_farewell`."""
+        self._wait_for(Command.ENDED, self._expected_end, seconds)
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Wait until the agent has hung up, and close the connection."""
+        self._closing = True
+        self._thread.join(seconds)
+        self._connection.close()
+        self._thread.join()
+
+    # --- the connection
+
+    def _send(
+        self, kind: Command, tag: int = 0, a: int = 0, b: int = 0, c: int = 0, payload: Sequence[Buffer] = ()
+    ) -> None:
+        """Send a frame; an agent that can't be reached is noted as lost, and everybody is released."""
+        try:
+            self._connection.send(kind, tag, a, b, c, payload)
+        except ClusterError as error:
+            self._lose(error.message)
+
+    def _lose(self, reason: str) -> None:
+        """Note that the agent is gone; in any thread."""
+        with self._news:
+            if not (self._gone or self._closing):
+                self._note_loss(reason)
+            self._gone = True
+        self._connection.close()
+        if self._closing:
+            with self._news:
+                self._news.notify_all()
+        else:
+            self._tell()
+
+    def _note_loss(self, reason: str) -> None:
+        if not self.devices:
+            self.failure = self.failure or f"the relay of {self.name} was lost ({reason})"
+            return
+        first, last = self.devices.start, self.devices.stop - 1
+        which = f"device {first}" if first == last else f"the devices {first} to {last}"
+        for device in self.devices:
+            self.lost[device] = Lost(self._pids[device], self.name, f"{self.name} with {which}", reason)
+
+    def _tell(self) -> None:
+        self._on_trouble()
+        with self._news:
+            self._news.notify_all()
+
+    def _require_reachable(self) -> None:
+        if self.lost or self.failure:
+            raise ReplicaLostError(f"{self.name} can't be reached any more")
+
+    def _wait_for(self, kind: Command, expected: int, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        with self._news:
+            while self._answers.get(kind, 0) < expected:
+                left = end - time.monotonic()
+                if left <= 0 or self.is_lost:
+                    return False
+                self._news.wait(min(left, 0.1))
+        return True
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                self._handle(self._connection.receive())
+        except ClusterError as error:
+            reason = error.message
+        self._lose(reason)
+
+    def _handle(self, frame: Frame) -> None:
+        connection = self._connection
+        if frame.kind == Command.DATA:
+            with self._news:
+                fetch = self._fetches.get(frame.tag)
+            if fetch is None or len(fetch.target) != frame.length:
+                connection.discard(frame.length)
+                return
+            connection.receive_into(fetch.target)
+            fetch.done = True
+        elif frame.kind == Command.DONE:
+            self._run_ns.update(commands.unpack_pairs(memoryview(connection.receive_bytes(frame))))
+            if frame.a != call_loops.CALL_DONE:
+                self._on_trouble()
+            self._running = False
+        elif frame.kind in (Command.RECORDS, Command.ENDED):
+            self._records = commands.unpack_records(connection.receive_bytes(frame))
+        elif frame.kind == Command.LOST:
+            device = frame.a
+            if device in self.devices:
+                self.lost.setdefault(device, Lost(self._pids[device], self.name))
+            self._on_trouble()
+        elif frame.kind == Command.FAILED:
+            text = connection.receive_bytes(frame).decode(errors="replace")
+            self.failure = self.failure or f"{self.name}: {text}"
+            self._on_trouble()
+        elif frame.kind != Command.CLEARED:
+            raise ClusterError(f"the agent of {self.name} sent a frame of unknown kind {frame.kind}")
+        with self._news:
+            self._answers[frame.kind] = self._answers.get(frame.kind, 0) + 1
+            self._news.notify_all()
+
+
+class _Fetch:
+    """Bytes under way."""
+
+    __slots__ = ("done", "target")
+
+    def __init__(self, target: memoryview) -> None:
+        self.target = target
+        self.done = False
+
+
+class RemotePages:
+    """memory.Pages of another host's device memories, or of what they have in common."""
+
+    def __init__(self, host: RemoteHost, *, common: bool) -> None:
+        self._host, self._common = host, common
+
+    def punch(self, offset: int, size: int) -> None:
+        """See memory.Pages."""
+        self._host.punch(offset, size, common=self._common)
+
+
+class RemoteMemory:
+    """DeviceMemory of a device on another host."""
+
+    def __init__(self, host: RemoteHost, device: int, size: int) -> None:
+        self.size = size
+        self._host, self._device = host, device
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """See DeviceMemory; the copy can't be written to."""
+        found = self._host.fetch(self._device, offset, size)
+        found.flags.writeable = False
+        return found
+
+    def write(self, offset: int, data: NDArray[np.uint8]) -> None:
+        """See DeviceMemory."""
+        self._host.write(self._device, offset, data)
