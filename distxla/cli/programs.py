@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ops.registry import op_classes
 from distxla.passes.manual_partitions import PerDevice, has_manual_regions, per_device
+from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.verify import verify_module
 from distxla.text.files import load_module
 
@@ -75,6 +76,13 @@ class World:
             if all(shard is not None for shard in shards):
                 found.append((k, placed.shards.join(shards)))
         return found
+
+    def in_order(self, reduction_order: str | None) -> World:
+        """The same programs with their reductions in that order; None leaves them as they are."""
+        if reduction_order is None:
+            return self
+        programs = tuple(replace(p, module=with_reduction_order(p.module, reduction_order)) for p in self.programs)
+        return replace(self, programs=programs)
 
     @property
     def program_of(self) -> dict[int, Program]:

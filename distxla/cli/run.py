@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 @custom_call_option
 @click.option("--address", help="Join this Ray cluster; without it an embedded one starts and stops with the command.")
 @click.option(
+    "--reduction-order",
+    type=click.Choice(["rank", "tree", "ring"]),
+    help="In which order members' values are combined; by default in group order, which is rank.",
+)
+@click.option(
     "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Steps, each on the same arguments."
 )
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds; exit 5 beyond.")
@@ -68,6 +73,7 @@ def command(
     tolerance: float | None,
     custom_calls: tuple[str, ...],
     address: str | None,
+    reduction_order: str | None,
     repeat: int,
     time_limit: float | None,
     seed: int,
@@ -98,7 +104,7 @@ def command(
     if out_file is not None:
         require_writable(out_file)
     register_all(custom_calls)
-    world = read_world(modules, replicas, partitions)
+    world = read_world(modules, replicas, partitions).in_order(reduction_order)
     for program in world.programs:
         verify_module(program.module)
     arguments = read_arguments(world, args_file, seed)
