@@ -1,0 +1,1 @@
+"""The relay of a host: it finishes what devices here began together with devices elsewhere, over TCP."""

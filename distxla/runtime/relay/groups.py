@@ -1,0 +1,77 @@
+"""Groups with members on several hosts, as the relay of one of them sees their shared state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from distxla.collectives import state
+from distxla.runtime.memory import ControlBlock
+from distxla.runtime.relay.queue import wake_all
+
+HEAD_BYTES = 16  # of what a member posts: signature, site, device
+
+
+class Area:
+    """One of the areas for rounds in a group's state (collectives/state.py)."""
+
+    def __init__(self, group: Group, index: int) -> None:
+        block, size = group.block, len(group.members)
+        self.group, self.index = group, index
+        self.offset = group.offset + state.G_BEGUN + size * state.LINE + index * state.round_bytes(size)
+        self.slots = self.offset + state.E_SLOTS
+        self._words, self._longs = block.words, block.longs
+        self._address = block.segment.address + self.offset
+        self.heads: np.ndarray[tuple[int, ...], np.dtype[np.uint64]] = np.ndarray(
+            (size, 2), np.uint64, block.segment.bytes.data, self.slots, (state.SLOT_BYTES, 8)
+        )
+
+    @property
+    def number(self) -> int:
+        """Of the round that gathers here or was handed over."""
+        return self._words[(self.offset + state.E_PHASE) // 4] // 2 * state.ROUNDS + self.index
+
+    def head(self, position: int) -> tuple[int, int, int]:
+        """(signature, site, device) of a member."""
+        at = (self.slots + position * state.SLOT_BYTES) // 8
+        second = self._longs[at + 1]
+        return self._longs[at], second & 0xFFFFFFFF, second >> 32
+
+    def posted(self, position: int, leaf: int) -> int:
+        """The offset that a member posted for a leaf: operands, then results, then shared places."""
+        return self._longs[(self.slots + position * state.SLOT_BYTES + state.S_OFFSETS) // 8 + leaf]
+
+    def shares(self, position: int) -> bool:
+        """Whether a member posted shared places for its results."""
+        return self._longs[(self.slots + position * state.SLOT_BYTES + state.S_SHARES) // 8] != 0
+
+    def finish(self, outcome: int, once: int) -> None:
+        """End the round: members may leave it. once: 0, or 1 + position of a member whose shared places were used."""
+        place = self.offset // 4
+        self._words[place + state.E_ONCE // 4] = once
+        self._words[place + state.E_OUTCOME // 4] = outcome
+        phase = self._words[place + state.E_PHASE // 4]
+        self._words[place + state.E_PHASE // 4] = (phase + 2) & 0xFFFFFFFF
+        wake_all(self._address + state.E_PHASE)
+
+    def wake(self) -> None:
+        wake_all(self._address + state.E_PHASE)
+
+
+class Group:
+    """A group whose members live on several hosts.
+
+    offset: of its state in the control block, the same on all hosts, and so its name among the relays.
+    members: device ids in group order.  homes: the host of each.  local: positions on this host.
+    """
+
+    def __init__(
+        self, block: ControlBlock, offset: int, members: Sequence[int], home: Mapping[int, int], here: int
+    ) -> None:
+        self.block, self.offset, self.members = block, offset, tuple(members)
+        self.homes = tuple(home[device] for device in members)
+        self.local = tuple(p for p, host in enumerate(self.homes) if host == here)
+        self.others = tuple(sorted(set(self.homes) - {here}))
+        self.positions = {host: tuple(p for p, h in enumerate(self.homes) if h == host) for host in set(self.homes)}
+        self.areas = tuple(Area(self, index) for index in range(state.ROUNDS))

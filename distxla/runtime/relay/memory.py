@@ -1,0 +1,99 @@
+"""Bytes at addresses of this process: views, copies, folds, and scratch memory that is used again."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.codegen.image import LoadedImage
+from distxla.collectives import relay_queue
+
+PIECE_BYTES = 512 << 10  # that travel in one frame
+_KEPT = 64  # pieces of scratch memory that stay
+
+_FOLD_RUN = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int32,
+)
+
+
+class _At:
+    """What NumPy needs to know of memory that somebody else keeps."""
+
+    __slots__ = ("__array_interface__",)
+
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": shape,
+            "strides": strides,
+            "data": (address, False),
+        }
+
+
+def view(address: int, size: int) -> memoryview:
+    """`size` bytes at an address."""
+    return np.asarray(_At(address, (size,), None)).data
+
+
+def rows_at(address: int, rows: int, row: int, stride: int) -> NDArray[np.uint8]:
+    """Rows of `row` bytes, `stride` apart."""
+    return np.asarray(_At(address, (rows, row), (stride, 1)))
+
+
+class Scratch:
+    """Memory for pieces under way. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._free: list[NDArray[np.uint8]] = []
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """Uninitialised bytes, at least `size`; never blocks."""
+        if size <= PIECE_BYTES:
+            with self._lock:
+                if self._free:
+                    return self._free.pop()
+            size = PIECE_BYTES
+        return np.empty(size, np.uint8)
+
+    def give(self, memory: NDArray[np.uint8]) -> None:
+        """Nobody uses it any longer."""
+        if memory.size == PIECE_BYTES:
+            with self._lock:
+                if len(self._free) < _KEPT:
+                    self._free.append(memory)
+
+
+class Folding:
+    """The native function that folds and spreads pieces (collectives/relay_queue.py)."""
+
+    def __init__(self, support: LoadedImage) -> None:
+        self._run = _FOLD_RUN(support.address_of(relay_queue.FOLD_RUN))
+
+    def __call__(
+        self,
+        targets: Sequence[int],
+        sources: Sequence[int],
+        size: int,
+        *,
+        fold: int = 0,
+        element: int = 1,
+        streamed: int = 0,
+    ) -> None:
+        """Fold `size` bytes at the sources and write them to all targets; a target may be a source."""
+        to = (ctypes.c_void_p * len(targets))(*targets)
+        of = (ctypes.c_void_p * len(sources))(*sources)
+        self._run(ctypes.addressof(to), len(targets), ctypes.addressof(of), len(sources), size, fold, element, streamed)

@@ -1,0 +1,398 @@
+"""The relay of one host of a run: joins the host's shared memory and exchanges with the other hosts' relays over TCP.
+
+It does for groups with members on several hosts what the last member to come does in a group on one host. Devices here
+hand a round over when all local members have come (collectives/relay_queue.py). The relay then tells the group's other
+hosts that it is ready; when all are, and all came with the same instruction, each sends the others what they need of
+its members' operands, straight from their memory and straight into that of the members that get it (plans.py,
+rounds.py). At the end it stores the round's phase as a member would, and wakes.
+
+A host may be ahead of another one by as many rounds of a group as may be under way at a time; nothing but READY, with
+at most EAGER_BYTES of payload, is ever sent to a host that has not said that it is ready, so what comes always has a
+place to go. Frames carry the number of the epoch: those from before a failed call are dropped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
+
+import numpy as np
+
+from distxla.codegen.abi import Status
+from distxla.codegen.image import LoadedImage, load_image
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives import control_block as control
+from distxla.collectives import state
+from distxla.collectives.relay_queue import Event
+from distxla.errors import ClusterError
+from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.relay.groups import HEAD_BYTES, Area, Group
+from distxla.runtime.relay.links import Done, Link
+from distxla.runtime.relay.memory import Folding, Scratch
+from distxla.runtime.relay.plans import EAGER_BYTES, Description, Plan, describe, make_plan
+from distxla.runtime.relay.queue import Queue
+from distxla.runtime.relay.rounds import Round
+from distxla.runtime.release import poison
+from distxla.runtime.wire import Buffer, Connection, Frame, Listener, connect
+
+PURPOSE = 2  # of a relay's connections
+CONNECT_S = 30.0  # until all other relays must have connected
+QUIET_S = 10.0  # until threads must have left rounds that were given up
+WORKERS = 2  # threads that fold and copy for rounds that other hosts must not wait for
+
+
+class Kind(IntEnum):
+    """Of a frame. tag: epoch; a: the group, plus the number of a region or stream in the upper half; b: round."""
+
+    READY = 1  # payload: heads of the sender's members, then bytes that come along
+    REGION = 2  # c: offset; payload: a piece of an operand
+    PARTIAL = 3  # c: offset, and in the upper 16 bits the run that gets it; payload: a piece of a partial result
+    RESULT = 4  # c: offset; payload: a piece of a result
+
+
+class Relay:
+    """The relay of host `host`.
+
+    control, memories (by flattened id, None for devices elsewhere): mapped in this process.  hosts: the devices of each
+    host of the run.  support: the linked loops (runtime/serve.py).  secret: of this run.
+
+    Order of use: listen on all hosts, connect on all, load programs; then devices may run. A call that failed is
+    followed by `release` (while the poison word is set) and `reset` on all hosts, before the next call on any.
+    """
+
+    def __init__(
+        self,
+        host: int,
+        control_block: ControlBlock,
+        memories: Sequence[Segment | None],
+        hosts: Sequence[Sequence[int]],
+        secret: bytes,
+        support: CompiledProgram,
+    ) -> None:
+        self.host = host
+        self.scratch = Scratch()
+        self._support = load_image(support)
+        self.folding = Folding(self._support)
+        self._block, self._memories, self._secret = control_block, list(memories), secret
+        self._bases = [0 if memory is None else memory.address for memory in memories]
+        self._home = {device: index for index, devices in enumerate(hosts) for device in devices}
+        self._host_count = len(hosts)
+        self._links: dict[int, Link] = {}
+        self._arrived = threading.Condition()
+        self._listener: Listener | None = None
+        self._queue = Queue(control_block)
+        self._images: dict[int, LoadedImage] = {}
+        self._programs: dict[int, CompiledProgram] = {}
+        self._groups: dict[int, Group] = {}
+        self._areas: dict[int, Area] = {}
+        self._plans: dict[tuple[int, int, int, int], Plan] = {}
+        self._lock = threading.Lock()
+        self._epoch = 0
+        self._rounds: dict[tuple[int, int], Round] = {}
+        self._ready: dict[tuple[int, int], dict[int, memoryview]] = {}
+        self._inside = 0
+        self._left = threading.Condition(self._lock)
+        self._workers = ThreadPoolExecutor(WORKERS, "distxla-relay")
+        self._failure: Callable[[int, str], None] | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="distxla-relay", daemon=True)
+
+    # --- life
+
+    def on_failure(self, callback: Callable[[int, str], None]) -> None:
+        """callback(host, reason): the connection to another relay ended, or carried what no relay sends.
+
+        It is called in a thread of the relay, after the poison word was set.
+        """
+        self._failure = callback
+
+    def listen(self, address: str) -> int:
+        """Accept the other relays at this address of the node; the port."""
+        self._listener = Listener(address, self._secret, self._accept, purpose=PURPOSE, node=self.host)
+        return self._listener.address[1]
+
+    def connect(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Connect to the relays of all other hosts, who listen at `addresses` (by host), and begin to serve.
+
+        Each connection is made by the higher host number; blocks until all are there. ClusterError otherwise.
+        """
+        for other in range(self.host):
+            connection = connect(addresses[other], self._secret, purpose=PURPOSE, node=self.host)
+            if connection.node != other or connection.purpose != PURPOSE:
+                connection.close()
+                raise ClusterError(f"the relay at {addresses[other]} is not that of host {other}")
+            self._add(connection)
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: len(self._links) == self._host_count - 1, CONNECT_S):
+                missing = sorted(set(range(self._host_count)) - {self.host} - set(self._links))
+                raise ClusterError(f"the relays of hosts {missing} did not connect within {CONNECT_S:g} s")
+        if self._listener is not None:
+            self._listener.close()
+        self._thread.start()
+
+    def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
+        """Make a program known that local devices run.
+
+        communicators: for each local device that runs it, the offset of its group's state by communicator.
+        """
+        self._images[number], self._programs[number] = load_image(program), program
+        for device, offsets in communicators.items():
+            for spec, offset in zip(program.communicators, offsets, strict=True):
+                group = next((g for g in spec.groups if device in g), ())
+                if offset is None or spec.pairs or offset in self._groups or not self._crosses(group):
+                    continue
+                found = Group(self._block, offset, group, self._home, self.host)
+                self._groups[offset] = found
+                self._areas.update({area.offset: area for area in found.areas})
+
+    def unload(self, number: int) -> None:
+        """Forget a program that will not run again."""
+        image = self._images.pop(number, None)
+        self._programs.pop(number, None)
+        if image is not None:
+            self._plans = {key: plan for key, plan in self._plans.items() if key[0] != number}
+            image.close()
+
+    def release(self) -> None:
+        """Give up every round; devices in them are woken, and find the poison word."""
+        with self._lock:
+            rounds = list(self._rounds.values())
+            self._rounds.clear()
+            self._ready.clear()
+        for round_ in rounds:
+            round_.abandon()
+            round_.area.wake()
+
+    def reset(self, epoch: int) -> None:
+        """Begin anew after a failed call, when no device runs: frames of other epochs will be dropped.
+
+        Blocks until nothing is written any more for rounds that were given up. ClusterError where that takes too long.
+        """
+        self.release()
+        with self._lock:
+            self._epoch = epoch
+        for link in self._links.values():
+            link.forget()
+        while self._queue.take(0) is not None:
+            pass
+        with self._lock:
+            if not self._left.wait_for(lambda: self._inside == 0, QUIET_S):
+                raise ClusterError("the relay still works for a call that has failed")
+
+    def close(self) -> None:
+        """End all connections and threads. Twice is fine."""
+        self._closed = True
+        self.release()
+        if self._listener is not None:
+            self._listener.close()
+        for link in list(self._links.values()):
+            link.close()
+        self._queue.wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(2.0)
+        self._workers.shutdown(wait=True, cancel_futures=True)
+
+    def base(self, device: int) -> int:
+        """Where the memory of a device on this host begins in this process."""
+        return self._bases[device]
+
+    def _crosses(self, group: Sequence[int]) -> bool:
+        return len({self._home[device] for device in group}) > 1
+
+    def _accept(self, connection: Connection) -> None:
+        if connection.purpose != PURPOSE or not self.host < connection.node < self._host_count:
+            connection.close()
+        else:
+            self._add(connection)
+
+    def _add(self, connection: Connection) -> None:
+        with self._arrived:
+            if connection.node in self._links or self._closed:
+                connection.close()
+                return
+            link = Link(connection.node, connection, self._on_frame, self._on_loss)
+            self._links[connection.node] = link
+            self._arrived.notify_all()
+        link.start()
+
+    def _on_loss(self, host: int, reason: str) -> None:
+        if self._closed:
+            return
+        poison(self._block)
+        self.release()
+        if self._failure is not None:
+            self._failure(host, reason)
+
+    # --- what devices hand over
+
+    def _serve(self) -> None:
+        while not self._closed:
+            found = self._queue.take(0.5)
+            if found is None:
+                continue
+            place, event = found
+            try:
+                if event == Event.ROUND:
+                    self._begin(self._areas[place])
+                else:
+                    raise ClusterError(f"devices handed over an unknown event {event}")
+            except Exception as error:
+                self._on_loss(self.host, f"{type(error).__name__}: {error}")
+
+    def _begin(self, area: Area) -> None:
+        """All local members of a group have come to a round."""
+        group, number = area.group, area.number
+        signature, site, device = area.head(group.local[0])
+        agree = all(area.head(p)[0] == signature for p in group.local)
+        round_ = Round(self, area, number, self._plan(area, signature, site, device) if agree else None)
+        heads = area.heads[list(group.local)].tobytes()
+        key = (group.offset, number)
+        with self._lock:
+            epoch = self._epoch
+            self._rounds[key] = round_
+            early = self._ready.pop(key, {})
+        for host in group.others:
+            parts: list[Buffer] = [heads, *round_.eager(host)] if agree else [heads]
+            length = sum(len(part) for part in parts)
+            self._links[host].post(Frame(Kind.READY, epoch, group.offset, number, 0, length), parts, urgent=True)
+        for host, payload in early.items():
+            self._host_ready(round_, host, payload)
+
+    def _plan(self, area: Area, signature: int, site: int, device: int) -> Plan:
+        number = self._block.record(device, control.R_PROGRAM)
+        key = (number, site, signature, area.group.offset)
+        plan = self._plans.get(key)
+        if plan is None:
+            for description in self._describe(number, site, device):
+                made = make_plan(description, area.group.homes, self.host)
+                self._plans[number, site, description.signature, area.group.offset] = made
+            plan = self._plans[key]
+        return plan
+
+    def _describe(self, number: int, site: int, device: int) -> list[Description]:
+        nothing = (ctypes.c_char * control.HEADER_BYTES)()
+        return describe(self._images[number], site, len(self._programs[number].communicators), device, nothing)
+
+    # --- what comes from other hosts
+
+    def _on_frame(self, link: Link, frame: Frame) -> None:
+        with self._lock:
+            current = frame.tag == self._epoch
+            if current:
+                self._inside += 1
+        if not current:
+            link.connection.discard(frame.length)
+            return
+        try:
+            self._take_frame(link, frame)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._left.notify_all()
+
+    def _take_frame(self, link: Link, frame: Frame) -> None:
+        offset, number = frame.a & 0xFFFFFFFF, frame.a >> 32
+        key = (offset, frame.b)
+        if frame.kind == Kind.READY:
+            self._take_ready(link, frame, key)
+            return
+        round_ = self._rounds.get(key)
+        if round_ is None:
+            if self._block.words[control.H_POISON // 4] == 0:
+                raise ClusterError(f"host {link.host} sent bytes for a round that has not begun here")
+            link.connection.discard(frame.length)
+            return
+        place, size, host, receive = frame.c & (1 << 48) - 1, frame.length, link.host, link.connection.receive_into
+        if frame.kind == Kind.REGION:
+            round_.receive_region(host, number, place, size, receive)
+        elif frame.kind == Kind.PARTIAL:
+            round_.receive_partial(host, number, frame.c >> 48, place, size, receive)
+        elif frame.kind == Kind.RESULT:
+            round_.receive_result(host, number, place, size, receive)
+        else:
+            raise ClusterError(f"host {link.host} sent a frame of kind {frame.kind}")
+
+    def _take_ready(self, link: Link, frame: Frame, key: tuple[int, int]) -> None:
+        group = self._groups.get(key[0])
+        if group is None or link.host not in group.positions:
+            raise ClusterError(f"host {link.host} is ready for a group that it has no part in")
+        least = HEAD_BYTES * len(group.positions[link.host])
+        if not least <= frame.length <= least + EAGER_BYTES:
+            raise ClusterError(f"host {link.host} sent {frame.length} bytes to say that it is ready")
+        payload = memoryview(link.connection.receive_bytes(frame))
+        with self._lock:
+            round_ = self._rounds.get(key)
+            if round_ is None:
+                early = self._ready.setdefault(key, {})
+                if link.host in early or len(self._ready) > state.ROUNDS * len(self._groups):
+                    raise ClusterError(f"host {link.host} is ahead of what can be under way")
+                early[link.host] = payload
+        if round_ is not None:
+            self._host_ready(round_, link.host, payload)
+
+    def _host_ready(self, round_: Round, host: int, payload: memoryview) -> None:
+        """Another host is ready for a round that is under way here; the last one starts its work."""
+        group, area = round_.group, round_.area
+        positions = group.positions[host]
+        heads = HEAD_BYTES * len(positions)
+        area.heads[list(positions)] = np.frombuffer(payload, np.uint64, heads // 8).reshape(-1, 2)
+        mine = area.head(group.local[0])[0]
+        if round_.plan is not None and all(area.head(p)[0] == mine for p in positions):
+            round_.take_eager(host, payload[heads:])
+        with self._lock:
+            if host not in round_.waits_for:
+                raise ClusterError(f"host {host} is ready twice for one round")
+            round_.waits_for.discard(host)
+            if round_.waits_for or round_.is_over:
+                return
+            self._inside += 1
+        if any(area.head(p)[0] != mine for p in range(len(group.members))):
+            self._leave()
+            self.finish(round_, Status.MISMATCH, 0)
+        elif round_.is_short:
+            self._start(round_)
+        else:
+            self._workers.submit(self._start, round_)
+
+    def _start(self, round_: Round) -> None:
+        try:
+            round_.start()
+        except Exception as error:
+            self._on_loss(self.host, f"{type(error).__name__}: {error}")
+        finally:
+            self._leave()
+
+    def finish(self, round_: Round, outcome: Status, once: int) -> None:
+        """The round is over here."""
+        with self._lock:
+            if self._rounds.pop((round_.group.offset, round_.number), None) is None:
+                return  # given up meanwhile
+        round_.area.finish(outcome, once)
+
+    # --- what goes to other hosts
+
+    def send_piece(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+        """A piece of an operand. `done` is called when `piece` may change."""
+        self._post(Kind.REGION, round_, host, number, offset, piece, done)
+
+    def send_partial(
+        self, round_: Round, host: int, number: int, run: int, offset: int, piece: memoryview, done: Done
+    ) -> None:
+        """A piece of a partial result for a run on another host."""
+        self._post(Kind.PARTIAL, round_, host, number, offset | run << 48, piece, done)
+
+    def send_result(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+        """A piece of a result."""
+        self._post(Kind.RESULT, round_, host, number, offset, piece, done)
+
+    def _post(self, kind: Kind, round_: Round, host: int, number: int, c: int, piece: memoryview, done: Done) -> None:
+        a = round_.group.offset | number << 32
+        frame = Frame(kind, self._epoch, a, round_.number, c, len(piece))
+        self._links[host].post(frame, [piece], done=done)
