@@ -21,14 +21,17 @@ class Exchange(Protocol):
     def start(self, computation: str, *arguments: Any) -> Any:
         """Run a computation of the module beside this device's program; its result by `finish`, as with `begin`."""
 
-    def ask(self) -> Any:
-        """Ask the host for the next item of the op's `stream`, without waiting for it."""
-
     def finish(self, pending: Any) -> Any:
-        """Wait for what `begin`, `start` or `ask` gave; its result."""
+        """Wait for what `begin` or `start` gave; its result."""
 
-    def give(self, item: Any) -> None:
-        """Hand the host an item on the op's `stream`."""
+    def give(self, item: Any) -> Any:
+        """Hand the host an item on the op's `stream`; a u32[], the item's number."""
+
+    def ask(self) -> Any:
+        """Ask the host for the next item of the op's `stream`, without waiting: the u32[] by which `take` knows it."""
+
+    def take(self, ticket: Any) -> Any:
+        """Wait for the item that was asked for."""
 
 
 class Evaluation(Protocol):

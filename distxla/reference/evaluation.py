@@ -22,6 +22,7 @@ from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.run_time_extents import fitted, has_dynamic_dimensions, nothing_received, static_shape
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
+from distxla.reference.streams import ItemWait, Streams
 from distxla.reference.values import actual_shape, checked
 from distxla.reference.waits import Pending, Settled, Wait
 
@@ -54,6 +55,7 @@ class World(Protocol):
 
     replicas: int
     partitions: int
+    streams: Streams
 
     def check(self) -> None:
         """Asked before every instruction; raises Stopped, or TimeLimitError."""
@@ -133,6 +135,23 @@ class InstructionEvaluation:
     def finish(self, pending: Pending) -> Any:
         self.world.wait(pending.awaited_by(self))
         return pending.result
+
+    def give(self, item: Any) -> Array:
+        key = self.instruction.op.stream
+        assert key is not None
+        return np.array(self.world.streams.from_device(self.device.id, key).give(item), np.uint32)
+
+    def ask(self) -> Array:
+        key = self.instruction.op.stream
+        assert key is not None
+        return np.array(self.world.streams.to_device(self.device.id, key).ask(), np.uint32)
+
+    def take(self, ticket: Array) -> Any:
+        key = self.instruction.op.stream
+        assert key is not None
+        stream = self.world.streams.to_device(self.device.id, key)
+        self.world.wait(ItemWait(self, stream, int(ticket)))
+        return stream.take(int(ticket), self)
 
 
 def call(world: World, device: Device, name: str, arguments: tuple[Any, ...]) -> Any:

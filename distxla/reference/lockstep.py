@@ -20,6 +20,7 @@ from distxla.errors import ArgumentError, DeadlockError, TimeLimitError, Unsuppo
 from distxla.ir.module import Module
 from distxla.ops.rng import INITIAL_STATE
 from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, call
+from distxla.reference.streams import Streams
 from distxla.reference.values import leaves_of, parameter_values
 from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait
 
@@ -60,11 +61,14 @@ def run_programs(
     partitions: int,
     time_limit: float | None = None,
     random_states: dict[int, int] | None = None,
+    streams: Streams | None = None,
 ) -> dict[int, list[Array | None]]:
     """Run a module a device; devices that share a group meet, whichever modules they run.
 
     programs and args: by flattened device id; args[d][k] as in `run_reference`.  The counts are the whole world's.
     random_states: by device where its random state is (the initial one where it isn't named); advanced by the run.
+    streams: to and from the host; without it infeeds have ended, and what programs give is dropped. StreamEndError and
+    ArgumentError where an infeed finds no item, or one of another type.
 
     Raises ArgumentError (counts, shapes, types), UnsupportedOpError before anything runs, DeadlockError when no device
     can go on, CollectiveMismatchError when members meet with different instructions, TimeLimitError.
@@ -83,7 +87,12 @@ def run_programs(
         if random_states is not None:
             devices[device].random_state = random_states.get(device, INITIAL_STATE)
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    _World(devices, replicas, partitions, deadline, time_limit).run()
+    world = _World(devices, replicas, partitions, deadline, time_limit, streams or Streams(fed=False))
+    try:
+        world.streams.begin(world.news)
+        world.run()
+    finally:
+        world.streams.end()
     if random_states is not None:
         random_states.update({device.id: device.random_state for device in devices.values()})
     return {i: list(leaves_of(d.result, d.module.entry_computation.root_instruction.shape)) for i, d in devices.items()}
@@ -163,12 +172,14 @@ class _World:
         partitions: int,
         deadline: float | None,
         time_limit: float | None,
+        streams: Streams,
     ) -> None:
         self.devices, self.replicas, self.partitions = devices, replicas, partitions
         self.deadline, self.time_limit = deadline, time_limit
         self.stopped = False
         self.returned = threading.Semaphore(0)
         self.news = threading.Event()  # set by whoever may have made a wait ready from outside
+        self.streams = streams
         self._rounds = Rounds()
         self._strands: list[_Strand] = []
 
