@@ -21,6 +21,7 @@ from distxla.collectives.call_loops import (
     SERVE,
 )
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, emit_system_call
+from distxla.collectives.transports.relayed_round import emit_fold_run
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.ir.shape import Shape
 
@@ -36,6 +37,7 @@ def compile_call_loops() -> CompiledProgram:
     _emit_serve(module)
     _emit_call(module)
     _emit_fault(module)
+    emit_fold_run(module)
     image = link(compile_object(module))
     return CompiledProgram(
         name="support",

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from distxla.codegen.abi import ALIGNMENT
 from distxla.collectives import control_block as control
+from distxla.collectives.relay_queue import RING_BYTES
 from distxla.errors import ClusterError
 
 PAGE = 4096
@@ -213,7 +214,7 @@ class ControlBlock:
         with self._lock:
             offset = self._top
             top = offset + (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-            if top > self.segment.size:
+            if top > self.segment.size - RING_BYTES:  # that end is for what devices leave to a relay
                 raise ClusterError("too many programs are loaded: the control block is full")
             self._top = top
         return offset
