@@ -243,7 +243,7 @@ class HostToDevice(_End):
             kept = []
             for number in range(taken, self.posted):
                 slot = self._memory.read(self._slot(number), streams.SLOT_BYTES).copy()
-                if not _SLOT.unpack_from(slot)[-1]:
+                if not _SLOT.unpack_from(bytes(slot))[-1]:
                     kept.append((number, slot))
             first = self.posted - len(kept)
             places = {number: (begin, block) for number, begin, block in self._under_way}
@@ -282,7 +282,7 @@ class DeviceToHost(_End):
 
     def _take(self) -> PostedItem:
         raw = self._memory.read(self._slot(self.taken), streams.SLOT_BYTES)
-        place, size, _, program, site, _ = _SLOT.unpack_from(raw)
+        place, size, _, program, site, _ = _SLOT.unpack_from(bytes(raw))
         payload = self._memory.read(place, size).copy()
         self.taken += 1
         try:
