@@ -138,9 +138,9 @@ def read_end(module: Module, instruction: Instruction, payload: Shape) -> End:
     )
 
 
-def read_ends(module: Module) -> tuple[End, ...]:
+def instruction_ends(module: Module) -> Iterator[tuple[Instruction, End]]:
     """The sends and recvs between devices that the entry can reach, in the order of the text."""
-    found, names, waiting = [], set(), [module.entry]
+    names, waiting = set(), [module.entry]
     while waiting:
         name = waiting.pop()
         if name not in names:
@@ -148,10 +148,13 @@ def read_ends(module: Module) -> tuple[End, ...]:
             waiting.extend(called for i in module[name] for called in i.op.called_computations)
     for computation in module.computations:
         if computation.name in names:
-            for instruction in computation:
-                if is_end(instruction):
-                    found.append(read_end(module, instruction, payload_of(instruction)))
-    return tuple(found)
+            for instruction in filter(is_end, computation):
+                yield instruction, read_end(module, instruction, payload_of(instruction))
+
+
+def read_ends(module: Module) -> tuple[End, ...]:
+    """What `instruction_ends` finds."""
+    return tuple(end for _, end in instruction_ends(module))
 
 
 def module_transfers(
@@ -331,6 +334,7 @@ __all__ = [
     "Program",
     "Route",
     "Transfer",
+    "instruction_ends",
     "is_end",
     "module_transfers",
     "pair_up",

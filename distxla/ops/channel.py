@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
 
 from distxla.ir.element_type import U32
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.effects import Effects
+from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ChannelOp(Op):
+    """Common to the four: they name a channel, and keep their order among instructions with effects.
+
+    A context is (T, u32[], token[]): the value or its place, the number of the transfer, and a token. It may travel
+    through tuples and loops to the instruction that ends the transfer.
+    """
+
+    effects: ClassVar[Effects] = Effects.CHANNEL
+    lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
+    channel_id: int | None = attribute("int", default=None)
+    is_host_transfer: bool = attribute("bool", default=False)
+
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        if self.is_host_transfer:
+            return f"this version cannot execute {self.opcode} from or to the host"
+        return super().obstacle(shape, operands)
+
+
 @register
-class Send(Op):
-    """Begin to send a value over a channel; returns at once.
+class Send(ChannelOp):
+    """Begin to send a value over a channel; returns at once, unless 8 values of it are under way to the same device.
+
+    Who gets it: source-target pairs in the frontend attributes, or without them the device at the same place of the
+    program that has the recv.
 
     Shapes:  (T, token[]) as two operands -> (T, u32[], token[]).
     Errors:  C1 the second operand is no token.
@@ -23,21 +49,20 @@ class Send(Op):
     """
 
     opcode: ClassVar[str] = "send"
-    effects: ClassVar[Effects] = Effects.CHANNEL
-    lowering: ClassVar[Lowering] = Lowering.NONE
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
-    channel_id: int | None = attribute("int", default=None)
-    is_host_transfer: bool = attribute("bool", default=False)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         self.require(operands[1].is_token, "C1", f"operand 1 is {operands[1]}, not token[]", at="operands")
         return Shape.tuple((operands[0].without_layout(), Shape(U32), Shape.token()))
 
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return operands[0], run.exchange.send(operands[0]), None
+
 
 @register
-class SendDone(Op):
-    """Wait until a send is over.
+class SendDone(ChannelOp):
+    """Wait until a send is over: the target has executed its recv.
 
     Shapes:  (T, u32[], token[]) -> token[].
     Errors:  C1 the operand is not what send gives.
@@ -47,21 +72,21 @@ class SendDone(Op):
     opcode: ClassVar[str] = "send-done"
     completes: ClassVar[tuple[str, ...]] = ("send",)
     completes_indirectly: ClassVar[bool] = True
-    effects: ClassVar[Effects] = Effects.CHANNEL
-    lowering: ClassVar[Lowering] = Lowering.NONE
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
-    channel_id: int | None = attribute("int", default=None)
-    is_host_transfer: bool = attribute("bool", default=False)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         check_context(self, operands[0])
         return Shape.token()
 
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        run.exchange.finish_send(operands[0][1])
+        return None
+
 
 @register
-class Recv(Op):
-    """Begin to receive a value over a channel; returns at once.
+class Recv(ChannelOp):
+    """Begin to receive a value over a channel; returns at once. The first part of its result is not the value yet.
 
     Shapes:  token[] -> (T, u32[], token[]).
     Errors:  C1 the operand is no token; C2 the result is not of that form.
@@ -69,22 +94,21 @@ class Recv(Op):
     """
 
     opcode: ClassVar[str] = "recv"
-    effects: ClassVar[Effects] = Effects.CHANNEL
-    lowering: ClassVar[Lowering] = Lowering.NONE
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
-    channel_id: int | None = attribute("int", default=None)
-    is_host_transfer: bool = attribute("bool", default=False)
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         self.require(operands[0].is_token, "C1", f"the operand is {operands[0]}, not token[]", at="operands")
         self.require(is_context(shape), "C2", f"the result must be (T, u32[], token[]), it is {shape}", at="shape")
 
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return zeros((run.shape.elements or ())[0]), run.exchange.receive(), None
+
 
 @register
-class RecvDone(Op):
-    """Wait for a received value.
+class RecvDone(ChannelOp):
+    """Wait for a received value: zeros on a device that nobody sends to.
 
     Shapes:  (T, u32[], token[]) -> (T, token[]).
     Errors:  C1 the operand is not what recv gives.
@@ -94,16 +118,16 @@ class RecvDone(Op):
     opcode: ClassVar[str] = "recv-done"
     completes: ClassVar[tuple[str, ...]] = ("recv",)
     completes_indirectly: ClassVar[bool] = True
-    effects: ClassVar[Effects] = Effects.CHANNEL
-    lowering: ClassVar[Lowering] = Lowering.NONE
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
-    channel_id: int | None = attribute("int", default=None)
-    is_host_transfer: bool = attribute("bool", default=False)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         value = check_context(self, operands[0])
         return Shape.tuple((value.without_layout(), Shape.token()))
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        value = run.exchange.finish_receive(operands[0][1])
+        return zeros((run.shape.elements or ())[0]) if value is None else value, None
 
 
 def is_context(shape: Shape) -> bool:
@@ -117,3 +141,10 @@ def check_context(op: Op, shape: Shape) -> Shape:
     op.require(is_context(shape), "C1", f"the operand must be (T, u32[], token[]), it is {shape}", at="operands")
     assert shape.elements is not None
     return shape.elements[0]
+
+
+def zeros(shape: Shape) -> Any:
+    """What is received where nobody sends: zeros, and None for tokens."""
+    if shape.elements is not None:
+        return tuple(map(zeros, shape.elements))
+    return np.zeros(shape.dims, shape.dtype.dtype) if shape.is_array else None

@@ -33,6 +33,18 @@ class Exchange(Protocol):
     def take(self, ticket: Any) -> Any:
         """Wait for the item that was asked for."""
 
+    def send(self, value: Any) -> Any:
+        """Send a value on the instruction's channel, without waiting: the u32[] by which `finish_send` knows it."""
+
+    def finish_send(self, ticket: Any) -> None:
+        """Wait until the target has come to its recv."""
+
+    def receive(self) -> Any:
+        """Be ready for a value on the instruction's channel: the u32[] by which `finish_receive` knows it."""
+
+    def finish_receive(self, ticket: Any) -> Any:
+        """Wait for the value; None where nobody sends one."""
+
 
 class Evaluation(Protocol):
     """One instruction being evaluated on one device.

@@ -21,6 +21,7 @@ from distxla.ops.collective import GroupedCollective
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.run_time_extents import fitted, has_dynamic_dimensions, nothing_received, static_shape
+from distxla.reference.channels import Channels
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 from distxla.reference.streams import ItemWait, Streams
 from distxla.reference.values import actual_shape, checked
@@ -56,6 +57,7 @@ class World(Protocol):
     replicas: int
     partitions: int
     streams: Streams
+    channels: Channels
 
     def check(self) -> None:
         """Asked before every instruction; raises Stopped, or TimeLimitError."""
@@ -152,6 +154,24 @@ class InstructionEvaluation:
         stream = self.world.streams.to_device(self.device.id, key)
         self.world.wait(ItemWait(self, stream, int(ticket)))
         return stream.take(int(ticket), self)
+
+    def send(self, value: Any) -> Array:
+        return np.array(self.world.channels.send(self, value), np.uint32)
+
+    def finish_send(self, ticket: Array) -> None:
+        done = self.world.channels.sent(self, int(ticket))
+        if done is not None:
+            self.world.wait(done)
+
+    def receive(self) -> Array:
+        return np.array(self.world.channels.receive(self), np.uint32)
+
+    def finish_receive(self, ticket: Array) -> Any:
+        done = self.world.channels.received(self, int(ticket))
+        if done is None:
+            return None
+        self.world.wait(done)
+        return self.world.channels.take(done)
 
 
 def call(world: World, device: Device, name: str, arguments: tuple[Any, ...]) -> Any:

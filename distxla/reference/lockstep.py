@@ -19,6 +19,7 @@ import numpy as np
 from distxla.errors import ArgumentError, DeadlockError, TimeLimitError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.ops.rng import INITIAL_STATE
+from distxla.reference.channels import Channels
 from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, call
 from distxla.reference.streams import Streams
 from distxla.reference.values import leaves_of, parameter_values
@@ -70,8 +71,9 @@ def run_programs(
     streams: to and from the host; without it infeeds have ended, and what programs give is dropped. StreamEndError and
     ArgumentError where an infeed finds no item, or one of another type.
 
-    Raises ArgumentError (counts, shapes, types), UnsupportedOpError before anything runs, DeadlockError when no device
-    can go on, CollectiveMismatchError when members meet with different instructions, TimeLimitError.
+    Raises ArgumentError (counts, shapes, types), UnsupportedOpError and VerificationError (sends and recvs that can't
+    be paired) before anything runs, DeadlockError when no device can go on, CollectiveMismatchError when devices meet
+    with instructions that don't belong together, TimeLimitError.
     """
     for module in {id(m): m for m in programs.values()}.values():
         _check_executable(module)
@@ -179,6 +181,7 @@ class _World:
         self.stopped = False
         self.returned = threading.Semaphore(0)
         self.news = threading.Event()  # set by whoever may have made a wait ready from outside
+        self.channels = Channels({d.id: d.module for d in devices.values()}, replicas, partitions)
         self.streams = streams
         self._rounds = Rounds()
         self._strands: list[_Strand] = []

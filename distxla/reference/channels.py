@@ -1,0 +1,141 @@
+"""Channels between devices of the lock step: values in the order in which they were sent, and the waits of their dones.
+
+What a send or recv begins is named by a ticket, a number in the u32[] of its context, so the context may travel through
+tuples and loops. A send returns at once, whatever is under way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from distxla.collectives.channels import End, Program, Transfer, instruction_ends, pair_up, payload_of
+from distxla.errors import CollectiveMismatchError
+from distxla.ir.module import Module
+from distxla.reference.waits import Wait, name_of
+
+if TYPE_CHECKING:
+    from distxla.reference.evaluation import InstructionEvaluation
+
+NOTHING = 0  # the ticket of a device that takes no part
+
+
+@dataclass
+class Flow:
+    """What goes from one device to another on a stream of a channel. sent: by number, until it is received."""
+
+    transfer: Transfer
+    sends: int = 0
+    recvs: int = 0
+    sent: dict[int, tuple[InstructionEvaluation, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _SendDone(Wait):
+    """Until the target's recv has been executed."""
+
+    run: InstructionEvaluation
+    flow: Flow
+    number: int
+
+    def ready(self) -> bool:
+        return self.flow.recvs > self.number
+
+    def describe(self) -> str:
+        return f"{name_of(self.run)} for {self.flow.transfer.target}"
+
+
+@dataclass(frozen=True)
+class _RecvDone(Wait):
+    """Until the source's send has been executed."""
+
+    run: InstructionEvaluation
+    flow: Flow
+    number: int
+
+    def ready(self) -> bool:
+        return self.flow.sends > self.number
+
+    def describe(self) -> str:
+        return f"{name_of(self.run)} for {self.flow.transfer.source}"
+
+
+class Channels:
+    """All transfers between the devices of a run."""
+
+    def __init__(self, programs: Mapping[int, Module], replicas: int, partitions: int) -> None:
+        """programs: by flattened device id. Raises VerificationError for what can't be paired."""
+        modules = {id(module): module for module in programs.values()}
+        devices = {key: tuple(d for d, m in sorted(programs.items()) if id(m) == key) for key in modules}
+        self._ends: dict[int, End] = {}
+        sides = []
+        for key, module in modules.items():
+            ends = {id(instruction): end for instruction, end in instruction_ends(module)}
+            self._ends.update(ends)
+            sides.append(Program(devices[key], tuple(ends.values())))
+        found = pair_up(sides, replicas, partitions)
+        self._routes: dict[tuple[int, End], tuple[Flow, tuple[int, int] | None]] = {}
+        for transfer in found:
+            flow = Flow(transfer)
+            for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
+                for route in routes:
+                    self._routes[device, route.end] = (flow, route.bounds)
+        self._executions: Counter[tuple[int, int]] = Counter()
+        self._tickets: dict[int, tuple[Flow, int]] = {}
+        self._numbers = itertools.count(NOTHING + 1)
+
+    def send(self, run: InstructionEvaluation, value: Any) -> int:
+        """Hand `value` to the channel; the ticket."""
+        flow = self._flow(run)
+        if flow is None:
+            return NOTHING
+        flow.sent[flow.sends] = (run, value)
+        flow.sends += 1
+        return self._ticket(flow, flow.sends - 1)
+
+    def receive(self, run: InstructionEvaluation) -> int:
+        """Be ready for the next value; the ticket."""
+        flow = self._flow(run)
+        if flow is None:
+            return NOTHING
+        flow.recvs += 1
+        return self._ticket(flow, flow.recvs - 1)
+
+    def sent(self, run: InstructionEvaluation, ticket: int) -> Wait | None:
+        """What a send-done waits for."""
+        flow, number = self._tickets.pop(ticket, (None, 0))
+        return None if flow is None else _SendDone(run, flow, number)
+
+    def received(self, run: InstructionEvaluation, ticket: int) -> _RecvDone | None:
+        """What a recv-done waits for."""
+        flow, number = self._tickets.pop(ticket, (None, 0))
+        return None if flow is None else _RecvDone(run, flow, number)
+
+    def take(self, done: _RecvDone) -> Any:
+        """The value that a recv-done has waited for; CollectiveMismatchError where it is of another shape."""
+        sender, value = done.flow.sent.pop(done.number)
+        sent = payload_of(sender.instruction).without_layout()
+        want = done.run.operand_shapes[0].elements
+        if want is None or not sent.compatible(want[0]):
+            raise CollectiveMismatchError(
+                f"device {sender.device.id} sent {sent} in {name_of(sender)}, device {done.run.device.id} receives "
+                f"{want and want[0]} in {name_of(done.run)}",
+                done.run.device.module.locate(done.run.instruction),
+            )
+        return value
+
+    def _flow(self, run: InstructionEvaluation) -> Flow | None:
+        """Where this execution of a send or recv takes part; None where it does nothing."""
+        device, instruction = run.device.id, run.instruction
+        number = self._executions[device, id(instruction)]
+        self._executions[device, id(instruction)] += 1
+        flow, bounds = self._routes.get((device, self._ends[id(instruction)]), (None, None))
+        return flow if bounds is None or bounds[0] <= number <= bounds[1] else None
+
+    def _ticket(self, flow: Flow, number: int) -> int:
+        ticket = next(self._numbers)
+        self._tickets[ticket] = (flow, number)
+        return ticket

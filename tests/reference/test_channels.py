@@ -1,0 +1,109 @@
+"""Channels between devices of the lock step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distxla.errors import CollectiveMismatchError, DeadlockError, VerificationError
+from distxla.ir.module import Module
+from distxla.passes.verify import verify_module
+from distxla.reference.lockstep import run_programs, run_reference
+from distxla.text.parser import parse_module
+from tests.channel_programs import CASES, ChannelCase, annotated
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_values_arrive(case: ChannelCase) -> None:
+    programs = {}
+    for devices, module in case.modules():
+        verify_module(module, case.replicas, case.partitions)
+        programs |= dict.fromkeys(devices, module)
+    arguments = {device: case.arguments(device) for device in programs}
+    outs = run_programs(programs, arguments, replicas=case.replicas, partitions=case.partitions, time_limit=60)
+    assert not case.wrong(outs)
+
+
+def two_sided(first: str, second: str) -> str:
+    """Both devices run `first`, then `second`."""
+    return f"""
+ENTRY main {{
+  x = f32[2] parameter(0)
+  t = token[] after-all()
+  {first}
+  {second}
+  ROOT z = f32[2] copy(x)
+}}"""
+
+
+def run_both(module: Module) -> None:
+    run_reference(module, [[np.zeros(2, np.float32)]] * 2, replicas=2, partitions=1)
+
+
+SEND = f"s = (f32[2], u32[], token[]) send(x, t), {annotated('{{0,1},{1,0}}')}"
+RECV = f"r = (f32[2], u32[], token[]) recv(t), {annotated('{{0,1},{1,0}}')}"
+SENT, RECEIVED = "sd = token[] send-done(s)", "rd = (f32[2], token[]) recv-done(r)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "done", "line"),
+    [
+        (f"{SEND} {SENT}", f"{RECV} {RECEIVED}", "sd", 5),
+        (f"{RECV} {RECEIVED}", f"{SEND} {SENT}", "rd", 5),
+    ],
+)
+def test_a_cycle_of_dones_is_a_deadlock(first: str, second: str, done: str, line: int) -> None:
+    module = parse_module(two_sided(first, second), "cycle.hlo")
+    with pytest.raises(DeadlockError) as caught:
+        run_both(module)
+    lines = caught.value.message.splitlines()
+    assert lines[0] == "2 of 2 devices can never progress"
+    for device, text in enumerate(lines[1:]):
+        assert text.startswith(f"  device {device} waits in {done} (cycle.hlo:{line}:")
+        assert text.endswith(f" for {1 - device}")
+
+
+def test_sends_do_not_wait_for_their_recvs() -> None:
+    run_both(parse_module(two_sided(f"{SEND} {RECV}", f"{RECEIVED} {SENT}")))
+
+
+def test_other_shapes_at_run_time_are_a_mismatch() -> None:
+    """Two chains of different shapes that one device runs in another order: only the run can tell."""
+    pairs = annotated("{{0,1}}")
+    text = f"""
+first {{
+  x = f32[2] parameter(0)
+  t = token[] after-all()
+  a = (f32[2], u32[], token[]) send(x, t), {pairs}
+  ad = token[] send-done(a)
+  y = f32[1] slice(x), slice={{[0:1]}}
+  b = (f32[1], u32[], token[]) send(y, t), {pairs}
+  bd = token[] send-done(b)
+  ROOT z = f32[2] copy(x)
+}}
+second {{
+  x = f32[2] parameter(0)
+  t = token[] after-all()
+  b = (f32[1], u32[], token[]) recv(t), {pairs}
+  bd = (f32[1], token[]) recv-done(b)
+  a = (f32[2], u32[], token[]) recv(t), {pairs}
+  ad = (f32[2], token[]) recv-done(a)
+  ROOT z = f32[2] get-tuple-element(ad), index=0
+}}
+ENTRY main {{
+  x = f32[2] parameter(0)
+  r = u32[] replica-id()
+  i = s32[] convert(r)
+  ROOT z = f32[2] conditional(i, x, x), branch_computations={{first, second}}
+}}"""
+    with pytest.raises(CollectiveMismatchError, match=r"device 0 sent f32\[2\] in a \(mixed.*, device 1 receives "
+                       r"f32\[1\] in bd \(mixed.hlo:16:"):  # fmt: skip
+        run_both(parse_module(text, "mixed.hlo"))
+
+
+def test_programs_that_cannot_be_paired_do_not_begin() -> None:
+    module = parse_module(two_sided(SEND, SENT), "half.hlo")
+    with pytest.raises(
+        VerificationError, match=r"channel\.recv: no program of the run has a recv on channel 0, where s"
+    ):
+        run_both(module)
