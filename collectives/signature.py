@@ -1,26 +1,89 @@
-"""A number that says what a communicating instruction does, whatever the names in its module are."""
+"""What a communicating instruction does, whatever the names in its module are: as a number, and in words."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
 
 
-def signature(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> int:
-    """u64 from opcode, attributes but for the groups, operand shapes without layout, and the called computations."""
+GROUPS = "replica_groups"
+
+
+@dataclass(frozen=True)
+class Facet:
+    """One thing that an instruction says and that the members of a round must agree on.
+
+    shown: for people.  key: equal where it is the same thing; the groups are in no signature, since members of other
+    groups have other communicators.
+    """
+
+    name: str
+    shown: str
+    key: str
+
+
+def facets(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[Facet, ...]:
+    """Opcode, operand shapes without layout, every attribute; of called computations what they compute."""
     op = instruction.op
-    parts = [op.opcode, *(str(o.without_layout()) for o in operands)]
+    opcode = getattr(op, "round_opcode", op.opcode)
+    shapes = ", ".join(str(o.without_layout()) for o in operands)
+    found = [Facet("opcode", opcode, opcode), Facet("operands", shapes, shapes)]
     for spec in op.attributes():
         value = getattr(op, spec.field)
+        shown, key = _text(value), repr(value)
         if spec.kind == "computation" and value is not None:
-            value = structure(module, module[value])
-        if spec.kind != "replica_groups":
-            parts.append(f"{spec.text}={value!r}")
-    return int.from_bytes(hashlib.blake2b("\n".join(parts).encode(), digest_size=8).digest(), "little")
+            key = structure(module, module[value])
+            shown = _computation(module[value], key)
+        found.append(Facet(spec.text, shown, key))
+    return tuple(found)
+
+
+def signature(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> int:
+    """u64 from all facets but the groups."""
+    parts = [f"{f.name}={f.key}" for f in facets(module, instruction, operands) if f.name != GROUPS]
+    return int.from_bytes(_digest("\n".join(parts)), "little")
+
+
+def summary(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[tuple[str, str], ...]:
+    """What `differences` compares: name and text of every facet."""
+    return tuple((f.name, f.shown) for f in facets(module, instruction, operands))
+
+
+def differences(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> str:
+    """`operands: f32[4] and f32[8]; to_apply: add and maximum`; "" where nothing is seen to differ."""
+    mine, theirs = dict(one), dict(other)
+    names = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
+    if "opcode" in names:  # then the attributes differ because of it
+        names = [name for name in names if name in ("opcode", "operands", GROUPS)]
+    return "; ".join(f"{name}: {mine.get(name) or 'none'} and {theirs.get(name) or 'none'}" for name in names)
+
+
+def _text(value: object) -> str:
+    """A value of an attribute as HLO text has it, nearly."""
+    if isinstance(value, ReplicaGroups):
+        value = value.groups
+    if isinstance(value, tuple):
+        return "{" + ",".join(map(_text, value)) + "}"
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _computation(computation: Computation, structure_: str) -> str:
+    """`add` for one that is only that, otherwise its name and a mark for what it computes."""
+    root, others = computation.root_instruction, [i for i in computation if not i.op.is_parameter]
+    if others == [root] and root.operands == tuple(p.name for p in computation.parameters):
+        return root.opcode
+    return f"{computation.name}#{_digest(structure_).hex()[:6]}"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 def structure(module: Module, computation: Computation) -> str:

@@ -31,6 +31,7 @@ DESCRIPTION_WORDS = 32
 
 # round of a group
 E_ARRIVED = 0  # u32: members that have come to the round
+E_FIRST = 8  # u64: the signature with which the first one has come, 0 before
 E_PHASE = (
     64  # u32 futex: 2g while round g * ROUNDS + area gathers, 2g + 1 while its work is shared out, 2g + 2 when done
 )

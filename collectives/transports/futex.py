@@ -148,6 +148,7 @@ def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, rec
     builder = words.builder
     words.store(waits_for, record, block.R_WAITS_FOR)
     place = builder.sub(builder.ptrtoint(word, I64), builder.ptrtoint(control, I64))
+    words.store(expected, record, block.R_WAIT_VALUE)
     words.store(place, record, block.R_WAIT_WORD)
     words.fetch_add(1, sleepers)
     words.sequential_store(i32(block.DeviceState.WAITING), record, block.R_STATE)

@@ -122,9 +122,10 @@ class _Round:
         unfinished = builder.icmp_unsigned("!=", words.acquire(self.area, state.E_PHASE), self.phase)
         with words.when(unfinished, likely=False):
             self._end_oldest(number)
-        words.store(builder.add(number, i64(1)), counter)
         self._note(number)
         self._post(end)
+        words.store(builder.add(number, i64(1)), counter)
+        self._compare_with_the_first()
         arrived = words.fetch_add(1, self.area, state.E_ARRIVED)
         local = words.load(I32, argument["state"], state.G_LOCAL)
         whole = builder.icmp_unsigned("==", local, i32(0))
@@ -132,6 +133,7 @@ class _Round:
         last = builder.icmp_unsigned("==", builder.add(arrived, i32(1)), expected)
         with builder.if_then(last):
             words.store(i32(0), self.area, state.E_ARRIVED)
+            words.store(i64(0), self.area, state.E_FIRST)
             with builder.if_else(builder.icmp_unsigned("==", relay, i32(0))) as (here, elsewhere):
                 with here:
                     self._lead()
@@ -139,6 +141,22 @@ class _Round:
                     control = words.context_field(argument["context"], "control")
                     builder.call(emit_hand_over(self.module), [control, self.area, i64(Event.ROUND)])
         return number
+
+    def _compare_with_the_first(self) -> None:
+        """Return MISMATCH at once where an earlier comer runs something else: the rest may never come.
+
+        Two that come at the same time may both take themselves for the first; the last one compares everybody.
+        """
+        words, builder, argument = self.words, self.builder, self.argument
+        first = words.load(I64, self.area, state.E_FIRST)
+        with builder.if_else(builder.icmp_unsigned("==", first, i64(0))) as (alone, later):
+            with alone:
+                words.store(argument["signature"], self.area, state.E_FIRST)
+            with later:
+                differs = builder.icmp_unsigned("!=", first, argument["signature"])
+                with builder.if_then(differs, likely=False):
+                    self._name_the_other()
+                    builder.ret(i32(Status.MISMATCH))
 
     def _end(self) -> ir.Function:
         """Wait until the round is over, doing shared items meanwhile, and return how it went."""
@@ -155,6 +173,7 @@ class _Round:
     def _enter(self, number: ir.Value) -> None:
         """Find the area of a round and what its phase is while it gathers."""
         words, builder, argument = self.words, self.builder, self.argument
+        self.number = number
         size = argument["size"]
         each = builder.add(builder.mul(size, i64(state.SLOT_BYTES)), i64(state.E_SLOTS))
         offset = builder.mul(builder.and_(number, i64(state.ROUNDS - 1)), each)
@@ -316,12 +335,15 @@ class _Round:
         self.builder.call(emit_wake(self.module), [word, sleepers, how_many])
 
     def _name_the_other(self) -> None:
-        """Write a member that came with something else into this device's record."""
+        """Write a member that has come with something else into this device's record."""
         words, builder, argument = self.words, self.builder, self.argument
+        counters = words.at(argument["state"], state.G_BEGUN)
         with words.count(i64(0), argument["size"]) as member:
             slot = self._slot(member)
+            begun = words.load(I64, counters, builder.mul(member, i64(state.LINE)))
+            has_come = builder.icmp_unsigned(">", begun, self.number)  # others' slots tell of an earlier round
             differs = builder.icmp_unsigned("!=", words.load(I64, slot, state.S_SIGNATURE), argument["signature"])
-            with words.when(differs):
+            with words.when(builder.and_(has_come, differs)):
                 words.store(words.load(I32, slot, state.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
                 words.store(words.load(I32, slot, state.S_SITE), self.record, block.R_MISMATCH_SITE)
 

@@ -21,6 +21,7 @@ from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
 from distxla.codegen.program import CommunicatorSpec, HostRoutine, SharedArena, Site
 from distxla.collectives.control_block import H_POISON, R_STEP
+from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -346,6 +347,7 @@ class _EntryEmitter:
             self.module.locate(instruction),
             item=item,
             shares=_shares(step.results),
+            facets=summary(self.module, instruction, operands),
         )
         self.sites.append(site)
         routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)

@@ -26,6 +26,7 @@ class Site:
     communicator: number of its communicator; -1 for a call of Python, described by `routine`.  item: what one that gives
     to the host or takes from it moves at a time.
     shares: results may live once for the group (abi: the results' table has a second half).
+    facets: (name, text) of what the members of a round must agree on (collectives/signature.py), for reports.
     """
 
     index: int
@@ -37,6 +38,7 @@ class Site:
     routine: HostRoutine | None = None
     item: Shape | None = None
     shares: bool = False
+    facets: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class CommunicatorSpec:
     silent: devices whose operands go nowhere and who get zeros, each in a group of its own.
     pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
     stream: which stream between device and host it is; each device is then a group of its own.
+    common_key: stands for `key` between programs, whose lists of groups may differ elsewhere; "" if `key` does.
     """
 
     key: str
@@ -66,6 +69,7 @@ class CommunicatorSpec:
     pairs: tuple[tuple[int, int], ...] = ()
     silent: tuple[int, ...] = ()
     stream: StreamKey | None = None
+    common_key: str = ""
 
 
 @dataclass(frozen=True)

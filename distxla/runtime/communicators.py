@@ -36,7 +36,7 @@ class Communicators:
             return self._streams.place(device, spec.stream)
         for group, size in zip(spec.groups, spec.state_bytes, strict=True):
             if device in group:
-                return self.shared((spec.key, group, size), size)
+                return self.shared((spec.common_key or spec.key, group, size), size)
         return None
 
     def shared(self, key: tuple[Any, ...], size: int) -> int:
