@@ -15,9 +15,9 @@ from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.copies import emit_zero
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.fold_tile import Fold, emit_fold_tile
-from distxla.collectives.transports.group_round import emit_group_round
+from distxla.collectives.transports.group_round import emit_group_begin, emit_group_end, emit_group_round
 from distxla.collectives.transports.ragged_work import emit_ragged_items, emit_ragged_start, plan_ragged_work
-from distxla.collectives.transports.tables import by_device, constant, device_row, digest
+from distxla.collectives.transports.tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.words import I32, I64, POINTER, i32, i64
 from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, plan_work
 from distxla.ir.instruction import Instruction
@@ -26,6 +26,7 @@ from distxla.ops.collective import RANK, GroupedCollective
 from distxla.ops.movement import Movement
 from distxla.ops.op import Op
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
+from distxla.ops.round_halves import Half, half_of, of_whole, whole
 
 
 class GroupFamily:
@@ -41,17 +42,19 @@ class GroupFamily:
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
-        op = instruction.op
+        op = whole(instruction.op)
         assert isinstance(op, GroupedCollective)
         groups = op.device_groups(replicas, partitions)
+        sent, result = of_whole(instruction, operands)
         for size in {len(group) for group in groups}:
-            op.check_size(instruction.shape, operands, size)
+            op.check_size(result, sent, size)
         silent = op.silent_devices(replicas, partitions)
         sizes = tuple(state.group_bytes(len(group)) for group in groups)
-        return CommunicatorSpec(f"groups {digest((groups, silent))}", groups, sizes, silent=silent)
+        key = f"groups {digest((groups, silent))}"
+        return CommunicatorSpec(key, groups, sizes, silent=silent, common_key="groups")
 
     def emit(self, routine: Routine) -> None:
-        op = routine.instruction.op
+        op = whole(routine.instruction.op)
         assert isinstance(op, GroupedCollective)
         _GroupSite(routine, op).emit(routine.site)
 
@@ -61,8 +64,10 @@ class _GroupSite:
 
     def __init__(self, routine: Routine, op: GroupedCollective) -> None:
         self.words, self.function, self.spec = routine.words, routine.function, routine.spec
-        self.group_state, self.module, self.op, self.operands = routine.state, routine.module, op, routine.operands
-        self.signature = signature(routine.module, routine.instruction, routine.operands)
+        self.group_state, self.module, self.op = routine.state, routine.module, op
+        self.half = half_of(routine.instruction.op)
+        self.operands, self.result = of_whole(routine.instruction, routine.operands)
+        self.signature = signature(routine.module, routine.instruction.replace(op=op), self.operands)
         self.llvm_module = self.words.builder.module
 
     def emit(self, site: Site) -> None:
@@ -91,6 +96,9 @@ class _GroupSite:
 
     def _zeros(self) -> None:
         """Fill the results, which have the operands' sizes, and return."""
+        if self.half is Half.ENDED:
+            self.words.builder.ret(i32(Status.OK))
+            return
         words, (context, _, _, received) = self.words, self.function.args
         memory = words.device_memory(context, words.context_field(context, "device"))
         for leaf, operand in enumerate(self.operands):
@@ -100,6 +108,9 @@ class _GroupSite:
     def _rounds(self, site: Site, size: int, position: ir.Value, members: ir.Value) -> None:
         """Emit the rounds of a group of `size` and the return; more leaves than a slot holds take several rounds."""
         words, builder = self.words, self.words.builder
+        if self.half is Half.ENDED:
+            self._ends(size, position)
+            return
         if isinstance(self.op, RaggedAllToAll):
             batches = [self._ragged(self.op, site, size)]
         else:
@@ -108,12 +119,32 @@ class _GroupSite:
                 self._round_arguments(site, size, batch, *parts)
                 for batch, parts in enumerate(_batches(movements, self.operands))
             ]
-        for arguments in batches:
+        emit = emit_group_begin if self.half is Half.BEGUN else emit_group_round
+        for batch, arguments in enumerate(batches):
             head = (self.function.args[0], self.function.args[1])
             place = (self.group_state, position, i64(size), members)
-            status = builder.call(emit_group_round(self.llvm_module), [*head, *arguments[:5], *place, *arguments[5:]])
+            tickets = [] if self.half is Half.WHOLE else [words.local(I64) if batch else self._ticket()]
+            status = builder.call(emit(self.llvm_module), [*head, *arguments[:5], *place, *arguments[5:], *tickets])
             words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         builder.ret(i32(Status.OK))
+
+    def _ends(self, size: int, position: ir.Value) -> None:
+        """The second halves of the rounds, which have consecutive numbers, and the return."""
+        words, builder, (context, site_number, *_) = self.words, self.words.builder, self.function.args
+        is_ragged = isinstance(self.op, RaggedAllToAll)
+        batches = 1 if is_ragged else len(_batches(self.op.movements(self.operands, size), self.operands))
+        first = words.load(I64, self._ticket())
+        for batch in range(batches):
+            number = builder.add(first, i64(batch))
+            arguments = [context, site_number, self.group_state, position, i64(size), number]
+            status = builder.call(emit_group_end(self.llvm_module), arguments)
+            words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        builder.ret(i32(Status.OK))
+
+    def _ticket(self) -> ir.Value:
+        """Where the number of the first round stands: behind what the first half writes and the second one reads."""
+        table = self.function.args[3 if self.half is Half.BEGUN else 2]
+        return ticket(self.words, self.function.args[0], table, self.result)
 
     def _round_arguments(
         self, site: Site, size: int, batch: int, parts: list[Movement], operands: range, results: range

@@ -7,13 +7,19 @@ from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives import state
 from distxla.collectives.signature import signature
 from distxla.collectives.transports.family import Routine
-from distxla.collectives.transports.permute_round import NOBODY, emit_permute_round
-from distxla.collectives.transports.tables import by_device, constant, device_row, digest
-from distxla.collectives.transports.words import I32, i32
+from distxla.collectives.transports.permute_round import (
+    NOBODY,
+    emit_permute_begin,
+    emit_permute_end,
+    emit_permute_round,
+)
+from distxla.collectives.transports.tables import by_device, constant, device_row, digest, ticket
+from distxla.collectives.transports.words import I32, I64, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.op import Op
+from distxla.ops.round_halves import Half, half_of, of_whole, whole
 
 
 class PermuteFamily:
@@ -25,7 +31,7 @@ class PermuteFamily:
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
-        op = instruction.op
+        op = whole(instruction.op)
         assert isinstance(op, CollectivePermute)
         groups, pairs = op.device_groups(replicas, partitions), op.device_pairs(replicas, partitions)
         talking = {device for pair in pairs for device in pair}
@@ -34,8 +40,10 @@ class PermuteFamily:
 
     def emit(self, routine: Routine) -> None:
         """Rounds of the pairs; more leaves than a post holds are sent in several."""
-        words, function, spec, operands = routine.words, routine.function, routine.spec, routine.operands
-        number = signature(routine.module, routine.instruction, operands)
+        words, function, spec, half = routine.words, routine.function, routine.spec, half_of(routine.instruction.op)
+        operands, result = of_whole(routine.instruction, routine.operands)
+        op = whole(routine.instruction.op)
+        number = signature(routine.module, routine.instruction.replace(op=op), operands)
         places = {device: position for group in spec.groups for position, device in enumerate(group)}
         targets, sources = dict(spec.pairs), {target: source for source, target in spec.pairs}
         rows = {
@@ -50,10 +58,19 @@ class PermuteFamily:
         table = constant(words.builder.module, f"distxla_pairs_{digest(rows)}", I32, by_device(rows))
         context, site_number, sent, received = function.args
         row = device_row(words, context, table)
-        for first in range(0, len(operands), state.OFFSETS):
+        llvm_module, builder = words.builder.module, words.builder
+        for batch, first in enumerate(range(0, len(operands), state.OFFSETS)):
             sizes = tuple(o.byte_size for o in operands[first : first + state.OFFSETS])
-            round_ = emit_permute_round(words.builder.module, sizes, number ^ first)
-            places_ = (words.at(sent, 8 * first), words.at(received, 8 * first))
-            status = words.builder.call(round_, [context, site_number, *places_, routine.state, row])
+            buffers = (words.at(sent, 8 * first), words.at(received, 8 * first))
+            arguments = [context, site_number, *buffers, routine.state, row]
+            if half is Half.WHOLE:
+                status = builder.call(emit_permute_round(llvm_module, sizes, number ^ first), arguments)
+            elif half is Half.BEGUN:
+                place = words.local(I64) if batch else ticket(words, context, received, result)
+                status = builder.call(emit_permute_begin(llvm_module, sizes, number ^ first), [*arguments, place])
+            else:
+                begun = builder.add(words.load(I64, ticket(words, context, sent, result)), i64(batch))
+                arguments = [context, site_number, routine.state, row, begun]
+                status = builder.call(emit_permute_end(llvm_module, sizes, number ^ first), arguments)
             words.return_if(words.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         words.builder.ret(i32(Status.OK))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from llvmlite import ir
 
 from distxla.collectives.transports.words import I64, Words, i64
+from distxla.ir.shape import Shape
 
 DEVICE_ROW = 16  # bytes of a row of the tables by flattened device id
 
@@ -27,6 +28,12 @@ def constant(llvm_module: ir.Module, name: str, kind: ir.IntType, values: Sequen
         found.linkage, found.global_constant, found.align = "internal", True, 64
         found.initializer = ir.Constant(array, [kind(v & mask) for v in (values or [0])])
     return found
+
+
+def ticket(words: Words, context: ir.Value, table: ir.Value, result: Shape) -> ir.Value:
+    """The place behind those of `result` in a table of buffers: where the halves of a round keep its number."""
+    memory = words.device_memory(context, words.context_field(context, "device"))
+    return words.at(memory, words.load(I64, table, 8 * sum(1 for _ in result.leaves())))
 
 
 def by_device(rows: Mapping[int, tuple[int, ...]]) -> list[int]:

@@ -56,7 +56,7 @@ class _Frame:
     """One place where a computation runs: its values' buffers and its steps so far.
 
     pinned: values that are to be computed straight into a buffer that somebody else needs them in.  owned: values whose
-    buffer may be overwritten once they are dead.
+    buffer may be overwritten once they are dead.  started: by starts under way what they read and what they write.
     """
 
     computation: Computation
@@ -66,6 +66,7 @@ class _Frame:
     owned: set[int] = field(default_factory=set)
     reserved: set[int] = field(default_factory=set)  # id() of the buffers that something is pinned to
     steps: list[Step] = field(default_factory=list)
+    started: dict[str, tuple[tuple[Buffer, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
     taken_over: frozenset[Value] | None = None  # values whose memory an instruction would like to overwrite
 
     def buffer(self, value: Value) -> Buffer:
@@ -298,11 +299,7 @@ class Planner:
         elif isinstance(op, Conditional):
             self.branch(frame, position, instruction, op)
         elif op.lowering in (Lowering.COMMUNICATION, Lowering.HOST):
-            operands = self.in_device_memory(frame, instruction, operands)
-            results = self.results(frame, position, instruction)
-            self.clock += 1
-            self.touch(*operands, *results)
-            frame.steps.append(Communicate(frame.computation, instruction, operands, results))
+            self.communicate(frame, position, instruction, operands)
         elif op.lowering in (Lowering.CALL, Lowering.KERNEL, Lowering.ELEMENT, Lowering.REDUCTION):
             results = self.results(frame, position, instruction)
             self.clock += 1
@@ -312,6 +309,22 @@ class Planner:
             raise UnsupportedOpError(
                 f"this version cannot execute {op.opcode} ({instruction.name})", self.module.locate(instruction)
             )
+
+    def communicate(self, frame: _Frame, position: int, instruction: Instruction, operands: tuple[Buffer, ...]) -> None:
+        """All that a start reads and writes is in use until the instruction that completes it, copies included."""
+        in_use: tuple[Buffer, ...] = ()
+        if instruction.op.completes and instruction.operands[0] in frame.started:
+            in_use, operands = frame.started.pop(instruction.operands[0])
+        operands = self.in_device_memory(frame, instruction, operands)
+        results = self.results(frame, position, instruction)
+        if instruction.op.starts_pair:
+            shapes = tuple(o.shape for o in frame.computation.operands(instruction))
+            aliased = instruction.op.aliased_leaves(instruction.shape, shapes)
+            results = tuple(b for b, operand in zip(results, aliased, strict=True) if operand is None)
+            frame.started[instruction.name] = operands, results
+        self.clock += 1
+        self.touch(*operands, *results, *in_use)
+        frame.steps.append(Communicate(frame.computation, instruction, operands, results))
 
     def in_device_memory(
         self, frame: _Frame, instruction: Instruction, operands: tuple[Buffer, ...]

@@ -93,6 +93,11 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
                 initial = values.leaves[instruction.operands[0]]
                 unchanged = of(op.body).invariant
                 leaves = tuple(initial[k] if k in unchanged else leaf for k, leaf in enumerate(leaves))
+            elif op.lowering is Lowering.COMMUNICATION:
+                given = values.operands(instruction)
+                shapes = tuple(o.shape for o in computation.operands(instruction))
+                aliased = op.aliased_leaves(instruction.shape, shapes)
+                leaves = tuple(leaf if k is None else given[k] for leaf, k in zip(leaves, aliased, strict=True))
         values.leaves[instruction.name] = leaves
         if not is_alias(computation, instruction):
             for value in values.operands(instruction):

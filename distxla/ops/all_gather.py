@@ -17,6 +17,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.round_halves import begin, end, is_begun
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
@@ -103,7 +104,7 @@ class AllGather(GlobalIdsCollective):
 
 @register
 class AllGatherStart(AllGather):
-    """Begin an all-gather; its one user `all-gather-done` ends it. This version carries it out at once.
+    """Begin an all-gather; its one user `all-gather-done` ends it. Others may come to it meanwhile.
 
     Shapes:  operands -> (operands, results of the all-gather); each side is a tuple where there are several operands.
     Errors:  those of `all-gather`.
@@ -128,12 +129,14 @@ class AllGatherStart(AllGather):
         return AllGather.opcode
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0] if len(operands) == 1 else operands, run.join(operands)
+        return operands[0] if len(operands) == 1 else operands, run.exchange.begin(operands)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         sent = instruction.operands
         _, shape = instruction.shape.without_layout().elements or ()
-        gathered = build.add(synchronous(self, AllGather), *sent, shape=shape, name=instruction.name)
+        gathered = begin(build, instruction, synchronous(self, AllGather), shape)
+        if is_begun(build, gathered):
+            return gathered
         return build.join(sent[0] if len(sent) == 1 else build.join(*sent), gathered)
 
 
@@ -159,10 +162,10 @@ class AllGatherDone(Op):
         return elements[1].without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0][1]
+        return run.exchange.finish(operands[0][1])
 
     def expand(self, build: Build, instruction: Instruction) -> str:
-        return build.element(instruction.operands[0], 1)
+        return end(build, instruction) or build.element(instruction.operands[0], 1)
 
 
 def _ratio(larger: Shape, smaller: Shape, dimension: int) -> int | None:

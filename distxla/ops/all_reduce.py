@@ -23,6 +23,7 @@ from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.round_halves import begin, end
 from distxla.ops.run_time_extents import smallest
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class AllReduce(GlobalIdsCollective):
 
 @register
 class AllReduceStart(AllReduce):
-    """Begin an all-reduce; its one user `all-reduce-done` ends it. This version carries it out at once.
+    """Begin an all-reduce; its one user `all-reduce-done` ends it. Others may come to it meanwhile.
 
     The result is already shaped like the all-reduce's.
 
@@ -111,9 +112,11 @@ class AllReduceStart(AllReduce):
     def round_opcode(self) -> str:
         return AllReduce.opcode
 
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.exchange.begin(operands)
+
     def expand(self, build: Build, instruction: Instruction) -> str:
-        op = synchronous(self, AllReduce)
-        return build.add(op, *instruction.operands, shape=instruction.shape.without_layout(), name=instruction.name)
+        return begin(build, instruction, synchronous(self, AllReduce), instruction.shape)
 
 
 @register
@@ -135,7 +138,7 @@ class AllReduceDone(Op):
         return operands[0].without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0]
+        return run.exchange.finish(operands[0])
 
     def expand(self, build: Build, instruction: Instruction) -> str:
-        return instruction.operands[0]
+        return end(build, instruction) or instruction.operands[0]

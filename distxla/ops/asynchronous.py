@@ -1,6 +1,7 @@
 """HLO `async-start`, `async-update` and `async-done`: a computation that may overlap with other instructions.
 
-It runs when it is started, and async-done takes its result.
+One that is a single collective begins its round when it is started, and async-done waits for the round's end. Any other
+one runs when it is started.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.round_halves import begin, end, is_begun, single_collective
 from distxla.ops.token import AfterAll
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 @register
 class AsyncStart(Op):
-    """Begin a computation; async-done takes its result. This version runs it at once.
+    """Begin a computation; async-done takes its result. This version runs what is no single collective at once.
 
     Shapes:  (T_0, ..) -> ((T_0, ..), U, context..) for a computation (T_0, ..) -> U. The context is zeros.
     Errors:  C1 the computation's signature; C2 the result's shape; aliasing: an alias of an operand or output that
@@ -61,11 +63,17 @@ class AsyncStart(Op):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         context = (run.shape.elements or ())[2:]
-        return operands, run.call(self.calls, *operands), *map(_nothing, context)
+        return operands, run.exchange.start(self.calls, *operands), *map(_nothing, context)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         context = (instruction.shape.elements or ())[2:]
-        outputs = build.add(Call(to_apply=self.calls), *instruction.operands)
+        collective = single_collective(build.called(self.calls))
+        if collective is not None:
+            outputs = begin(build, instruction, collective, (instruction.shape.elements or ())[1])
+            if is_begun(build, outputs):
+                return outputs
+        else:
+            outputs = build.add(Call(to_apply=self.calls), *instruction.operands)
         return build.join(
             build.join(*instruction.operands), outputs, *(_build_nothing(build, part) for part in context)
         )
@@ -124,10 +132,10 @@ class AsyncDone(Op):
         return parts[1].without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0][1]
+        return run.exchange.finish(operands[0][1])
 
     def expand(self, build: Build, instruction: Instruction) -> str:
-        return build.element(instruction.operands[0], 1)
+        return end(build, instruction) or build.element(instruction.operands[0], 1)
 
 
 def _nothing(shape: Shape) -> Any:

@@ -17,6 +17,7 @@ from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import CollectiveOp, Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.round_halves import begin, end, is_begun
 from distxla.ops.run_time_extents import nothing_received
 from distxla.ops.sliced_permute import check_slices, exchanged, expand_slices
 
@@ -148,11 +149,11 @@ class CollectivePermute(CollectiveOp):
 
 @register
 class CollectivePermuteStart(CollectivePermute):
-    """Begin a collective-permute; its one user `collective-permute-done` ends it. This version carries it out at once.
+    """Begin a collective-permute; its one user `collective-permute-done` ends it. Others may come to it meanwhile.
 
     Shapes:  operands -> (operands, results) or (operands, results, u32[], u32[]); each side is a tuple where there are
              several operands. With slice_sizes the four operands give (input, output, u32[], u32[]) or without the
-             two.
+             two, and the permute is carried out at once.
     Errors:  those of `collective-permute`.
              C5  the result is not such a tuple.
     Source:  XLA, HloOpcode::kCollectivePermuteStart.
@@ -190,12 +191,14 @@ class CollectivePermuteStart(CollectivePermute):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         context = (run.shape.elements or ())[2:]
         sent = operands[0] if len(operands) == 1 or self.slice_sizes else operands
-        return sent, run.join(operands), *(np.zeros((), np.uint32) for _ in context)
+        return sent, run.exchange.begin(operands), *(np.zeros((), np.uint32) for _ in context)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         sent = instruction.operands
         _, shape, *context = instruction.shape.without_layout().elements or ()
-        received = build.add(synchronous(self, CollectivePermute), *sent, shape=shape, name=instruction.name)
+        received = begin(build, instruction, synchronous(self, CollectivePermute), shape)
+        if is_begun(build, received):
+            return received
         source = sent[0] if len(sent) == 1 or self.slice_sizes else build.join(*sent)
         return build.join(source, received, *(build.constant(0, U32) for _ in context))
 
@@ -224,7 +227,7 @@ class CollectivePermuteDone(Op):
         return elements[1].without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0][1]
+        return run.exchange.finish(operands[0][1])
 
     def expand(self, build: Build, instruction: Instruction) -> str:
-        return build.element(instruction.operands[0], 1)
+        return end(build, instruction) or build.element(instruction.operands[0], 1)

@@ -40,6 +40,10 @@ class Build(ABC):
         """The shape of an instruction that exists already."""
 
     @abstractmethod
+    def op(self, name: str) -> Op:
+        """The op of an instruction that exists already."""
+
+    @abstractmethod
     def add(self, op: Op, *operands: str, shape: Shape | None = None, name: str | None = None) -> str:
         """Append an instruction.
 

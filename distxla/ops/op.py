@@ -240,6 +240,10 @@ class Op:
         """
         raise self.unsupported()
 
+    def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
+        """COMMUNICATION ops: for each result leaf the operand leaf whose memory it is, None where it has its own."""
+        return (None,) * sum(1 for _ in shape.leaves())
+
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
         """True where the result's bytes are operand 0's bytes, so that both may be one buffer (reshape, copy …)."""
         return False

@@ -83,6 +83,9 @@ class Site(Build):
     def shape(self, name: str) -> Shape:
         return self.rewriter[name].shape.without_layout()
 
+    def op(self, name: str) -> Op:
+        return self.rewriter[name].op
+
     def add(self, op: Op, *operands: str, shape: Shape | None = None, name: str | None = None) -> str:
         if shape is None:
             shape = op.infer_shape([self.shape(o) for o in operands], self.program.program_shape)

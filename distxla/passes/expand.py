@@ -90,6 +90,9 @@ class _Build(Build):
     def shape(self, name: str) -> Shape:
         return self.rewriter[name].shape.without_layout()
 
+    def op(self, name: str) -> Op:
+        return self.rewriter[name].op
+
     def add(self, op: Op, *operands: str, shape: Shape | None = None, name: str | None = None) -> str:
         if name is not None and (name != self.origin.name or self.nested or name in self.added):
             raise InternalError(f"{name} is no name that the expansion of {self.origin.name} may give")

@@ -226,10 +226,11 @@ def test_pairs_survive_their_text(name: str) -> None:
 
 
 def test_reports_name_the_start() -> None:
-    """The collective that is carried out has the name and the place of the instruction in the text."""
+    """The halves of the collective have the names and the places of the instructions in the text."""
     module = parse_module(NATIVE["all-gather"][0], "pairs.hlo")
-    (site,) = compile_module(module, replicas=4, partitions=1).sites
-    assert (site.instruction, str(site.location).split(": ")[0]) == ("s", "pairs.hlo:4:3")
+    sites = compile_module(module, replicas=4, partitions=1).sites
+    found = [(site.instruction, site.opcode, str(site.location).split(": ")[0]) for site in sites]
+    assert found == [("s", "all-gather-start", "pairs.hlo:4:3"), ("d", "all-gather-done", "pairs.hlo:5:8")]
 
 
 def test_programs_meet_in_synchronous_and_asynchronous_forms() -> None:
@@ -247,7 +248,8 @@ def test_programs_meet_in_synchronous_and_asynchronous_forms() -> None:
     np.testing.assert_array_equal(outs[1][0], 2 * X)  # type: ignore[arg-type]
 
 
-def test_pairs_are_combined_like_other_collectives() -> None:
+def test_pairs_stay_pairs() -> None:
+    """Members may have the synchronous form, and those of different modules are not combined alike."""
     text = _entry(
         "y = f32[8] negate(x)",
         "s = f32[8] all-reduce-start(x), replica_groups={}, to_apply=add",
@@ -257,7 +259,7 @@ def test_pairs_are_combined_like_other_collectives() -> None:
         "ROOT r = (f32[8], f32[8]) tuple(d, e)",
         before=ADD,
     )
-    assert [i.opcode for i in optimised(parse_module(text)).entry_computation].count("all-reduce") == 1
+    assert [i.opcode for i in optimised(parse_module(text)).entry_computation].count("all-reduce-start") == 2
 
 
 @pytest.mark.parametrize(

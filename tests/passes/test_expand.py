@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distxla.ir.module import Module
+from distxla.ops.all_gather import AllGather
 from distxla.ops.op import Lowering
+from distxla.ops.round_halves import Half, half_of, whole
 from distxla.passes.expand import Expand
 from distxla.passes.pipeline import Pipeline, standard_passes
 from distxla.passes.verify import verify_module
@@ -58,16 +60,25 @@ def _module(*lines: str) -> Module:
     return changed(f"HloModule m\n{add}ENTRY main {{\n{body}\n}}\n", Expand())
 
 
-def test_the_collective_keeps_its_name_although_the_result_is_a_tuple() -> None:
+def test_the_halves_of_a_collective_keep_the_names_of_a_pair() -> None:
     module = _module(
         "x = f32[2] parameter(0)",
         "s = (f32[2], f32[2]) all-gather-start(x), replica_groups={{0}}, dimensions={0}",
         "ROOT d = f32[2] all-gather-done(s)",
     )
     entry = module.entry_computation
-    assert entry["s"].opcode == "all-gather"
-    pair = entry[entry["d"].operands[0]]
-    assert (pair.opcode, pair.operands) == ("tuple", ("x", "s"))
+    assert half_of(entry["s"].op) is Half.BEGUN
+    assert str(entry["s"].shape) == "(f32[2], f32[2], u64[])"
+    assert half_of(entry["d"].op) is Half.ENDED
+    assert entry["d"].operands == ("s",)
+    assert (
+        whole(entry["s"].op)
+        == whole(entry["d"].op)
+        == AllGather(
+            dimensions=(0,),
+            replica_groups=entry["s"].op.replica_groups,  # type: ignore[attr-defined]
+        )
+    )
 
 
 def test_control_edges() -> None:
