@@ -55,7 +55,7 @@ class MemoryArray:
 class ComputedArray:
     """An array whose elements `compute` makes, each once per index and region of dominance.
 
-    is_stored: making one is reading it from memory.
+    memory: where the very array lies, if it does.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class ComputedArray:
         emit: ScalarEmitter,
         shape: Shape,
         compute: Callable[[Index], ScalarValue],
-        is_stored: bool = False,
+        memory: MemoryArray | None = None,
     ) -> None:
         self.emit = emit
         self.shape = shape
-        self.is_stored = is_stored
+        self.memory = memory
         self._compute = compute
 
     def load(self, index: Index) -> ScalarValue:

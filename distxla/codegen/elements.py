@@ -36,8 +36,8 @@ def element_arrays(
         op = instruction.op
         if op.is_parameter:
             source = parameters[op.number]  # type: ignore[attr-defined]
-            stored = isinstance(source, MemoryArray)
-            arrays[instruction.name] = ComputedArray(emit, instruction.shape, source.load, stored)  # type: ignore[assignment,arg-type]
+            memory = source if isinstance(source, MemoryArray) else None
+            arrays[instruction.name] = ComputedArray(emit, instruction.shape, source.load, memory)  # type: ignore[assignment,arg-type]
         elif op.lowering is Lowering.ELEMENT:
             operands = [arrays[name] for name in instruction.operands]
             arrays[instruction.name] = element_array(emit, instruction, operands)

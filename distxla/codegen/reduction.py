@@ -20,6 +20,7 @@ from distxla.codegen.elements import is_single_operation
 from distxla.codegen.fusion import emit_map
 from distxla.codegen.index import IndexExpression
 from distxla.codegen.lane import float_constant
+from distxla.codegen.line_extremes import emit_line_extremes, has_whole_vectors
 from distxla.codegen.value import ScalarValue, is_narrow_float, register_type
 from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
 from distxla.ir.shape import Shape
@@ -203,6 +204,10 @@ def _along(
             if dims[kept[-1]] % streams:
                 first = emit.index_clamp(0, first, dims[kept[-1]] - streams)
             lines = [(*outer[:-1], first + k) for k in range(streams)]
+        if streams > 1 and (extremes := _line_extremes(emit, dims, reduced, kept, lines, accumulations)):
+            for line, found in zip(lines, extremes):
+                accumulations[0].finish(found, line)
+            return
         for own in slots:
             for accumulation, slot in zip(accumulations, own):
                 slot.store(accumulation.initial())
@@ -214,6 +219,29 @@ def _along(
         for line, own in zip(lines, slots):
             for accumulation, slot in zip(accumulations, own):
                 accumulation.finish(slot.load(), line)
+
+
+def _line_extremes(
+    emit: BufferEmitter,
+    dims: tuple[int, ...],
+    reduced: Sequence[int],
+    kept: Sequence[int],
+    lines: Sequence[Sequence[IndexExpression]],
+    accumulations: Sequence[_Accumulation],
+) -> list[list[ScalarValue]] | None:
+    """What `_Extreme` accumulates of each of `lines`, where they lie in memory as whole vectors; else None."""
+    (accumulation,) = accumulations
+    array = _in_memory(accumulation.reduction.arrays[0])
+    length = prod(dims[d] for d in reduced)
+    if not isinstance(accumulation, _Extreme) or array is None:
+        return None
+    # one run: dimensions before that are reduced, too, have an extent of 1
+    if array.shape.dtype is not accumulation.wide or length != dims[max(d for d in reduced if dims[d] != 1)]:
+        return None
+    if not has_whole_vectors(array.shape.dtype, length):
+        return None
+    starts = [array.position(_merged(len(dims), kept, line, reduced, [0] * len(reduced))) for line in lines]
+    return emit_line_extremes(emit, array, starts, length, accumulation.initial(), ("smax", "umax", "umin"))
 
 
 def _streams(
@@ -229,8 +257,14 @@ def _is_read_from_memory(reductions: Sequence[Reduction]) -> bool:
     """Whether it is one array that is reduced, as it lies in memory: nothing has to be written out for each stream."""
     if len(reductions) > 1 or len(reductions[0].arrays) > 1:
         return False
-    (array,) = reductions[0].arrays
-    return isinstance(array, MemoryArray) or (isinstance(array, ComputedArray) and array.is_stored)
+    return _in_memory(reductions[0].arrays[0]) is not None
+
+
+def _in_memory(array: ArrayRef) -> MemoryArray | None:
+    """Where the array lies; None if its elements are made when they are asked for."""
+    if isinstance(array, ComputedArray):
+        return array.memory
+    return array if isinstance(array, MemoryArray) else None
 
 
 def _by_runs(

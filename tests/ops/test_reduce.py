@@ -44,7 +44,7 @@ def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
 
 @pytest.mark.parametrize("element", ["f64", "f32", "f16", "bf16", "f8e5m2", "f8e4m3fn", "f4e2m1fn"])
 @pytest.mark.parametrize("opcode", ["maximum", "minimum"])
-@pytest.mark.parametrize(("rows", "columns"), [(7, 40), (11, 2100)])
+@pytest.mark.parametrize(("rows", "columns"), [(7, 40), (11, 2100), (11, 2112)])
 def test_extremes_of_rows_are_exact_and_keep_nans(element: str, opcode: str, rows: int, columns: int) -> None:
     text = (
         f"HloModule m\nr {{\n a = {element}[] parameter(0)\n b = {element}[] parameter(1)\n"
