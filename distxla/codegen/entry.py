@@ -396,7 +396,8 @@ class _EntryEmitter:
         self.builder.branch(test)
         self.builder.position_at_end(test)
         poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
-        self.fail_unless_zero(poison)
+        poisoned = self.builder.icmp_unsigned("!=", poison, I32(0))
+        self.fail_unless_zero(self.builder.select(poisoned, I32(Status.RELEASED), I32(Status.OK)))
         self.steps(step.condition)
         again = self.builder.load(self.pointer(step.predicate), typ=I8)
         self.builder.cbranch(self.builder.icmp_unsigned("!=", again, I8(0)), body, done)
