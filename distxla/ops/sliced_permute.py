@@ -20,9 +20,8 @@ import numpy as np
 
 from distxla.ir.element_type import PRED
 from distxla.ir.shape import Shape
-from distxla.ops.dynamic_slice import evaluated_starts
+from distxla.ops.dynamic_slice import DynamicSlice, evaluated_starts
 from distxla.ops.op import Op
-from distxla.ops.registry import op_class
 
 if TYPE_CHECKING:
     from distxla.ir.instruction import Instruction
@@ -163,6 +162,8 @@ def _box(starts: Sequence[int], sizes: Sequence[int]) -> tuple[Any, ...]:
 
 def expand_slices(op: CollectivePermute, build: Build, instruction: Instruction) -> str:
     """Slices are cut out, permuted, and written over the output of those who are somebody's target."""
+    from distxla.ops.collective_permute import CollectivePermute
+
     given, kept, *indices = instruction.operands
     of_tuple = build.shape(given).is_tuple
     count = len(op.slice_sizes) // len(_buffers(build.shape(given)))
@@ -181,9 +182,9 @@ def expand_slices(op: CollectivePermute, build: Build, instruction: Instruction)
         for b in numbers:
             for j in slices:
                 sizes = op.slice_sizes[b * count + j]
-                cut.append(build.add(op_class("dynamic-slice")(dynamic_slice_sizes=sizes), sources[b], *theirs[b][j]))
+                cut.append(build.add(DynamicSlice(dynamic_slice_sizes=sizes), sources[b], *theirs[b][j]))
                 places.append((b, mine[b][j]))
-        permute = op_class("collective-permute")(channel_id=op.channel_id, source_target_pairs=pairs)
+        permute = CollectivePermute(channel_id=op.channel_id, source_target_pairs=pairs)
         shapes = [build.shape(c) for c in cut]
         shape = shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))
         arrived = build.add(permute, *cut, shape=shape, name=name)
@@ -192,7 +193,7 @@ def expand_slices(op: CollectivePermute, build: Build, instruction: Instruction)
         for k, (b, at) in enumerate(places):
             new = arrived if len(places) == 1 else build.element(arrived, k)
             dims = shapes[k].dims
-            old = build.add(op_class("dynamic-slice")(dynamic_slice_sizes=dims), results[b], *at)
+            old = build.add(DynamicSlice(dynamic_slice_sizes=dims), results[b], *at)
             written = build.select(build.broadcast(is_target, dims), new, old)
             results[b] = build.compute("dynamic-update-slice", results[b], written, *at)
     return build.join(*results) if of_tuple else results[0]
@@ -204,4 +205,4 @@ def _is_one_of(op: CollectivePermute, build: Build, ids: Sequence[int]) -> str:
     table = np.zeros(max(ids) + 2, bool)
     table[list(ids)] = True
     entries = build.literal(table, Shape(PRED, table.shape))
-    return build.reshape(build.add(op_class("dynamic-slice")(dynamic_slice_sizes=(1,)), entries, own), ())
+    return build.reshape(build.add(DynamicSlice(dynamic_slice_sizes=(1,)), entries, own), ())

@@ -23,7 +23,7 @@ from distxla.reference.channels import Channels
 from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, call
 from distxla.reference.streams import Streams
 from distxla.reference.values import leaves_of, parameter_values
-from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait
+from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait, apart
 
 Array = np.ndarray[Any, Any]
 
@@ -220,7 +220,7 @@ class _World:
             if ready:
                 return sorted(ready, key=lambda strand: strand.device.id)
             if not any(strand.wait is not None and strand.wait.from_outside for strand in self._strands):
-                raise DeadlockError(self._report())
+                raise apart([strand.wait for strand in self._strands]) or DeadlockError(self._report())
             self.news.wait(0.05)
             self.check()
         return []

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from distxla.collectives.signature import differences, signature, summary
 from distxla.errors import CollectiveMismatchError
 from distxla.ops.op import CollectiveOp
 
@@ -74,13 +75,17 @@ class Round:
     answers: dict[int, Any] | None = None
 
     def come(self, run: InstructionEvaluation, operands: tuple[Any, ...]) -> None:
-        """The device of `run` has come; the last one evaluates the round."""
+        """The device of `run` has come; the last one evaluates the round.
+
+        CollectiveMismatchError where it came with something else than the first one.
+        """
+        if self.comers:
+            check_same(next(iter(self.comers.values()))[0], run)
         self.comers[run.device.id] = (run, operands)
         if len(self.comers) < len(self.members):
             return
         ordered = [self.comers[member] for member in self.members]
         runs = [run for run, _ in ordered]
-        _check_same(runs)
         op = cast(CollectiveOp, run.instruction.op)
         found = op.evaluate_group(self.members, [operands for _, operands in ordered], runs[0])
         self.answers = dict(zip(self.members, found, strict=True))
@@ -96,9 +101,13 @@ class PendingRound(Pending):
     def ready(self) -> bool:
         return self.round.answers is not None
 
+    @property
+    def missing(self) -> list[int]:
+        """The members that have not come."""
+        return [member for member in self.round.members if member not in self.round.comers]
+
     def describe(self) -> str:
-        missing = [member for member in self.round.members if member not in self.round.comers]
-        return f"{name_of(self.run)} for {', '.join(map(str, missing))}"
+        return f"{name_of(self.run)} for {', '.join(map(str, self.missing))}"
 
     @property
     def result(self) -> Any:
@@ -113,7 +122,7 @@ class Rounds:
         self._open: dict[tuple[int, ...], list[Round]] = defaultdict(list)
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
-        """Raises CollectiveMismatchError where this completes a round of different instructions."""
+        """Raises CollectiveMismatchError where another member came to the round with something else."""
         waiting, device = self._open[members], run.device.id
         found = next((r for r in waiting if device not in r.comers), None)
         if found is None:
@@ -151,19 +160,37 @@ class PendingComputation(Pending):
         return self.outcome.value
 
 
-def _check_same(runs: Sequence[InstructionEvaluation]) -> None:
-    """All members must have come with the same kind of collective and operands of the same shapes."""
-    first = runs[0]
-    for other in runs[1:]:
-        same_shapes = [s.without_layout() for s in other.operand_shapes] == [
-            s.without_layout() for s in first.operand_shapes
-        ]
-        ours, theirs = cast(CollectiveOp, other.instruction.op), cast(CollectiveOp, first.instruction.op)
-        if ours.round_opcode != theirs.round_opcode or not same_shapes:
-            raise CollectiveMismatchError(
-                f"device {first.device.id} came with {name_of(first)}, device {other.device.id} with {name_of(other)}",
-                other.device.module.locate(other.instruction),
-            )
+def check_same(first: InstructionEvaluation, other: InstructionEvaluation) -> None:
+    """CollectiveMismatchError unless both do the same: opcode, shapes, attributes, what called computations compute."""
+    if first.instruction is other.instruction and first.device.module is other.device.module:
+        return
+    mine, theirs = (signature(run.device.module, run.instruction, run.operand_shapes) for run in (first, other))
+    if mine != theirs:
+        raise CollectiveMismatchError(
+            f"device {first.device.id} came with {name_of(first)}, device {other.device.id} with {name_of(other)}"
+            + _differing(first, other),
+            other.device.module.locate(other.instruction),
+        )
+
+
+def apart(waits: Sequence[Wait | None]) -> CollectiveMismatchError | None:
+    """Of devices that can't go on, two that wait for each other in rounds of different groups, if there are."""
+    rounds = [wait for wait in waits if isinstance(wait, PendingRound)]
+    for one in rounds:
+        for other in rounds:
+            if one.device in other.missing and other.device in one.missing:
+                return CollectiveMismatchError(
+                    f"device {one.device} waits in {name_of(one.run)} for device {other.device}, which waits in "
+                    f"{name_of(other.run)} for device {one.device}: neither can go on{_differing(one.run, other.run)}",
+                    one.run.device.module.locate(one.run.instruction),
+                )
+    return None
+
+
+def _differing(one: InstructionEvaluation, other: InstructionEvaluation) -> str:
+    mine, theirs = (summary(run.device.module, run.instruction, run.operand_shapes) for run in (one, other))
+    found = differences(mine, theirs)
+    return f"; they differ in {found}" if found else ""
 
 
 def name_of(run: InstructionEvaluation) -> str:
@@ -173,4 +200,4 @@ def name_of(run: InstructionEvaluation) -> str:
     return f"{name} ({location})" if location else name
 
 
-__all__ = ["Outcome", "Pending", "PendingComputation", "PendingRound", "Rounds", "Settled", "Wait", "name_of"]
+__all__ = ["Outcome", "Pending", "PendingComputation", "PendingRound", "Rounds", "Settled", "Wait", "apart", "name_of"]

@@ -13,18 +13,19 @@ from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
 from distxla.errors import (
     ClusterError,
-    CollectiveMismatchError,
     DistxlaError,
     ExecutionError,
     ReplicaLostError,
     TimeLimitError,
 )
+from distxla.ops.ragged_all_to_all import out_of_range
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.mismatch import Meetings, mismatch
 from distxla.runtime.streams import Streams
-from distxla.runtime.watch import End, current_site, describe, ended, mismatch_text, site_text
+from distxla.runtime.watch import End, current_site, describe, ended, site_text
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
@@ -55,6 +56,7 @@ class Dispatcher:
         self._routine_failure = routine_failure
         self._communicators = communicators
         self._streams = streams
+        self._meetings = Meetings(self._local.control, self._local.devices, communicators)
         self._lock = threading.Lock()
         self.programs: dict[int, CompiledProgram] = {}
         self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
@@ -62,8 +64,9 @@ class Dispatcher:
     def call(self, numbers: dict[int, int], repeat: int = 1, time_limit: float | None = None) -> float:
         """Run program numbers[device] on every device named, `repeat` times; seconds from issue to completion.
 
-        Blocks. Raises TimeLimitError after `time_limit` seconds, ReplicaLostError, CollectiveMismatchError,
-        ExecutionError; KeyboardInterrupt ends the call on all devices first.
+        Blocks. Raises TimeLimitError after `time_limit` seconds, ReplicaLostError, CollectiveMismatchError and
+        DeadlockError where members can never meet, ExecutionError; KeyboardInterrupt ends the call on all devices
+        first.
         """
         with self._lock, self._streams.call(numbers):
             self._require_all()
@@ -76,6 +79,8 @@ class Dispatcher:
                 ticket = local.issue(here, repeat)
                 while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
                     self._require_time(end, time_limit, devices)
+                    if (stuck := self._meetings.look(devices, self.programs)) is not None:
+                        raise stuck
                 if elsewhere and outcome == call_loops.CALL_DONE:
                     self._wait_elsewhere(elsewhere, lambda: self._require_time(end, time_limit, devices))
             except BaseException:
@@ -189,10 +194,13 @@ class Dispatcher:
         records = self._records(fresh=False)
         statuses = {d: records.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
-            return CollectiveMismatchError(mismatch_text(records, devices, self.programs))
+            return mismatch(records, devices, self.programs)
         for device, status in statuses.items():
             if status == Status.ROUTINE_FAILED:
                 return self._routine_error(device, records)
+            if status == Status.OUT_OF_RANGE and (site := current_site(records, device, self.programs)) is not None:
+                why = out_of_range(records.record_long(device, control.R_DETAIL))
+                return ExecutionError(f"{site.instruction} on device {device}: {why}", site.location)
             if (error := self._streams.failure(device, status, records)) is not None:
                 return error
             if status not in (Status.OK, Status.RELEASED):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives import control_block as control
 from distxla.errors import ClusterError, Location
@@ -178,23 +177,3 @@ def describe(
             what = "" if step is None else f" {step[0]}" if step[1] is None else f" {step[0]} ({step[1]})"
             lines.append(f"  device {device} computes{what}")
     return "\n".join(lines)
-
-
-def mismatch_text(records: Records, devices: list[int], programs: Mapping[int, CompiledProgram]) -> str:
-    """What the members of a mismatched round ran."""
-    for device in devices:
-        if _status(records, device) != Status.MISMATCH:
-            continue
-        other = records.record(device, control.R_MISMATCH_DEVICE)
-        mine = current_site(records, device, programs)
-        theirs_in = programs.get(records.record(other, control.R_PROGRAM)) if other < records.devices else None
-        index = records.record(device, control.R_MISMATCH_SITE)
-        theirs = theirs_in.sites[index] if theirs_in is not None and index < len(theirs_in.sites) else None
-        a = site_text(mine) if mine else "an instruction"
-        b = site_text(theirs) if theirs else "another instruction"
-        return f"device {device} runs {a}, device {other} runs {b} in the same round"
-    return "members came to a round with different instructions"
-
-
-def _status(records: Records, device: int) -> int:
-    return records.record(device, control.R_STATUS)
