@@ -42,7 +42,7 @@ def read_leaves(
     """
     found: dict[tuple[int, int], Array] = {}
     shared: dict[tuple[int, int], Array] = {}
-    for key, array in _members(path):
+    for key, array in members(path):
         match = KEY.fullmatch(key)
         if match is None or match[1] != prefix:
             raise ArgumentError(f"{path}: {key!r} is no key; keys are {prefix}0@0, or {prefix}0 for all devices")
@@ -111,7 +111,13 @@ def _is_special(path: Path) -> bool:
 def write_results(path: str, leaves: Iterable[tuple[int, int | None, Array, ElementType]]) -> None:
     """Write `out{k}@{d}` for every (k, d, array, element type), `out{k}` where d is None; the file appears whole or not
     at all."""
-    arrays = {f"out{k}" if d is None else f"out{k}@{d}": to_file(array, element) for k, d, array, element in leaves}
+    write_arrays(
+        path, {f"out{k}" if d is None else f"out{k}@{d}": to_file(array, element) for k, d, array, element in leaves}
+    )
+
+
+def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by key; the file appears whole or not at all."""
     target = Path(path)
     if _is_special(target):
         content = io.BytesIO()  # a pipe cannot seek
@@ -152,7 +158,8 @@ def _from_bits(bits: Array, element: ElementType) -> Array:
     return np.asarray(low.view(element.dtype))
 
 
-def _members(path: str) -> Iterable[tuple[str, Array]]:
+def members(path: str) -> Iterable[tuple[str, Array]]:
+    """Key and array of all that an .npz file holds; ArgumentError where it is no such file, or damaged."""
     try:
         file = np.load(path, allow_pickle=False)
     except OSError as error:

@@ -24,7 +24,7 @@ class Difference:
 
     largest: the largest absolute difference (inf where a NaN or an infinity stands on one side only).  relative: that
     over the largest finite magnitude of the other side.  differing: elements beyond the tolerance, of `size`.  at: the
-    worst one's index; got and wanted: its values.
+    worst one's index; got and wanted: its values.  item: of outfeed items, the number; None for results.
     """
 
     leaf: int
@@ -38,6 +38,12 @@ class Difference:
     at: tuple[int, ...]
     got: Any
     wanted: Any
+    item: int | None = None
+
+    @property
+    def name(self) -> str:
+        """`out3`, `outfeed5.0`."""
+        return f"out{self.leaf}" if self.item is None else f"outfeed{self.item}.{self.leaf}"
 
     @property
     def fits(self) -> bool:
@@ -52,7 +58,14 @@ def tolerance_of(element: ElementType) -> float:
 
 
 def compare(
-    got: Array, wanted: Array, element: ElementType, *, leaf: int, device: int, tolerance: float | None = None
+    got: Array,
+    wanted: Array,
+    element: ElementType,
+    *,
+    leaf: int,
+    device: int,
+    tolerance: float | None = None,
+    item: int | None = None,
 ) -> Difference:
     """|got - wanted| <= tolerance * (|wanted| + the largest finite |wanted|), NaN equal to NaN; arrays of one shape.
 
@@ -78,8 +91,18 @@ def compare(
     largest = float(distance[worst]) if got.size else 0.0
     relative = largest / scale if scale else (0.0 if largest == 0 else float("inf"))
     at = tuple(int(i) for i in worst)
-    sample = (got[worst], wanted[worst]) if got.size else (None, None)
-    return Difference(leaf, device, element, limit, largest, relative, int(wrong.sum()), got.size, at, *sample)
+    x, y = (got[worst], wanted[worst]) if got.size else (None, None)
+    return Difference(leaf, device, element, limit, largest, relative, int(wrong.sum()), got.size, at, x, y, item)
+
+
+def missing(present: Array, element: ElementType, *, leaf: int, device: int, item: int, got: bool) -> Difference:
+    """An outfeed item that one side only has: `present`. got: whether that is our side."""
+    at = (0,) * present.ndim
+    sample = present[at] if present.size else None
+    a, b = (sample, "no such item") if got else ("no such item", sample)
+    infinite = float("inf")
+    count = present.size
+    return Difference(leaf, device, element, 0.0, infinite, infinite, max(1, count), count, at, a, b, item)
 
 
 def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
@@ -90,19 +113,21 @@ def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
         return
     if not bad:
         worst = max(differences, key=lambda d: d.relative)
-        where = f"out{worst.leaf} on device {worst.device}"
+        where = f"{worst.name} on device {worst.device}"
         yield (
             f"agrees with {against}: {len(differences)} leaves within their tolerance; "
             f"largest difference {worst.largest:.3g} ({worst.relative:.2g} of the leaf's largest value, {where})"
         )
         return
     yield f"differs from {against} in {len(bad)} of {len(differences)} leaves"
-    yield f"  {'leaf':6} {'device':>6} {'type':8} {'largest':>10} {'relative':>9} {'limit':>8} {'beyond it':>15}  worst"
+    width = max(6, *(len(d.name) for d in bad[:MOST_ROWS]))
+    head = f"{'leaf':{width}} {'device':>6} {'type':8} {'largest':>10} {'relative':>9} {'limit':>8} {'beyond it':>15}"
+    yield f"  {head}  worst"
     for d in bad[:MOST_ROWS]:
         count = f"{d.differing}/{d.size}"
         place = f"{list(d.at)}: {d.got!s} instead of {d.wanted!s}"
         yield (
-            f"  out{d.leaf:<3} {d.device:>6} {d.element.name:8} {d.largest:>10.3g} {d.relative:>9.2g} "
+            f"  {d.name:{width}} {d.device:>6} {d.element.name:8} {d.largest:>10.3g} {d.relative:>9.2g} "
             f"{d.tolerance:>8.1g} {count:>15}  {place}"
         )
     if len(bad) > MOST_ROWS:

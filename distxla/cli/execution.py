@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distxla.cli.arguments import Arguments
+from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
 from distxla.cli.programs import World
 from distxla.errors import TimeLimitError
 
@@ -42,8 +43,10 @@ class Execution:
     places: list[tuple[int, str, int]] = field(default_factory=list)
 
 
-def run_on_reference(world: World, arguments: Arguments, repeat: int, time_limit: float | None) -> Execution:
-    """Every device in this process, in NumPy; random states go on from step to step, as on a cluster."""
+def run_on_reference(
+    world: World, arguments: Arguments, repeat: int, time_limit: float | None, feeds: Feeds
+) -> Execution:
+    """Every device in this process, in NumPy; random states and feeds go on from step to step, as on a cluster."""
     import os
     import socket
 
@@ -53,23 +56,25 @@ def run_on_reference(world: World, arguments: Arguments, repeat: int, time_limit
     limit = Deadline(time_limit)
     execution = Execution({}, places=[(device, socket.gethostname(), os.getpid()) for device in programs])
     random_states: dict[int, int] = {}
-    for _ in range(repeat):
-        begin = time.perf_counter()
-        execution.outs = run_programs(
-            programs,
-            arguments.by_device,
-            replicas=world.replicas,
-            partitions=world.partitions,
-            time_limit=limit.left(),
-            random_states=random_states,
-        )
-        execution.steps_s.append(time.perf_counter() - begin)
+    with fed_reference(feeds) as streams:
+        for _ in range(repeat):
+            begin = time.perf_counter()
+            execution.outs = run_programs(
+                programs,
+                arguments.by_device,
+                replicas=world.replicas,
+                partitions=world.partitions,
+                time_limit=limit.left(),
+                random_states=random_states,
+                streams=streams,
+            )
+            execution.steps_s.append(time.perf_counter() - begin)
     return execution
 
 
-def differs_by_step(world: World) -> bool:
+def differs_by_step(world: World, feeds: Feeds) -> bool:
     """Whether a program has something of its own from step to step, so that step n tells nothing about step 1."""
-    return any(
+    return feeds.exist or any(
         i.op.advances_state
         for program in world.programs
         for computation in program.module.computations
@@ -112,7 +117,7 @@ def _compiling_s(executable: Executable) -> float:
 
 
 def run_on_cluster(
-    world: World, arguments: Arguments, repeat: int, time_limit: float | None, address: str | None
+    world: World, arguments: Arguments, repeat: int, time_limit: float | None, address: str | None, feeds: Feeds
 ) -> Execution:
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
     first step, and results stay there until the last one is over."""
@@ -136,7 +141,7 @@ def run_on_cluster(
         placed = {d: [cluster.put(a, d) for a in leaves] for d, leaves in arguments.by_device.items()}
         programs = {executable.devices: executable for executable in executables}
         outs = {}
-        with progress("running"):
+        with progress("running"), fed_cluster(cluster, feeds):
             for _ in range(repeat):
                 begin = time.perf_counter()
                 with limit.named():

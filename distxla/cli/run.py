@@ -17,6 +17,7 @@ from distxla.errors import ArgumentError
 if TYPE_CHECKING:
     from distxla.cli.comparison import Difference
     from distxla.cli.execution import Array, Leaves
+    from distxla.cli.feeds import Feeds
     from distxla.ir.element_type import ElementType
     from distxla.ir.shape import Shape
 
@@ -37,8 +38,12 @@ if TYPE_CHECKING:
     metavar="FILE.npz",
     help="Write leaf k of the result on device d as out{k}@{d}; of a global module also the whole, as out{k}.",
 )
-@click.option("--infeed", metavar="FILE.npz", help="Items to feed: infeed{n}.{k}@{d}.")
-@click.option("--outfeed", metavar="FILE.npz", help="Write what programs put out: outfeed{n}.{k}@{d}.")
+@click.option(
+    "--infeed",
+    metavar="FILE.npz",
+    help="Leaf k of the n-th infeed item of device d: key infeed{n}.{k}@{d}; for all devices: infeed{n}.{k}.",
+)
+@click.option("--outfeed", metavar="FILE.npz", help="Write leaf k of the n-th outfeed item as outfeed{n}.{k}@{d}.")
 @click.option("--backend", type=click.Choice(["cpu", "gpu", "reference"]), default="cpu", show_default=True)
 @click.option("--compare", type=click.Choice(["reference"]), help="Run this backend too; exit 1 where results differ.")
 @click.option("--expected", metavar="FILE.npz", help="Compare with these results (keys as --out); exit 1 likewise.")
@@ -85,9 +90,8 @@ def command(
     Arguments that --args does not give are generated from --seed. Every step computes on the same arguments. Types that
     NumPy lacks stand in .npz files as unsigned integers of the same width that hold the bits.
     """
-    for name, value in {"infeed": infeed, "outfeed": outfeed, "trace": trace}.items():
-        if value is not None:
-            raise ArgumentError(f"--{name} is not available in this version")
+    if trace is not None:
+        raise ArgumentError("--trace is not available in this version")
     if backend == "gpu":
         raise ArgumentError("the gpu backend is not available in this version; use --backend cpu")
     if backend == "reference" and address is not None:
@@ -97,27 +101,37 @@ def command(
     from distxla.cli import comparison, execution, summary
     from distxla.cli.arguments import read_arguments
     from distxla.cli.array_files import read_leaves, require_writable, write_results
+    from distxla.cli.feeds import read_feeds, write_outfeeds
     from distxla.cli.programs import read_world
     from distxla.cli.progress import progress
     from distxla.passes.verify import verify_module
 
-    if out_file is not None:
-        require_writable(out_file)
+    for path in (out_file, outfeed):
+        if path is not None:
+            require_writable(path)
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions).in_order(reduction_order)
     for program in world.programs:
         verify_module(program.module)
     arguments = read_arguments(world, args_file, seed)
+    feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}
     wanted = read_leaves(expected, "out", shapes, partial(world.shard, "out")) if expected is not None else {}
     if expected is not None and not wanted:
         raise ArgumentError(f"{expected} holds no results")
 
-    if backend == "reference":
-        with progress("evaluating"):
-            done = execution.run_on_reference(world, arguments, repeat, time_limit)
-    else:
-        done = execution.run_on_cluster(world, arguments, repeat, time_limit, address)
+    try:
+        if backend == "reference":
+            with progress("evaluating"):
+                done = execution.run_on_reference(world, arguments, repeat, time_limit, feeds)
+        else:
+            done = execution.run_on_cluster(world, arguments, repeat, time_limit, address, feeds)
+    except BaseException:
+        if outfeed is not None and feeds.taken:
+            write_outfeeds(outfeed, feeds)  # what was produced before the error
+        raise
+    if outfeed is not None:
+        write_outfeeds(outfeed, feeds)
 
     if out_file is not None:
         leaves: list[tuple[int, int | None, Array, ElementType]] = [
@@ -135,15 +149,17 @@ def command(
         comparisons.append((expected, _differences(done.outs, wanted, shapes, tolerance)))
     if compare is not None:
         with progress("evaluating the reference"):
-            steps = repeat if execution.differs_by_step(world) else 1
-            other = execution.run_on_reference(world, arguments, steps, None)
+            steps = repeat if execution.differs_by_step(world, feeds) else 1
+            again = feeds.again()
+            other = execution.run_on_reference(world, arguments, steps, None, again)
         values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
-        comparisons.append(("the reference", _differences(done.outs, values, shapes, tolerance)))
+        differences = _differences(done.outs, values, shapes, tolerance) + _outfeed_differences(feeds, again, tolerance)
+        comparisons.append(("the reference", differences))
 
     if as_json:
-        click.echo(json.dumps(summary.as_json(world, backend, arguments, done, comparisons)))
+        click.echo(json.dumps(summary.as_json(world, backend, arguments, done, comparisons, feeds)))
     else:
-        for line in summary.text(world, backend, arguments, done, seed):
+        for line in summary.text(world, backend, arguments, done, seed, feeds):
             click.echo(line)
         for name, differences in comparisons:
             for number, line in enumerate(comparison.lines(differences, name)):
@@ -167,6 +183,26 @@ def _differences(
         if got is not None:
             element = shapes[device][k].dtype
             found.append(compare(got, value, element, leaf=k, device=device, tolerance=tolerance))
+    return found
+
+
+def _outfeed_differences(feeds: Feeds, other: Feeds, tolerance: float | None) -> list[Difference]:
+    """Every leaf of every outfeed item, by device and item."""
+    from distxla.cli.comparison import compare, missing
+    from distxla.ir.element_type import element_type_of
+
+    found = []
+    for device in sorted({*feeds.taken, *other.taken}):
+        ours, theirs = feeds.taken.get(device, []), other.taken.get(device, [])
+        for n, (got, wanted) in enumerate(zip(ours, theirs)):
+            for k, (a, b) in enumerate(zip(got, wanted, strict=True)):
+                element = element_type_of(b.dtype)
+                found.append(compare(a, b, element, leaf=k, device=device, tolerance=tolerance, item=n))
+        longer = max(ours, theirs, key=len)
+        for n in range(min(len(ours), len(theirs)), len(longer)):
+            for k, array in enumerate(longer[n]):
+                element = element_type_of(array.dtype)
+                found.append(missing(array, element, leaf=k, device=device, item=n, got=longer is ours))
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from distxla.cli.arguments import Arguments
 from distxla.cli.comparison import Difference
 from distxla.cli.execution import Execution
+from distxla.cli.feeds import Feeds
 from distxla.cli.programs import Program, World, ranges
 from distxla.ir.shape import Shape
 from distxla.passes.resolve_layouts import ignored_tiles
@@ -26,7 +27,9 @@ def result_leaves(program: Program) -> list[Shape]:
     return list(program.module.entry_computation.root_instruction.shape.leaves())
 
 
-def text(world: World, backend: str, arguments: Arguments, execution: Execution, seed: int) -> Iterator[str]:
+def text(
+    world: World, backend: str, arguments: Arguments, execution: Execution, seed: int, feeds: Feeds
+) -> Iterator[str]:
     """The summary's lines, without the comparison."""
     for program in world.programs:
         devices = "" if len(world.programs) == 1 else f" on devices {ranges(program.devices)}"
@@ -43,6 +46,7 @@ def text(world: World, backend: str, arguments: Arguments, execution: Execution,
         if (note := ignored_tiles(program.module)) is not None:
             yield f"  layouts    {note}"
         yield from _results(program, execution)
+    yield from _feeds(feeds)
     source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
     compiling = f"compile {duration(execution.compile_s)} ({source}), " if execution.compile_wall_s else ""
     starting = f", start {duration(execution.start_s)}, load {duration(execution.load_s)}" if execution.start_s else ""
@@ -56,6 +60,7 @@ def as_json(
     arguments: Arguments,
     execution: Execution,
     comparisons: Sequence[tuple[str, Sequence[Difference]]],
+    feeds: Feeds,
 ) -> dict[str, Any]:
     """What --json prints. Times in seconds."""
     return {
@@ -79,13 +84,22 @@ def as_json(
             for program in world.programs
             for k, shape in enumerate(result_leaves(program))
         ],
+        "infeeds": [
+            {"device": device, "items": len(items), "left": feeds.left.get(device, 0)}
+            for device, items in sorted(feeds.given.items())
+        ],
+        "outfeeds": [{"device": device, "items": count} for device, count in sorted(feeds.counts.items())],
         "comparisons": [
             {
                 "with": name,
                 "fits": all(d.fits for d in differences),
                 "largest": _finite(max((d.largest for d in differences), default=0.0)),
                 "relative": _finite(max((d.relative for d in differences), default=0.0)),
-                "differing": [{"leaf": d.leaf, "device": d.device} for d in differences if not d.fits],
+                "differing": [
+                    {"leaf": d.leaf, "device": d.device} | ({} if d.item is None else {"item": d.item})
+                    for d in differences
+                    if not d.fits
+                ],
             }
             for name, differences in comparisons
         ],
@@ -126,6 +140,17 @@ def _results(program: Program, execution: Execution) -> Iterator[str]:
         equal = len(contents) > 1 and all(content == contents[0] for content in contents)
         spread = "the same on all devices" if equal else f"device {program.devices[0]}"
         yield f"{label} out{k:<3} {shape!s:{width}}  {_values(known[0])} ({spread}), crc32 {checksum:08x}"
+
+
+def _feeds(feeds: Feeds) -> Iterator[str]:
+    """How many items went in and came out, and how many no program took."""
+    if feeds.given:
+        left = sorted((device, count) for device, count in feeds.left.items() if count)
+        rest = "".join(f"; {count} left over on device {device}" for device, count in left[:MOST_VALUES])
+        more = ", …" if len(left) > MOST_VALUES else ""
+        yield f"  infeed     {sum(map(len, feeds.given.values()))} item(s) for {len(feeds.given)} device(s){rest}{more}"
+    if feeds.counts:
+        yield f"  outfeed    {sum(feeds.counts.values())} item(s) from {len(feeds.counts)} device(s)"
 
 
 def _values(array: Array) -> str:

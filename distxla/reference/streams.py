@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Infeed:
     """What a device takes: items that were put, by number, until it takes them. Threads may share it."""
 
-    def __init__(self, device: int, key: StreamKey, changed: Callable[[], None]) -> None:
+    def __init__(self, device: int, key: StreamKey, changed: Callable[[], None], *, ended: bool = False) -> None:
         self.device = device
         self.key = key
         self._changed = changed
@@ -33,8 +33,7 @@ class Infeed:
         self._items: dict[int, Any] = {}
         self._posted = 0
         self._asked = 0
-        self._is_closed = False
-        self._ended = False
+        self._is_closed = self._ended = ended
 
     def __repr__(self) -> str:
         return f"{self.key} of device {self.device}"
@@ -158,8 +157,8 @@ class Outfeed:
 class Streams:
     """All streams of the devices of one or several runs, one after the other.
 
-    fed: whether somebody may put items while a run is under way, so that an infeed has to wait; otherwise it is an
-    error that there are none.
+    fed: whether somebody may put items while a run is under way, so that an infeed has to wait. Otherwise streams have
+    ended from the start, until something is put.
     """
 
     def __init__(self, *, fed: bool = True) -> None:
@@ -180,9 +179,7 @@ class Streams:
     def to_device(self, device: int, key: StreamKey) -> Infeed:
         with self._lock:
             if (device, key) not in self._infeeds:
-                self._infeeds[device, key] = Infeed(device, key, self._changed)
-                if not self.fed:
-                    self._infeeds[device, key].close()
+                self._infeeds[device, key] = Infeed(device, key, self._changed, ended=not self.fed)
             return self._infeeds[device, key]
 
     def from_device(self, device: int, key: StreamKey) -> Outfeed:
