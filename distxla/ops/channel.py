@@ -14,7 +14,9 @@ from distxla.ops.attribute import attribute
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
+from distxla.ops.feed import item_obstacle
 from distxla.ops.registry import register
+from distxla.ops.stream_key import StreamKey, StreamKind
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,13 +29,20 @@ class ChannelOp(Op):
 
     effects: ClassVar[Effects] = Effects.CHANNEL
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
+    host_stream: ClassVar[StreamKind]  # of host transfers
     channel_id: int | None = attribute("int", default=None)
     is_host_transfer: bool = attribute("bool", default=False)
 
+    @property
+    def stream(self) -> StreamKey | None:
+        return StreamKey(self.host_stream, self.channel_id or 0) if self.is_host_transfer else None
+
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
-        if self.is_host_transfer:
-            return f"this version cannot execute {self.opcode} from or to the host"
-        return super().obstacle(shape, operands)
+        found = super().obstacle(shape, operands)
+        item = self.stream_item(shape, operands)
+        if found is None and self.is_host_transfer and item is not None:
+            return item_obstacle(self.opcode, item)
+        return found
 
 
 @register
@@ -49,6 +58,7 @@ class Send(ChannelOp):
     """
 
     opcode: ClassVar[str] = "send"
+    host_stream: ClassVar[StreamKind] = StreamKind.SEND
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
 
@@ -57,7 +67,11 @@ class Send(ChannelOp):
         return Shape.tuple((operands[0].without_layout(), Shape(U32), Shape.token()))
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return operands[0], run.exchange.send(operands[0]), None
+        exchange = run.exchange
+        return operands[0], (exchange.give if self.is_host_transfer else exchange.send)(operands[0]), None
+
+    def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:
+        return operands[0]
 
 
 @register
@@ -70,6 +84,7 @@ class SendDone(ChannelOp):
     """
 
     opcode: ClassVar[str] = "send-done"
+    host_stream: ClassVar[StreamKind] = StreamKind.SEND
     completes: ClassVar[tuple[str, ...]] = ("send",)
     completes_indirectly: ClassVar[bool] = True
     min_operands: ClassVar[int] = 1
@@ -80,8 +95,8 @@ class SendDone(ChannelOp):
         return Shape.token()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        run.exchange.finish_send(operands[0][1])
-        return None
+        if not self.is_host_transfer:
+            run.exchange.finish_send(operands[0][1])
 
 
 @register
@@ -94,6 +109,7 @@ class Recv(ChannelOp):
     """
 
     opcode: ClassVar[str] = "recv"
+    host_stream: ClassVar[StreamKind] = StreamKind.RECV
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
     needs_shape: ClassVar[bool] = True
@@ -103,7 +119,8 @@ class Recv(ChannelOp):
         self.require(is_context(shape), "C2", f"the result must be (T, u32[], token[]), it is {shape}", at="shape")
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return zeros((run.shape.elements or ())[0]), run.exchange.receive(), None
+        exchange = run.exchange
+        return zeros((run.shape.elements or ())[0]), (exchange.ask if self.is_host_transfer else exchange.receive)(), None
 
 
 @register
@@ -116,6 +133,7 @@ class RecvDone(ChannelOp):
     """
 
     opcode: ClassVar[str] = "recv-done"
+    host_stream: ClassVar[StreamKind] = StreamKind.RECV
     completes: ClassVar[tuple[str, ...]] = ("recv",)
     completes_indirectly: ClassVar[bool] = True
     min_operands: ClassVar[int] = 1
@@ -125,7 +143,12 @@ class RecvDone(ChannelOp):
         value = check_context(self, operands[0])
         return Shape.tuple((value.without_layout(), Shape.token()))
 
+    def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:
+        return (shape.elements or (None,))[0]
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        if self.is_host_transfer:
+            return run.exchange.take(operands[0][1]), None
         value = run.exchange.finish_receive(operands[0][1])
         return zeros((run.shape.elements or ())[0]) if value is None else value, None
 
