@@ -13,8 +13,8 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.op import Lowering, Op
 from distxla.ops.feed import item_obstacle
+from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.stream_key import StreamKey, StreamKind
 
@@ -119,8 +119,8 @@ class Recv(ChannelOp):
         self.require(is_context(shape), "C2", f"the result must be (T, u32[], token[]), it is {shape}", at="shape")
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        exchange = run.exchange
-        return zeros((run.shape.elements or ())[0]), (exchange.ask if self.is_host_transfer else exchange.receive)(), None
+        begin = run.exchange.ask if self.is_host_transfer else run.exchange.receive
+        return zeros((run.shape.elements or ())[0]), begin(), None
 
 
 @register
