@@ -95,9 +95,6 @@ class _StreamSite:
         for leaf, (shape, begin) in enumerate(zip(leaves, begins, strict=True)):
             source = words.at(memory, words.load(I64, self.sent, 8 * leaf))
             emit_copy(words, words.at(payload, begin), source, i64(shape.byte_size))
-            if isinstance(self.op, Send):  # the context's value
-                target = words.at(memory, words.load(I64, self.received, 8 * leaf))
-                emit_copy(words, target, source, i64(shape.byte_size))
         if isinstance(self.op, Send):
             self._store_ticket(memory, words.load(I32, self.state, streams.T_POSTED), len(leaves))
         arguments = [self.context, self.site, self.state, memory, i64(size), words.load(I64, place)]
