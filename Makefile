@@ -1,7 +1,7 @@
 # make demo    set up .venv and run a data-parallel training step on 8 devices
 # make test    set up .venv and pass the tests
 # make check   formatter, linter, types, import rules
-# make bench   distxla beside XLA CPU
+# make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name) 2>/dev/null)))
 BIN := .venv/bin
@@ -23,7 +23,7 @@ check: .venv/installed-all
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/installed-all
+bench: .venv/installed-bench
 	$(BIN)/python -m bench
 
 ops-table: .venv/installed
@@ -44,4 +44,8 @@ clean:
 
 .venv/installed-all: .venv/installed
 	$(PIP) -e '.[test,lint,jax]'
+	@touch $@
+
+.venv/installed-bench: .venv/installed-all
+	$(PIP) -e '.[bench]'
 	@touch $@

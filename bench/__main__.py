@@ -14,27 +14,22 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.collective_programs import DEVICES, Loop, loops
+from bench.collectives import collective_table, measure_collectives, sides_here
 from bench.format import geometric_mean, number, seconds
 from bench.kernels import kernel_table, measure_kernels
+from bench.ours import Ours
+from bench.side import Arguments, Side, read_arguments
+from bench.xla import Xla
 
+DEVICES = 8  # of the programs
 PROGRAMS = Path(__file__).parent.parent / "tests" / "programs"
-
-
-class Side(Protocol):
-    """distxla or XLA."""
-
-    def compile(self, text: str, arguments: Path) -> float: ...
-    def steps(self, count: int) -> list[float]: ...
-    def results(self, target: Path) -> None: ...
 
 
 @dataclass
@@ -42,14 +37,12 @@ class Measured:
     """Seconds of one program by side, `distxla` and `xla`. Steps are of all rounds together."""
 
     name: str
-    size: str = ""
-    trips: int = 1
     compile_s: dict[str, float] = field(default_factory=dict)
     steps_s: dict[str, list[float]] = field(default_factory=dict)
 
     def step(self, side: str) -> float | None:
-        """Median seconds, of one trip of the loop where there is one."""
-        return statistics.median(self.steps_s[side]) / self.trips if side in self.steps_s else None
+        """Median seconds."""
+        return statistics.median(self.steps_s[side]) if side in self.steps_s else None
 
     def ratio(self) -> float | None:
         ours, xla = self.step("distxla"), self.step("xla")
@@ -65,9 +58,18 @@ class Measured:
 @click.option("--only", type=click.Choice(["programs", "collectives", "kernels"]), help="One of the tables.")
 @click.option("--match", default="", help="Only rows whose name has this in it.")
 @click.option("--xla/--no-xla", default=None, help="Beside XLA CPU; by default where JAX is installed.")
+@click.option("--members", default="2,8", show_default=True, help="Of the groups of collectives.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write all times to this file, too.")
-def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | None, json_file: str | None) -> None:
-    """distxla beside XLA CPU with eight host devices, in turn, on the programs of the repository."""
+def main(
+    rounds: int,
+    round_s: float,
+    only: str | None,
+    match: str,
+    xla: bool | None,
+    members: str,
+    json_file: str | None,
+) -> None:
+    """distxla beside XLA CPU, MPI and gloo, in turn: the programs of the repository, collectives, kernels."""
     if xla is None:
         xla = importlib.util.find_spec("jax") is not None
     console = Console()
@@ -83,24 +85,21 @@ def main(rounds: int, round_s: float, only: str | None, match: str, xla: bool | 
                 )
         measured: dict[str, list[Any]] = {}
         start_s = None
-        if only != "kernels":
+        if only in (None, "programs"):
             with sides(xla) as (both, start_s):
                 console.print(f"8 distxla replicas were up after {start_s:.2f} s; {len(os.sched_getaffinity(0))} cores")
-                scratch = Path(folder)
-                if only != "collectives":
-                    names = [path.parent.name for path in sorted(PROGRAMS.glob("*/meta.json"))]
-                    jobs = [
-                        lambda name=name: measure_program(both, name, rounds, round_s)
-                        for name in names
-                        if match in name
-                    ]
-                    measured["programs"] = measure(jobs, "programs")
-                    console.print(program_table(measured["programs"]))
-                if only != "programs":
-                    wanted = [loop for loop in loops() if match in loop.collective]
-                    jobs = [lambda loop=loop: measure_loop(both, loop, rounds, round_s, scratch) for loop in wanted]
-                    measured["collectives"] = measure(jobs, "collectives")
-                    console.print(collective_table(measured["collectives"]))
+                names = [path.parent.name for path in sorted(PROGRAMS.glob("*/meta.json"))]
+                names = [name for name in names if match in name]
+                jobs = [lambda name=name: measure_program(both, name, rounds, round_s) for name in names]
+                measured["programs"] = measure(jobs, "programs")
+                console.print(program_table(measured["programs"]))
+        if only in (None, "collectives"):
+            here, notes = sides_here(xla)
+            for note in notes:
+                console.print(note)
+            counts = tuple(int(count) for count in members.split(","))
+            measured["collectives"] = list(measure_collectives(match, rounds, round_s, here, counts))
+            console.print(collective_table(measured["collectives"], here))
         if only in (None, "kernels"):
             measured["kernels"] = list(measure_kernels(match, rounds, round_s, xla))
             console.print(kernel_table(measured["kernels"]))
@@ -126,11 +125,8 @@ def command_seconds(arguments: list[str], runs: int = 7) -> float:
 @contextmanager
 def sides(xla: bool) -> Iterator[tuple[dict[str, Side], float]]:
     """Both sides by name, and the seconds that distxla's replicas took to start."""
-    from bench.ours import Ours
-    from bench.xla import Xla
-
-    other: AbstractContextManager[Any] = Xla() if xla else nullcontext()
-    with Ours() as ours, other as theirs:
+    other: AbstractContextManager[Any] = Xla(DEVICES) if xla else nullcontext()
+    with Ours(DEVICES) as ours, other as theirs:
         both: dict[str, Side] = {"distxla": ours}
         if theirs is not None:
             both["xla"] = theirs
@@ -146,21 +142,11 @@ def measure_program(both: dict[str, Side], name: str, rounds: int, round_s: floa
     folder = PROGRAMS / name
     measured = Measured(name)
     text = (folder / "partitioned.hlo").read_text()
-    return in_turn(both, measured, text, folder / "args.npz", rounds, round_s)
-
-
-def measure_loop(both: dict[str, Side], loop: Loop, rounds: int, round_s: float, scratch: Path) -> Measured:
-    measured = Measured(loop.collective, loop.size, loop.trips)
-    arrays: dict[str, Any] = {}
-    for d in range(DEVICES):
-        arrays[f"arg0@{d}"] = np.zeros(loop.dims, np.float32)  # zeros stay zeros, however often they are added
-        arrays[f"arg1@{d}"] = np.array(loop.trips, np.int32)
-    np.savez(scratch / "args.npz", **arrays)
-    return in_turn(both, measured, loop.text, scratch / "args.npz", rounds, round_s)
+    return in_turn(both, measured, text, read_arguments(folder / "args.npz", DEVICES), rounds, round_s)
 
 
 def in_turn(
-    both: dict[str, Side], measured: Measured, text: str, arguments: Path, rounds: int, round_s: float
+    both: dict[str, Side], measured: Measured, text: str, arguments: Arguments, rounds: int, round_s: float
 ) -> Measured:
     """Compile on both sides, then let them run in turn, so that a busy minute of the machine hits both."""
     counts: dict[str, int] = {}
@@ -187,20 +173,6 @@ def program_table(rows: list[Measured]) -> Table:
     means = geometric_mean([r.compile_ratio() for r in rows]), geometric_mean([r.ratio() for r in rows])
     table.add_section()
     table.add_row("geometric mean", "", "", number(means[0]), "", "", number(means[1]))
-    return table
-
-
-def collective_table(rows: list[Measured]) -> Table:
-    table = Table(title="collectives inside a loop: medians of one trip", title_justify="left")
-    table.add_column("collective")
-    for header in ("size", "distxla", "XLA", "ratio"):
-        table.add_column(header, justify="right")
-    name = ""
-    for row in rows:
-        if name and row.name != name:
-            table.add_section()
-        name = row.name
-        table.add_row(name, row.size, *(seconds(row.step(side)) for side in ("distxla", "xla")), number(row.ratio()))
     return table
 
 

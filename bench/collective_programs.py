@@ -1,53 +1,54 @@
-"""HLO text of loops around one collective over 8 partitions, from which a latency can be read."""
+"""HLO text of loops around one collective, from which a latency can be read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-DEVICES = 8
-SIZES = {"4 B": 4, "4 KiB": 4 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20}
-GROUP = "{" + ",".join(map(str, range(DEVICES))) + "}"
-RING = "{" + ",".join(f"{{{d},{(d + 1) % DEVICES}}}" for d in range(DEVICES)) + "}"
+SIZES = {"4 B": 4, "4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20, "64 MiB": 64 << 20}
+READ_ELEMENTS = 1024
 
 
 @dataclass(frozen=True)
 class Loop:
-    """`(f32[..] x, s32[] trips) -> f32[..]`: runs a collective `trips` times, each on the last one's result.
+    """`(f32[..] x, s32[] trips) -> f32[..]`: runs a collective `trips` times, each on what the last one led to.
 
-    dims: of x on every device.
+    size_bytes: of the larger of operand and result on a device.  dims: of x on every device.
     """
 
     collective: str
+    members: int
     size: str
+    size_bytes: int
     dims: tuple[int, ...]
     text: str
     trips: int
 
 
-def loops(sizes: dict[str, int] = SIZES) -> list[Loop]:
+def loops(members: int, sizes: dict[str, int] = SIZES) -> list[Loop]:
     """Every collective at every size.
 
-    A size is the bytes of the larger of operand and result on a device; where an eighth of it would be less than one
-    element, it is an element for each device.
+    Where a member's part of a size would be less than one element, it is an element for each member.
     """
-    return [build(name, size, count) for name in BODIES for size, count in sizes.items()]
+    return [build(name, members, size, count) for name in BODIES for size, count in sizes.items()]
 
 
-def build(collective: str, size: str, size_bytes: int) -> Loop:
-    count = size_bytes // 4
-    if collective in ("all-gather", "reduce-scatter", "all-to-all"):
-        count = max(count, DEVICES)
-    dims = (DEVICES, count // DEVICES) if collective == "all-to-all" else (count,)
+def build(collective: str, members: int, size: str, size_bytes: int) -> Loop:
+    count = max(size_bytes // 4, members) if collective in DIVIDED else size_bytes // 4
+    dims: tuple[int, ...] = (count,)
+    if collective == "all-gather":
+        dims = (count // members,)
+    elif collective == "all-to-all":
+        dims = (members, count // members)
     shape = f"f32[{','.join(map(str, dims))}]"
     text = FRAME.format(
         name=f"{collective}_{count}".replace("-", "_"),
-        devices=DEVICES,
+        devices=members,
         x=shape,
-        body=BODIES[collective](count, shape),
+        body=BODIES[collective](members, count, shape),
     )
     trips = max(4, min(400, (64 << 20) // max(size_bytes, 1)))
-    return Loop(collective, size, dims, text, trips)
+    return Loop(collective, members, size, 4 * count, dims, text, trips)
 
 
 FRAME = """HloModule {name}, num_partitions={devices}
@@ -87,42 +88,70 @@ ENTRY main {{
 """
 
 
-def _all_reduce(count: int, shape: str) -> str:
-    groups = f"replica_groups={{{GROUP}}}, use_global_device_ids=true"
-    return f"  y = {shape} all-reduce(x), channel_id=1, {groups}, to_apply=sum"
+def _everybody(members: int) -> str:
+    return "replica_groups={{" + ",".join(map(str, range(members))) + "}}"
 
 
-def _all_gather(count: int, shape: str) -> str:
-    part = f"f32[{count // DEVICES}]"
+def _read_some(shape: str, result: int, elements: int) -> str:
+    """y = x, with a few elements that were read from `all`, an array of `result` elements."""
+    count = min(READ_ELEMENTS, elements)
     return (
-        f"  part = {part} slice(x), slice={{[0:{count // DEVICES}]}}\n"
-        f"  y = {shape} all-gather(part), channel_id=1, replica_groups={{{GROUP}}}, dimensions={{0}}, "
-        "use_global_device_ids=true"
+        f"  some = f32[{count}] slice(all), slice={{[{result - count}:{result}]}}\n"
+        "  at = s32[] constant(0)\n"
+        f"  y = {shape} dynamic-update-slice(x, some, at)"
     )
 
 
-def _reduce_scatter(count: int, shape: str) -> str:
-    part = f"f32[{count // DEVICES}]"
+def _all_reduce(members: int, count: int, shape: str) -> str:
+    groups = f"{_everybody(members)}, use_global_device_ids=true"
+    return f"  y = {shape} all-reduce(x), channel_id=1, {groups}, to_apply=sum"
+
+
+def _all_reduce_read(members: int, count: int, shape: str) -> str:
+    groups = f"{_everybody(members)}, use_global_device_ids=true"
+    reduced = f"  all = {shape} all-reduce(x), channel_id=1, {groups}, to_apply=sum\n"
+    return reduced + _read_some(shape, count, count)
+
+
+def _all_gather(members: int, count: int, shape: str) -> str:
+    gathered = (
+        f"  all = f32[{count}] all-gather(x), channel_id=1, {_everybody(members)}, dimensions={{0}}, "
+        "use_global_device_ids=true\n"
+    )
+    return gathered + _read_some(shape, count, count // members)
+
+
+def _broadcast(members: int, count: int, shape: str) -> str:
+    sent = f"  all = {shape} collective-broadcast(x), channel_id=1, {_everybody(members)}\n"
+    return sent + _read_some(shape, count, count)
+
+
+def _reduce_scatter(members: int, count: int, shape: str) -> str:
+    part = f"f32[{count // members}]"
     return (
-        f"  part = {part} reduce-scatter(x), channel_id=1, replica_groups={{{GROUP}}}, dimensions={{0}}, "
+        f"  part = {part} reduce-scatter(x), channel_id=1, {_everybody(members)}, dimensions={{0}}, "
         "use_global_device_ids=true, to_apply=sum\n"
         "  at = s32[] constant(0)\n"
         f"  y = {shape} dynamic-update-slice(x, part, at)"
     )
 
 
-def _all_to_all(count: int, shape: str) -> str:
-    return f"  y = {shape} all-to-all(x), channel_id=1, replica_groups={{{GROUP}}}, dimensions={{0}}"
+def _all_to_all(members: int, count: int, shape: str) -> str:
+    return f"  y = {shape} all-to-all(x), channel_id=1, {_everybody(members)}, dimensions={{0}}"
 
 
-def _permute(count: int, shape: str) -> str:
-    return f"  y = {shape} collective-permute(x), channel_id=1, source_target_pairs={RING}"
+def _permute(members: int, count: int, shape: str) -> str:
+    ring = ",".join(f"{{{d},{(d + 1) % members}}}" for d in range(members))
+    return f"  y = {shape} collective-permute(x), channel_id=1, source_target_pairs={{{ring}}}"
 
 
-BODIES: dict[str, Callable[[int, str], str]] = {
+BODIES: dict[str, Callable[[int, int, str], str]] = {
     "all-reduce": _all_reduce,
+    "all-reduce, only read": _all_reduce_read,
     "all-gather": _all_gather,
+    "collective-broadcast": _broadcast,
     "reduce-scatter": _reduce_scatter,
     "all-to-all": _all_to_all,
     "collective-permute": _permute,
 }
+DIVIDED = ("all-gather", "reduce-scatter", "all-to-all")

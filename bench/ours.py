@@ -1,4 +1,4 @@
-"""distxla on eight partitions, asked in the same way as XLA is."""
+"""distxla on some partitions, asked in the same way as XLA is."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 import distxla as dx
-
-DEVICES = 8
+from bench.side import Arguments
 
 
 class Ours:
     """A context manager around a cluster. start_s: seconds until its replicas were ready."""
 
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+
     def __enter__(self) -> Ours:
         begin = time.perf_counter()
-        self._cluster = dx.Cluster(partitions=DEVICES)
+        self._cluster = dx.Cluster(partitions=self.devices)
         self._cluster.start()
         self._cluster.wait_started()
         self.start_s = time.perf_counter() - begin
@@ -30,21 +32,17 @@ class Ours:
         self._step = self._arguments = None
         self._cluster.close()
 
-    def compile(self, text: str, arguments: Path) -> float:
-        """Make `text` the current program, with arguments that stay on their devices. Seconds from text to loaded."""
+    def compile(self, text: str, arguments: Arguments) -> float:
+        """See Side."""
         self._step = self._arguments = None
         begin = time.perf_counter()
         self._step = self._cluster.compile(dx.parse(text))
         seconds = time.perf_counter() - begin
-        with np.load(arguments) as file:
-            count = len({key.partition("@")[0] for key in file.files})
-            self._arguments = [
-                [self._cluster.put(file[f"arg{k}@{d}"], d) for k in range(count)] for d in range(DEVICES)
-            ]
+        self._arguments = [[self._cluster.put(array, d) for array in row] for d, row in enumerate(arguments)]
         return seconds
 
     def steps(self, count: int) -> list[float]:
-        """Seconds of each of `count` runs of the current program; results stay on their devices."""
+        """See Side."""
         times = []
         for _ in range(count):
             begin = time.perf_counter()
@@ -54,7 +52,7 @@ class Ours:
         return times
 
     def results(self, target: Path) -> None:
-        """Write the results of one run to an .npz file, keys as `distxla run --out`."""
+        """See Side."""
         outs = self._step(self._arguments)
         np.savez(
             target, **{f"out{k}@{d}": np.asarray(a) for d, leaves in enumerate(outs) for k, a in enumerate(leaves)}
