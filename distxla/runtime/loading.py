@@ -110,7 +110,7 @@ class Loader:
 
     def _stream_memory(self, device: int) -> StreamMemory:
         """The device's memory and control block, as the ends of its streams reach them."""
-        return LocalStreamMemory(self._hosts.local.control, self._hosts.local.memories[device])
+        return LocalStreamMemory(self._hosts.local.control.segment.bytes, self._hosts.local.memories[device])
 
     def _lost(self) -> ReplicaLostError | None:
         """What to tell who waits at a stream, once a replica has ended."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives import streams
-from distxla.runtime.memory import Block, ControlBlock, Segment
+from distxla.runtime.memory import Block, Segment
 
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
 MOST_BLOCKS = 2  # items in blocks of their own that may be under way in one stream
@@ -60,9 +60,10 @@ class _Timespec(ctypes.Structure):
 class LocalStreamMemory:
     """`StreamMemory` of a device whose memory this process maps."""
 
-    def __init__(self, control: ControlBlock, memory: Segment) -> None:
-        self._words = control.segment.bytes.view(np.uint32)  # stays valid when the control block is closed
-        self._base = control.segment.address
+    def __init__(self, control: Bytes, memory: Segment) -> None:
+        """control: all of the control block; the array keeps it mapped."""
+        self._words = control.view(np.uint32)
+        self._base = int(control.ctypes.data)
         self.read = memory.read
         self.write = memory.write
 
