@@ -27,7 +27,7 @@ from distxla.errors import Location, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.channel import Recv, Send
+from distxla.ops.channel import KeptRecv, KeptSend, Recv, Send
 
 PAIRS, PIPELINE, VALIDATION = (
     "_xla_send_recv_source_target_pairs",
@@ -47,7 +47,8 @@ class End:
     """One send or recv of a program.
 
     pairs: (source, target) as written; None where none are.  bounds: one for each pair; None where every execution
-    transfers.  location: of the instruction; attributes: of its frontend attributes, where they are known.
+    transfers.  kept: its value stays where it is until the transfer is over (passes/keep_transfers.py).  location: of
+    the instruction; attributes: of its frontend attributes, where they are known.
     """
 
     instruction: str
@@ -57,6 +58,7 @@ class End:
     payload: Shape
     pairs: Pairs | None = None
     bounds: Pairs | None = None
+    kept: bool = False
     location: Location | None = field(default=None, compare=False)
     attributes: Location | None = field(default=None, compare=False)
 
@@ -103,14 +105,14 @@ def is_end(instruction: Instruction) -> bool:
     return isinstance(instruction.op, Send | Recv) and not instruction.op.is_host_transfer
 
 
-def read_end(module: Module, instruction: Instruction, payload: Shape) -> End:
+def read_end(instruction: Instruction, module: Module | None = None) -> End:
     """What a send or recv says of its transfer; VerificationError where its attributes can't be read.
 
-    payload: what a send sends, or a recv receives.
+    module: tells locations.
     """
     op = instruction.op
     assert isinstance(op, Send | Recv)
-    attributes = module.locate(instruction, "frontend_attributes")
+    attributes = None if module is None else module.locate(instruction, "frontend_attributes")
     texts = [instruction.frontend_attribute(name) for name in (PAIRS, VALIDATION)]
     pairs, bounds = (None, None)
     if texts[0] is not None:
@@ -130,10 +132,11 @@ def read_end(module: Module, instruction: Instruction, payload: Shape) -> End:
         isinstance(op, Send),
         op.channel_id or 0,
         int(instruction.frontend_attribute(PIPELINE) == "1"),
-        payload.without_layout(),
+        payload_of(instruction).without_layout(),
         pairs,
         bounds,
-        module.locate(instruction),
+        isinstance(op, KeptSend | KeptRecv),
+        None if module is None else module.locate(instruction),
         attributes,
     )
 
@@ -149,7 +152,7 @@ def instruction_ends(module: Module) -> Iterator[tuple[Instruction, End]]:
     for computation in module.computations:
         if computation.name in names:
             for instruction in filter(is_end, computation):
-                yield instruction, read_end(module, instruction, payload_of(instruction))
+                yield instruction, read_end(instruction, module)
 
 
 def read_ends(module: Module) -> tuple[End, ...]:

@@ -60,6 +60,7 @@ R_SIGNAL = 148  # u32: the signal that ends the process, written by its handler;
 R_FAULT = 152  # u64: the address that such a signal complains of
 R_DETAIL = 160  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
 R_WAIT_VALUE = 168  # u32: it sleeps while the word has this value
+R_RUN = 172  # u32: runs of programs that it has begun
 
 WAITS_FOR_GROUP = -1  # the missing members of its group
 WAITS_FOR_HOST = -2  # the other end of a stream

@@ -80,6 +80,7 @@ def _emit_serve(module: ir.Module) -> None:
             words.store(i32(0), status)
             repeat = words.load(I32, record, block.R_COMMAND_REPEAT)
             with words.count(i64(0), builder.zext(repeat, I64)), _while_fine(words, status):
+                words.store(builder.add(words.load(I32, record, block.R_RUN), i32(1)), record, block.R_RUN)
                 words.store(_call_pointer(builder, row, context), status)
             words.store(builder.sub(_nanoseconds(words, time), start), record, block.R_RUN_NS)
             _finish(words, control, record, words.load(I32, status))

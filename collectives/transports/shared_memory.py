@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from distxla.codegen.abi import COMMUNICATE_SYMBOL
 from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.collectives.transports.channel_site import ChannelFamily
 from distxla.collectives.transports.family import Family, Routine
 from distxla.collectives.transports.group_site import GroupFamily
 from distxla.collectives.transports.permute_site import PermuteFamily
@@ -18,7 +19,7 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.op import Lowering, Op
 
-FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily())
+FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), ChannelFamily())
 
 
 class SharedMemory:

@@ -26,7 +26,7 @@ from distxla.ir.module import Module
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.op import Lowering, RuleViolation
+from distxla.ops.op import NO_MEMORY, Lowering, RuleViolation
 
 TOKEN = Buffer(0, Region.NONE)
 
@@ -316,10 +316,16 @@ class Planner:
         if instruction.op.completes and instruction.operands[0] in frame.started:
             in_use, operands = frame.started.pop(instruction.operands[0])
         operands = self.in_device_memory(frame, instruction, operands)
+        shapes = tuple(o.shape for o in frame.computation.operands(instruction))
+        aliased = instruction.op.aliased_leaves(instruction.shape, shapes)
+        if not (instruction.op.starts_pair or in_use):
+            for leaf in aliased:
+                if leaf is not None and leaf != NO_MEMORY:  # what the result stands for, if it was a constant
+                    value = frame.values.operands(instruction)[leaf]
+                    if value is not None:
+                        frame.buffers[value] = operands[leaf]
         results = self.results(frame, position, instruction)
         if instruction.op.starts_pair:
-            shapes = tuple(o.shape for o in frame.computation.operands(instruction))
-            aliased = instruction.op.aliased_leaves(instruction.shape, shapes)
             results = tuple(b for b, operand in zip(results, aliased, strict=True) if operand is None)
             frame.started[instruction.name] = operands, results
         self.clock += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from distxla.collectives.channels import End
 from distxla.errors import Location
 from distxla.ir.shape import Shape
 from distxla.ops.stream_key import StreamKey
@@ -60,6 +61,7 @@ class CommunicatorSpec:
     silent: devices whose operands go nowhere and who get zeros, each in a group of its own.
     pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
     stream: which stream between device and host it is; each device is then a group of its own.
+    channel: what a send or recv says of its transfers; each device is then a group of its own.
     common_key: stands for `key` between programs, whose lists of groups may differ elsewhere; "" if `key` does.
     """
 
@@ -69,6 +71,7 @@ class CommunicatorSpec:
     pairs: tuple[tuple[int, int], ...] = ()
     silent: tuple[int, ...] = ()
     stream: StreamKey | None = None
+    channel: End | None = None
     common_key: str = ""
 
 

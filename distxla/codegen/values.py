@@ -10,7 +10,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.control_flow import While
-from distxla.ops.op import Lowering
+from distxla.ops.op import NO_MEMORY, Lowering
 
 Value = int | None  # a number within the computation; None for a token, which has no memory
 FOREVER = 1 << 60
@@ -97,7 +97,10 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
                 given = values.operands(instruction)
                 shapes = tuple(o.shape for o in computation.operands(instruction))
                 aliased = op.aliased_leaves(instruction.shape, shapes)
-                leaves = tuple(leaf if k is None else given[k] for leaf, k in zip(leaves, aliased, strict=True))
+                leaves = tuple(
+                    leaf if k is None else None if k == NO_MEMORY else given[k]
+                    for leaf, k in zip(leaves, aliased, strict=True)
+                )
         values.leaves[instruction.name] = leaves
         if not is_alias(computation, instruction):
             for value in values.operands(instruction):

@@ -14,7 +14,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.feed import item_obstacle
-from distxla.ops.op import Lowering, Op
+from distxla.ops.op import NO_MEMORY, Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.stream_key import StreamKey, StreamKind
 
@@ -32,6 +32,10 @@ class ChannelOp(Op):
     host_stream: ClassVar[StreamKind]  # of host transfers
     channel_id: int | None = attribute("int", default=None)
     is_host_transfer: bool = attribute("bool", default=False)
+
+    def context_leaves(self, shape: Shape) -> tuple[int | None, ...]:
+        """`aliased_leaves` of what begins a transfer between devices: nobody reads the first part of its context."""
+        return (None if self.is_host_transfer else NO_MEMORY,) * (_count(shape) - 2) + (None, None)
 
     @property
     def stream(self) -> StreamKey | None:
@@ -72,6 +76,9 @@ class Send(ChannelOp):
 
     def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:
         return operands[0]
+
+    def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
+        return self.context_leaves(shape)
 
 
 @register
@@ -122,6 +129,9 @@ class Recv(ChannelOp):
         begin = run.exchange.ask if self.is_host_transfer else run.exchange.receive
         return zeros((run.shape.elements or ())[0]), begin(), None
 
+    def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
+        return self.context_leaves(shape)
+
 
 @register
 class RecvDone(ChannelOp):
@@ -151,6 +161,34 @@ class RecvDone(ChannelOp):
             return run.exchange.take(operands[0][1]), None
         value = run.exchange.finish_receive(operands[0][1])
         return zeros((run.shape.elements or ())[0]) if value is None else value, None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KeptSend(Send):
+    """A send whose send-done takes its context directly: until then the operand's memory stays as it is."""
+
+    def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
+        return (*range(_count(operands[0])), None, None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KeptRecv(Recv):
+    """A recv whose recv-done takes its context directly: the context's first part is where the value will be."""
+
+    def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
+        return (None,) * _count(shape)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KeptRecvDone(RecvDone):
+    """The recv-done of a KeptRecv."""
+
+    def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
+        return (*range(_count(shape) - 1), None)
+
+
+def _count(shape: Shape) -> int:
+    return sum(1 for _ in shape.leaves())
 
 
 def is_context(shape: Shape) -> bool:

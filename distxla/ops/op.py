@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from distxla.ops.stream_key import StreamKey
 
 T = TypeVar("T")
+NO_MEMORY = -1
 
 
 class RuleViolation(DistxlaError):
@@ -241,7 +242,8 @@ class Op:
         raise self.unsupported()
 
     def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
-        """COMMUNICATION ops: for each result leaf the operand leaf whose memory it is, None where it has its own."""
+        """COMMUNICATION ops: for each result leaf the operand leaf whose memory it is, None where it has its own,
+        NO_MEMORY where nobody reads it."""
         return (None,) * sum(1 for _ in shape.leaves())
 
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:

@@ -16,6 +16,7 @@ from distxla.passes.expand import Expand
 from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
 from distxla.passes.inline_calls import InlineCalls
+from distxla.passes.keep_transfers import KeepTransfers
 from distxla.passes.module_pass import Pass
 from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions, padded
 from distxla.passes.resolve_layouts import ResolveLayouts
@@ -77,4 +78,5 @@ def standard_passes() -> tuple[Pass, ...]:
         Fuse(),
         FuseRows(),
         DeadCode(),
+        KeepTransfers(),
     )

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distxla.codegen.program import SharedArena
+from distxla.codegen.program import CompiledProgram, SharedArena
+from distxla.collectives import state
 from distxla.errors import ArgumentError, ReplicaLostError
+from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
 from distxla.runtime.hosts.hosts import ATTACH_LIMIT_S, Hosts
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 class Loader:
     """What is loaded on a run's devices. dispatcher: calls it.  communicators: state of all programs' communicators.
-    streams: to and from the host."""
+    streams: to and from the host.  channels: between devices."""
 
     def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int) -> None:
         self._hosts = hosts
@@ -37,6 +39,10 @@ class Loader:
         self._numbers = 0
         self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._lost)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
+        words = hosts.local.control.words
+        self.channels = Channels(
+            self.communicators, lambda offset: words[offset // 4], heap.allocate, replicas, partitions
+        )
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
     def load(self, executable: Executable) -> None:
@@ -66,6 +72,7 @@ class Loader:
 
             routines = ray.put(pack(executable.targets))
         self.streams.load(number, program, executable.devices)
+        self._tell_hosts(program)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]
         pending = []
         for row, device in enumerate(executable.devices):
@@ -94,6 +101,17 @@ class Loader:
         if executable.module is not None:
             self.dispatcher.modules[number] = executable.module
         executable.load_s = time.perf_counter() - begin
+
+    def _tell_hosts(self, program: CompiledProgram) -> None:
+        """Write into the states of groups that live on several hosts how many members each host has."""
+        hosts = self._hosts.devices
+        for spec in program.communicators if len(hosts) > 1 else ():
+            for group in spec.groups if spec.stream is None and not spec.pairs else ():
+                local = [sum(device in devices for device in group) for devices in hosts]
+                offset = self.communicators.place(spec, group[0])
+                if max(local) < len(group) and offset is not None:
+                    for index, count in enumerate(local):
+                        self.communicators.configure_host(index, offset + state.G_LOCAL, count, int(count > 0))
 
     def _shared_arena(self, number: int, arena: SharedArena, executable: Executable) -> dict[int, Block]:
         """Where a group has the program's shared arena, by device. Programs never run at once on one device, so they

@@ -1,0 +1,49 @@
+"""Large transfers whose context stays at hand need no copy of their own: both sides keep their memory in the meantime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from distxla.collectives.channel_state import may_be_kept
+from distxla.collectives.channels import is_end, payload_of
+from distxla.ir.computation import Computation
+from distxla.ir.module import Module
+from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
+from distxla.ops.op import Op
+from distxla.passes.module_pass import Pass
+
+
+@dataclass(frozen=True)
+class KeepTransfers(Pass):
+    """Marks sends and recvs whose one user is their done, in the same computation.
+
+    Until then the send's operand and the recv's place are alive, and whoever comes second copies from the one into the
+    other. A context that travels through tuples and loops changes its memory, so its value waits elsewhere.
+    """
+
+    name: ClassVar[str] = "keep-transfers"
+
+    def run(self, module: Module) -> Module:
+        computations = tuple(map(_marked, module.computations))
+        if all(a is b for a, b in zip(computations, module.computations, strict=True)):
+            return module
+        return module.replace(computations=computations)
+
+
+def _marked(computation: Computation) -> Computation:
+    changed: dict[str, Op] = {}
+    for instruction in filter(is_end, computation):
+        op, users = instruction.op, computation.users[instruction.name]
+        if len(users) != 1 or instruction.name == computation.root or not may_be_kept(payload_of(instruction)):
+            continue
+        done = computation[users[0]]
+        if isinstance(op, Send) and isinstance(done.op, SendDone):
+            changed[instruction.name] = KeptSend(channel_id=op.channel_id)
+        elif isinstance(op, Recv) and isinstance(done.op, RecvDone):
+            changed[instruction.name] = KeptRecv(channel_id=op.channel_id)
+            changed[done.name] = KeptRecvDone(channel_id=op.channel_id)
+    if not changed:
+        return computation
+    instructions = tuple(i.replace(op=changed[i.name]) if i.name in changed else i for i in computation)
+    return Computation(computation.name, instructions, computation.root, computation.execution_thread, computation.span)

@@ -1,0 +1,149 @@
+"""Connecting the sends and recvs of the programs of a call: who is at the other end, and where both meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from distxla.codegen.program import CommunicatorSpec, CompiledProgram
+from distxla.collectives import channel_state as state
+from distxla.collectives.channels import End, Program, Route, Transfer, pair_up
+from distxla.errors import ClusterError
+from distxla.runtime.communicators import Communicators
+from distxla.runtime.memory import Block
+
+Loaded = tuple[int, CompiledProgram, tuple[int, ...]]  # number, program, the devices that run it
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The shared state of a pair. offset: in the control block.  staging: in the source's memory, where it has one."""
+
+    number: int
+    offset: int
+    slot_bytes: int
+    staging: Block | None
+
+
+class Channels:
+    """The pairs of all channels of a cluster.
+
+    A pair's state stays from call to call: both sides have counted as many transfers when a call is over.
+    """
+
+    def __init__(
+        self,
+        communicators: Communicators,
+        word: Callable[[int], int],
+        allocate: Callable[[int], Block],
+        replicas: int,
+        partitions: int,
+    ) -> None:
+        """word: the u32 of the control block at an offset.  allocate: bytes at one offset of all devices' memory."""
+        self._communicators = communicators
+        self._word, self._allocate = word, allocate
+        self._counts = (replicas, partitions)
+        devices = tuple(range(replicas * partitions))
+        self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
+        self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
+        self._pairs: dict[tuple[int, ...], _Pair] = {}
+        self._connected: tuple[tuple[int, tuple[int, ...]], ...] = ()
+        self._in_use: list[_Pair] = []
+
+    def connect(self, calls: Sequence[Loaded]) -> None:
+        """Make the channels of programs ready that are about to run together, while nobody runs.
+
+        Raises VerificationError where a send or recv has no counterpart among them.
+        """
+        ends = [self._find_ends(number, program) for number, program, _ in calls]
+        if not any(ends):
+            return
+        key = tuple((number, devices) for number, _, devices in calls)
+        if key != self._connected:
+            self._connected = ()
+            self._connect(calls)
+            self._connected = key
+        for pair in self._in_use:
+            self._settle(pair)
+
+    def _find_ends(self, number: int, program: CompiledProgram) -> tuple[tuple[int, End], ...]:
+        """(communicator, end) of the program's sends and recvs."""
+        found = self._ends.get(number)
+        if found is None:
+            places = {site.communicator: site.location for site in program.sites}
+            found = self._ends[number] = tuple(
+                (k, replace(spec.channel, location=places.get(k)))
+                for k, spec in enumerate(program.communicators)
+                if spec.channel is not None
+            )
+        return found
+
+    def _connect(self, calls: Sequence[Loaded]) -> None:
+        sides = [Program(devices, tuple(end for _, end in self._ends[number])) for number, _, devices in calls]
+        transfers = pair_up(sides, *self._counts)
+        for number, program, devices in calls:
+            for k, _ in self._ends[number]:
+                for device in devices:
+                    self._configure_end(program.communicators[k], device, None, None)
+        self._in_use = []
+        for transfer in transfers:
+            pair = self._pair(transfer)
+            self._in_use.append(pair)
+            for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
+                for route in routes:
+                    number, program, _ = calls[route.program]
+                    spec = program.communicators[self._communicator(number, route)]
+                    self._configure_end(spec, device, pair, route.bounds)
+
+    def _communicator(self, number: int, route: Route) -> int:
+        return next(k for k, end in self._ends[number] if end == route.end)
+
+    def _configure_end(
+        self, spec: CommunicatorSpec, device: int, pair: _Pair | None, bounds: tuple[int, int] | None
+    ) -> None:
+        place = self._communicators.place(spec, device)
+        assert place is not None
+        first, last = (0, state.ALWAYS) if bounds is None else (max(0, bounds[0]), bounds[1])
+        if pair is None or last < first:
+            self._communicators.configure(place, 0, 0, 0)
+        else:
+            self._communicators.configure(place, *_halves(pair.offset), pair.number, first, last)
+
+    def _pair(self, transfer: Transfer) -> _Pair:
+        """The state in which a transfer's devices meet, large enough for all its sends and recvs."""
+        ends = [route.end for route in (*transfer.sends, *transfer.recvs)]
+        slot = max(state.slot_bytes(end.payload) for end in ends)
+        staged = max(0 if end.kept else state.packed(end.payload)[1] for end in ends)
+        if staged <= state.INLINE_BYTES:
+            staged = 0
+        key = (transfer.channel, transfer.stream, transfer.source, transfer.target, slot, staged)
+        found = self._pairs.get(key)
+        if found is None:
+            number = len(self._pairs) + 1
+            if number >= state.MOST_PAIRS:
+                raise ClusterError(f"too many channels: {number} pairs of devices and channels")
+            offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot))
+            staging = self._allocate(state.RING * staged) if staged else None
+            found = self._pairs[key] = _Pair(number, offset, slot, staging)
+            place = staging.offset if staging is not None else 0
+            words = (transfer.source, transfer.target, *_halves(slot), *_halves(place), *_halves(staged))
+            self._communicators.configure(offset, *words)
+            directory = self._communicators.place(self._directory, transfer.source)
+            assert directory is not None
+            self._communicators.configure(directory + 8 * number, *_halves(offset))
+        return found
+
+    def _settle(self, pair: _Pair) -> None:
+        """Begin afresh where the last call left something under way: a send or recv whose done was never executed."""
+        sends = self._word(pair.offset + state.C_SENDS)
+        settled = sends == self._word(pair.offset + state.C_RECVS)
+        for transfer in range(max(0, sends - state.RING), sends):
+            slot = pair.offset + state.C_SLOTS + transfer % state.RING * pair.slot_bytes
+            settled = settled and self._word(slot + state.W_TAKEN) == transfer + 1
+        if not settled:
+            self._communicators.clear(pair.offset, state.pair_bytes(pair.slot_bytes))
+
+
+def _halves(value: int) -> tuple[int, int]:
+    """A u64 as its u32 words."""
+    return value & 0xFFFFFFFF, value >> 32
