@@ -24,8 +24,8 @@ class HostRoutine:
 class Site:
     """One instruction of the compiled program that goes through the context's table; reports name it.
 
-    communicator: number of its communicator; -1 for a call of Python, described by `routine`.  item: what one that gives
-    to the host or takes from it moves at a time.
+    communicator: number of its communicator; -1 for a call of Python, described by `routine`.  item: what one that
+    gives to the host or takes from it moves at a time.
     shares: results may live once for the group (abi: the results' table has a second half).
     facets: (name, text) of what the members of a round must agree on (collectives/signature.py), for reports.
     """

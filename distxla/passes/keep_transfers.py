@@ -1,4 +1,4 @@
-"""Large transfers whose context stays at hand need no copy of their own: both sides keep their memory in the meantime."""
+"""Large transfers whose context stays at hand need no copy of their own: both sides keep their memory till the end."""
 
 from __future__ import annotations
 
