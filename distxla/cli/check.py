@@ -29,14 +29,14 @@ def command(
     from distxla.errors import UnsupportedOpError
     from distxla.ops.effects import COMMUNICATING
     from distxla.passes.resolve_layouts import ignored_tiles
-    from distxla.passes.verify import obstacles, verify_module
+    from distxla.passes.verify import obstacles
 
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions)
+    world.verify()
     refused = False
     for program in world.programs:
         module = program.module
-        verify_module(module)
         instructions = [i for computation in module.computations for i in computation]
         click.echo(
             f"{program.path}: {module.name}: {len(module.computations)} computation(s), {len(instructions)} "

@@ -16,6 +16,7 @@ from distxla.ops.registry import op_classes
 from distxla.passes.manual_partitions import PerDevice, has_manual_regions, per_device
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.verify import verify_module
+from distxla.passes.verify_world import verify_world
 from distxla.text.files import load_module
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class World:
         programs = tuple(replace(p, module=with_reduction_order(p.module, reduction_order)) for p in self.programs)
         return replace(self, programs=programs)
 
+    def verify(self) -> None:
+        """VerificationError for the first rule that a program, or all of them together, break."""
+        verify_world([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+
     @property
     def program_of(self) -> dict[int, Program]:
         """By flattened device id, ascending."""
@@ -107,8 +112,8 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
 
     named = [device for _, devices in split for device in devices or ()]
     headers = [(path, module) for (path, _), module in zip(split, modules, strict=True)]
-    r = _agree("replicas", replicas, [(path, m.replica_count) for path, m in headers])
-    p = _agree("partitions", partitions, [(path, m.num_partitions) for path, m in headers])
+    r = _agree("replicas", replicas, headers)
+    p = _agree("partitions", partitions, headers)
     if r is None and p is None and named:
         r, p = 1, max(named) + 1
     r, p = r or 1, p or 1
@@ -172,14 +177,16 @@ def _require_disjoint(split: Sequence[tuple[str, tuple[int, ...] | None]]) -> No
             owner[device] = path
 
 
-def _agree(what: str, flag: int | None, headers: Sequence[tuple[str, int | None]]) -> int | None:
+def _agree(what: str, flag: int | None, headers: Sequence[tuple[str, Module]]) -> int | None:
     """The one count that flag and headers state; None if none of them does."""
     attribute = {"replicas": "replica_count", "partitions": "num_partitions"}[what]
     stated: tuple[str, int] | None = None if flag is None else (f"--{what}", flag)
-    for path, count in headers:
+    for path, module in headers:
+        count: int | None = getattr(module, attribute)
         if count is None:
             continue
         if stated is not None and stated[1] != count:
-            raise ArgumentError(f"{path} says {attribute}={count}, {stated[0]} says {stated[1]}")
+            text = f"{path} says {attribute}={count}, {stated[0]} says {stated[1]}"
+            raise ArgumentError(text, module.locate_header(attribute))
         stated = stated or (path, count)
     return stated[1] if stated else None

@@ -104,15 +104,13 @@ def command(
     from distxla.cli.feeds import read_feeds, write_outfeeds
     from distxla.cli.programs import read_world
     from distxla.cli.progress import progress
-    from distxla.passes.verify import verify_module
 
     for path in (out_file, outfeed):
         if path is not None:
             require_writable(path)
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions).in_order(reduction_order)
-    for program in world.programs:
-        verify_module(program.module)
+    world.verify()
     arguments = read_arguments(world, args_file, seed)
     feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -121,3 +122,13 @@ class Module:
             return None
         line = int(metadata.get("source_line", 1))
         return Location(str(metadata.get("source_file")), line, int(metadata.get("source_column", 1)), 2)
+
+    def locate_header(self, name: str) -> Location | None:
+        """Where the header attribute `name`, a number, stands in the text."""
+        for number, line in enumerate(self.source.lines if self.source is not None else (), 1):
+            if found := re.search(rf"\b{name}\s*=\s*\d+", line):
+                assert self.source is not None
+                return self.source.location(Span(number, found.start() + 1, found.end() + 1))
+            if "{" in line and "HloModule" not in line:
+                return None
+        return None
