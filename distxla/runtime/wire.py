@@ -123,13 +123,7 @@ class Connection:
         """
         header = self._header
         view = memoryview(header)
-        self._socket.settimeout(timeout)
-        try:
-            got = self._take(view)
-        finally:
-            if timeout is not None:
-                with contextlib.suppress(OSError):
-                    self._socket.settimeout(None)
+        got = self._take(view) if timeout is None else self._take_within(view, timeout)
         self.receive_into(view[got:])
         magic, kind, tag, a, b, c, length = _HEADER.unpack(header)
         if magic != _FRAME_MAGIC:
@@ -157,6 +151,18 @@ class Connection:
             part = memoryview(self._scratch)[: min(length, len(self._scratch))]
             self.receive_into(part)
             length -= len(part)
+
+    def _take_within(self, view: memoryview, timeout: float) -> int:
+        try:
+            self._socket.settimeout(timeout)
+            return self._take(view)
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(None)
 
     def _take(self, view: memoryview) -> int:
         try:

@@ -38,6 +38,11 @@ class Area:
         second = self._longs[at + 1]
         return self._longs[at], second & 0xFFFFFFFF, second >> 32
 
+    def has_come(self, positions: Sequence[int]) -> None:
+        """Note that members on another host have begun the round that is under way here."""
+        for p in positions:
+            self._longs[(self.group.offset + state.G_BEGUN + p * state.LINE) // 8] = self.number + 1
+
     def posted(self, position: int, leaf: int) -> int:
         """The offset that a member posted for a leaf: operands, then results, then shared places."""
         return self._longs[(self.slots + position * state.SLOT_BYTES + state.S_OFFSETS) // 8 + leaf]

@@ -117,6 +117,8 @@ class Link:
                 self._on_frame(self, self.connection.receive())
         except ClusterError as error:
             self._lost(error)
+        except Exception as error:
+            self._lost(ClusterError(f"{type(error).__name__}: {error}"))
 
     def _lost(self, error: ClusterError) -> None:
         if not self._closed:

@@ -88,6 +88,7 @@ class Movement(NamedTuple):
     target_offset: int
     target_stride: int
     streamed: int
+    begin: int
 
     @property
     def bytes(self) -> int:
@@ -200,7 +201,8 @@ def _description(words: dict[str, int]) -> Description:
     while first < words["items"]:
         at = words["table"] + 8 * len(COLUMNS) * len(movements)
         row = (ctypes.c_int64 * len(COLUMNS)).from_address(at)
-        movements.append(Movement(first, *row))
+        columns = dict(zip(COLUMNS, row, strict=True))
+        movements.append(Movement(first, **{name: columns[name] for name in Movement._fields[1:]}))
         first = movements[-1].items_end
     return Description(
         signature=words["signature"],
@@ -256,8 +258,8 @@ def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> 
         receivers = [(t, (t,)) for t in there] if m.targets > 1 else [(0, there)]
         for s in (s for s in sources if homes[s] == a):
             for t, targets in receivers:
-                taken = _rows(m, m.operand + t * m.operand_step, t * m.source_offset, m.source_stride)
-                given = _rows(m, m.result + s * m.result_step, s * m.target_offset, m.target_stride)
+                taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)
+                given = _rows(m, m.result + s * m.result_step, m.begin + s * m.target_offset, m.target_stride)
                 common = 0 if m.targets > 1 else m.common
                 found.append(Region(s, taken, () if folds else targets, given, common, m.streamed))
     return tuple(found)
@@ -271,8 +273,8 @@ def _streams(
     for m in description.movements:
         everybody = tuple(range(len(homes)))
         for t, targets in [(t, (t,)) for t in everybody] if m.targets > 1 else [(0, everybody)]:
-            taken = _rows(m, m.operand + t * m.operand_step, t * m.source_offset, m.source_stride)
-            given = _rows(m, m.result, 0, m.target_stride)
+            taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)
+            given = _rows(m, m.result, m.begin, m.target_stride)
             # backwards along the runs, so that every connection carries partial results one way and results the other
             order = [host for host, _ in reversed(runs)]
             path = tuple(h for h in dict.fromkeys(order) if h != last and any(homes[p] == h for p in targets))

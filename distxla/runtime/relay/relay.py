@@ -342,6 +342,7 @@ class Relay:
         group, area = round_.group, round_.area
         positions = group.positions[host]
         heads = HEAD_BYTES * len(positions)
+        area.has_come(positions)
         area.heads[list(positions)] = np.frombuffer(payload, np.uint64, heads // 8).reshape(-1, 2)
         mine = area.head(group.local[0])[0]
         if round_.plan is not None and all(area.head(p)[0] == mine for p in positions):

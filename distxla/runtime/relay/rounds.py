@@ -127,7 +127,7 @@ class Round:
 
     def _put(self, region: Region, data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
         """Write a whole region."""
-        rows = region.given if region.targets else region.taken
+        rows = _given(region)
         for place in self._landing(region):
             if rows.is_whole:
                 ctypes.memmove(place, data.ctypes.data, rows.bytes)
@@ -229,23 +229,19 @@ class Round:
     def _send_region(self, host: int, number: int, region: Region) -> None:
         rows = region.taken
         address = self.operand(region.source, rows)
-        if rows.is_whole:
-            for begin in range(0, rows.bytes, PIECE_BYTES):
-                size = min(PIECE_BYTES, rows.bytes - begin)
+        for offset, size in _pieces(rows, _given(region)):
+            if rows.is_whole:
                 self._owe(1)
-                self.relay.send_piece(self, host, number, begin, view(address + begin, size), lambda: self.settle(1))
-            return
-        for first, end in _row_pieces(rows):
-            scratch = self._window_piece((end - first) * rows.row)
+                self.relay.send_piece(self, host, number, offset, view(address + offset, size), lambda: self.settle(1))
+                continue
+            scratch = self._window_piece(size)
             if scratch is None:
                 return
-            size = (end - first) * rows.row
-            scratch[:size].reshape(end - first, rows.row)[:] = rows_at(
-                address + first * rows.stride, end - first, rows.row, rows.stride
-            )
+            piece = _piece_at(address, rows, offset, size)
+            scratch[:size].reshape(piece.shape)[:] = piece
             self._owe(1)
             done = self._giving_back(scratch, window=True)
-            self.relay.send_piece(self, host, number, first * rows.row, scratch[:size].data, done)
+            self.relay.send_piece(self, host, number, offset, scratch[:size].data, done)
 
     def receive_region(
         self, host: int, number: int, offset: int, size: int, receive: Callable[[memoryview], None]
@@ -254,10 +250,10 @@ class Round:
         if self.plan is None or self.plan.way is not Way.DIRECT:
             raise ClusterError(f"host {host} sent bytes that no round expects")
         regions = self.plan.incoming[host]
-        if number >= len(regions) or offset + size > regions[number].taken.bytes:
+        if number >= len(regions) or not _is_piece(_given(regions[number]), offset, size):
             raise ClusterError(f"host {host} sent bytes beyond what a round expects")
         region = regions[number]
-        rows = region.given if region.targets else region.taken
+        rows = _given(region)
         places = self._landing(region)
         if rows.is_whole:
             receive(view(places[0] + offset, size))
@@ -275,10 +271,9 @@ class Round:
     def _scatter(
         data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], places: list[int], rows: Rows, offset: int, size: int
     ) -> None:
-        first, count = offset // rows.row, size // rows.row
         for place in places:
-            there = rows_at(place + first * rows.stride, count, rows.row, rows.stride)
-            there[:] = data[:size].reshape(count, rows.row)
+            there = _piece_at(place, rows, offset, size)
+            there[:] = data[:size].reshape(there.shape)
 
     # --- folds along the runs
 
@@ -287,7 +282,7 @@ class Round:
         assert self.plan is not None
         stream, (_, positions), next_host = self.plan.streams[number], self.plan.runs[0], self.plan.runs[1][0]
         rows = stream.taken
-        for offset, size in _pieces(rows):
+        for offset, size in _pieces(rows, stream.given):
             if self.is_over:
                 return
             if len(positions) == 1 and rows.is_whole:
@@ -314,11 +309,10 @@ class Round:
             sources = before + [self.operand(p, rows) + offset for p in positions]
         else:
             sources = list(before)
-            first, count = offset // rows.row, size // rows.row
             for p in positions:
                 scratch = self.relay.scratch.take(size)
-                source = rows_at(self.operand(p, rows) + first * rows.stride, count, rows.row, rows.stride)
-                scratch[:size].reshape(count, rows.row)[:] = source
+                source = _piece_at(self.operand(p, rows), rows, offset, size)
+                scratch[:size].reshape(source.shape)[:] = source
                 sources.append(int(scratch.ctypes.data))
                 gathered.append(scratch)
         streamed = stream.streamed if len(targets) > 1 else 0
@@ -412,9 +406,8 @@ class Round:
         if plan is None or plan.way is not Way.CHAIN or number >= len(plan.streams):
             raise ClusterError(f"host {host} sent bytes that no round expects")
         stream = plan.streams[number]
-        rows, element = stream.taken, plan.description.element
-        unit = element if rows.is_whole else rows.row
-        if offset + size > rows.bytes or offset % unit or size % unit:
+        fits = _is_piece(stream.taken, offset, size) and _is_piece(stream.given, offset, size)
+        if not fits or (offset | size) % plan.description.element:
             raise ClusterError(f"host {host} sent bytes beyond what a round expects")
         return stream
 
@@ -437,14 +430,37 @@ class Round:
         return done
 
 
-def _row_pieces(rows: Rows) -> list[tuple[int, int]]:
-    """Ranges of rows of about PIECE_BYTES."""
-    count = max(1, PIECE_BYTES // rows.row)
-    return [(first, min(rows.rows, first + count)) for first in range(0, rows.rows, count)]
+def _given(region: Region) -> Rows:
+    """Where the bytes of a region go: a result, or the copy of an operand that a fold reads."""
+    return region.given if region.targets else region.taken
 
 
-def _pieces(rows: Rows) -> list[tuple[int, int]]:
-    """(offset, size) of pieces of packed rows: whole elements, and whole rows where they lie apart."""
-    if rows.is_whole:
+def _pieces(*sides: Rows) -> list[tuple[int, int]]:
+    """(offset, size) of pieces of packed rows: where rows lie apart on a side, whole rows or parts of one."""
+    rows = sides[0]
+    if all(side.is_whole for side in sides):
         return [(at, min(PIECE_BYTES, rows.bytes - at)) for at in range(0, rows.bytes, PIECE_BYTES)]
-    return [(first * rows.row, (end - first) * rows.row) for first, end in _row_pieces(rows)]
+    if rows.row <= PIECE_BYTES:
+        each = PIECE_BYTES // rows.row * rows.row
+        return [(at, min(each, rows.bytes - at)) for at in range(0, rows.bytes, each)]
+    return [
+        (row * rows.row + at, min(PIECE_BYTES, rows.row - at))
+        for row in range(rows.rows)
+        for at in range(0, rows.row, PIECE_BYTES)
+    ]
+
+
+def _piece_at(place: int, rows: Rows, offset: int, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """A piece of rows that lie apart and begin at `place`."""
+    first, inside = divmod(offset, rows.row)
+    begin = place + first * rows.stride + inside
+    if size < rows.row:
+        return rows_at(begin, 1, size, size)
+    return rows_at(begin, size // rows.row, rows.row, rows.stride)
+
+
+def _is_piece(rows: Rows, offset: int, size: int) -> bool:
+    """Whether rows have such a piece."""
+    inside = offset % rows.row
+    fits = rows.is_whole or inside + size <= rows.row or (inside == 0 and size % rows.row == 0)
+    return fits and size > 0 and offset + size <= rows.bytes
