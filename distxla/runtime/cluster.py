@@ -21,6 +21,7 @@ from distxla.ops.custom_calls.user import user_targets
 from distxla.passes.manual_partitions import has_manual_regions, per_device
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify_world import verify_together
 from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
@@ -92,6 +93,7 @@ class Cluster:
         self._server: CompileServer | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._verified: set[tuple[int | None, ...]] = set()  # numbers of programs that may run at once
         self._closing = threading.Event()
         self._closed = False
         self._owner = os.getpid()
@@ -194,13 +196,14 @@ class Cluster:
             ("num_partitions", self.partitions, module.num_partitions),
         ):
             if found is not None and found != wanted:
-                raise ArgumentError(f"module {module.name} has {name}={found}, the cluster {wanted}")
+                text = f"module {module.name} has {name}={found}, the cluster {wanted}"
+                raise ArgumentError(text, module.locate_header(name))
         chosen = tuple(range(self.devices)) if devices is None else tuple(devices)
         if not chosen or any(not 0 <= d < self.devices for d in chosen):
             raise ArgumentError(f"devices {list(chosen)}: the cluster has devices 0 to {self.devices - 1}")
         begin = time.perf_counter()
         module = with_reduction_order(module, reduction_order)
-        verify_module(module)
+        verify_module(module, self.replicas, self.partitions)
         require_executable(module)
         targets = user_targets(module)
         program, cached = compile_cached(self._server, module, self.replicas, self.partitions)
@@ -294,6 +297,7 @@ class Cluster:
             loader = self._loader
             if loader is None or self._closing.is_set():
                 raise ClusterError("the cluster is closed")
+            self._verify_together([executable for executable, _ in calls])
             for executable, _ in calls:
                 if executable.number is None:
                     loader.load(executable)
@@ -307,6 +311,18 @@ class Cluster:
                 executable.device_s = loader.dispatcher.device_seconds(executable.devices)
             del kept
         return outs
+
+    def _verify_together(self, executables: Sequence[Executable]) -> None:
+        """VerificationError where these programs can't communicate when they run at once, which is looked at once."""
+        numbers = tuple(executable.number for executable in executables)
+        if numbers in self._verified:
+            return
+        # of programs that were compiled elsewhere the text isn't known
+        known = [(e.devices, e.module) for e in executables if e.module is not None]
+        if len(known) == len(executables):
+            verify_together(known, self.replicas, self.partitions)
+        if None not in numbers:
+            self._verified.add(numbers)
 
     def resident_bytes(self) -> list[int]:
         """Resident memory of each replica without its arenas."""
