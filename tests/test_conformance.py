@@ -10,20 +10,24 @@ option this file is not collected.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from distxla.errors import TimeLimitError
 from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.module import Module
 from distxla.passes.verify import require_executable, verify_module
-from distxla.reference.lockstep import run_reference
+from distxla.reference.lockstep import run_programs
+from distxla.reference.streams import Streams
+from distxla.runtime.cluster import Cluster
 from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
-from tests.codegen.runner import run_devices
+from tests.codegen.runner import Devices
 from tests.conftest import conformance_folder
 from tests.tolerances import ulps_between
 
@@ -40,7 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["format"] == 1, f"format {manifest['format']} of the corpus is not known"
-    cases = [case for case in manifest["cases"] if not case.get("transfers")]
+    cases = manifest["cases"]
     metafunc.parametrize("case", cases, ids=[f"{case['family']}/{case['name']}" for case in cases])
 
 
@@ -52,21 +56,84 @@ def folder(case: Case, request: pytest.FixtureRequest) -> Path:
 
 
 def test_reference(case: Case, folder: Path) -> None:
-    module = _module(case, folder)
-    _check(case, folder, run_reference(module, _arguments(case, folder), **_counts(case)))
+    modules, arguments = _modules(case, folder), _arguments(case, folder)
+    streams = Streams()
+    _feed(case, folder, streams)
+    outs = run_programs(dict(enumerate(modules)), dict(enumerate(arguments)), streams=streams, **_counts(case))
+    _check(case, folder, [outs[device] for device in range(len(modules))])
+    _check_transfers(case, folder, streams)
 
 
 def test_compiled(case: Case, folder: Path) -> None:
-    module = _module(case, folder)
-    require_executable(module)
-    _check(case, folder, run_devices(compile_module(module, **_counts(case)), _arguments(case, folder)))
+    modules, arguments = _modules(case, folder), _arguments(case, folder)
+    for module in modules:
+        require_executable(module)
+    if len(case["programs"]) > 1:
+        _check_on_cluster(case, folder, modules, arguments)
+        return
+    devices = Devices(compile_module(modules[0], **_counts(case)))
+    try:
+        _feed(case, folder, devices.streams)
+        _check(case, folder, devices(arguments))
+        _check_transfers(case, folder, devices.streams)
+    finally:
+        devices.close()
 
 
-def _module(case: Case, folder: Path) -> Module:
-    (program,) = case["programs"]
-    module = parse_module((folder / program).read_text(), program)
-    verify_module(module)
-    return module
+def _check_on_cluster(case: Case, folder: Path, modules: list[Module], arguments: list[list[Array]]) -> None:
+    """Several programs at once: the same, with a process a device."""
+    with Cluster(**_counts(case)) as cluster:
+        cluster.wait_started()
+        streams = SimpleNamespace(
+            infeed=lambda d, channel: cluster.infeed(d) if channel is None else cluster.host_channel(d, channel),
+            outfeed=lambda d, channel: cluster.outfeed(d) if channel is None else cluster.host_channel(d, channel),
+        )
+        _feed(case, folder, streams)
+        outs = cluster.run(dict(enumerate(modules)), dict(enumerate(arguments)))
+        _check(case, folder, [[np.asarray(leaf) for leaf in outs[device]] for device in range(len(modules))])
+        _check_transfers(case, folder, streams)
+
+
+def _modules(case: Case, folder: Path) -> list[Module]:
+    """The module of each device, by flattened id."""
+    modules = [parse_module((folder / program).read_text(), program) for program in case["programs"]]
+    for module in modules:
+        verify_module(module)
+    return [modules[number] for row in case["grid"] for number in row]
+
+
+def _transfers(case: Case, op: str) -> Iterator[tuple[int, int | None, str]]:
+    """(device, channel, key) of the host's transfers in their order."""
+    names = [f"r{r}p{p}" for r in range(case["replicas"]) for p in range(case["partitions"])]
+    for transfer in case.get("transfers", ()):
+        if transfer["op"] == op:
+            for device, name in enumerate(names):
+                if transfer["process"] in ("*", name):
+                    yield device, transfer.get("channel"), transfer["key"]
+
+
+def _feed(case: Case, folder: Path, streams: Any) -> None:
+    """Put what the host has to give."""
+    with np.load(folder / "in.npz") as stored:
+        for op in ("infeed", "recv"):
+            for device, channel, key in _transfers(case, op):
+                streams.infeed(device, channel).put(_typed(stored[key], element_type(case["inputs"][key]["type"])))
+
+
+def _check_transfers(case: Case, folder: Path, streams: Any) -> None:
+    """What the host gets, no more and no less."""
+    with np.load(folder / "out.npz") as stored:
+        for op in ("outfeed", "send"):
+            for device, channel, key in _transfers(case, op):
+                stated, got = case["outputs"][key], streams.outfeed(device, channel).get(5)
+                while isinstance(got, tuple):
+                    (got,) = got
+                wanted = _typed(stored[key], element_type(stated["type"]))
+                assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+                assert _within(got, wanted, stated["tol"]).all(), f"{key}: {got} instead of {wanted}"
+            for device, channel, _ in _transfers(case, op):
+                with pytest.raises(TimeLimitError):
+                    streams.outfeed(device, channel).get(0)
 
 
 def _counts(case: Case) -> dict[str, int]:
@@ -95,7 +162,8 @@ def _arguments(case: Case, folder: Path) -> list[list[Array]]:
 def _check(case: Case, folder: Path, outs: list[list[Any]]) -> None:
     with np.load(folder / "out.npz") as stored:
         for prefix, results in zip(_prefixes(case), outs, strict=True):
-            keys = [key for key in case["outputs"] if key.startswith(f"{prefix}o")]
+            stated_keys = case["outputs"].items()
+            keys = [key for key, stated in stated_keys if key.startswith(f"{prefix}o") and not stated.get("host")]
             assert len(results) == len(keys), f"{len(results)} results instead of {len(keys)}"
             for number, result in enumerate(results):
                 key = f"{prefix}o{number}"

@@ -102,7 +102,7 @@ class PostedItem:
 
 
 Allocate = Callable[[int], Block]
-"""Device memory at one offset of every device; ClusterError when it is full."""
+"""So many bytes of device memory, at one offset on every device; ClusterError when it is full."""
 
 Check = Callable[[], None]
 """Called while an operation waits; raises what makes it pointless."""
@@ -111,23 +111,22 @@ Check = Callable[[], None]
 class _End:
     """What both kinds of ends have.
 
-    state: offset of the stream's words in the control block.  Methods may be called from several threads. The lock is
-    held while bytes are copied, never while anybody waits.
+    state: offset of the stream's words in the control block.  block: its slots and its area.  Methods may be called from
+    several threads. The lock is held while bytes are copied, never while anybody waits.
     """
 
-    def __init__(self, memory: StreamMemory, state: int, allocate: Allocate, capacity: int) -> None:
+    def __init__(self, memory: StreamMemory, state: int, block: Block) -> None:
         self._memory = memory
         self._state = state
-        self._allocate = allocate
         self._lock = threading.Lock()
         self._sleepers = 0
-        self._place(capacity)
+        self._place(block)
 
-    def _place(self, capacity: int) -> None:
+    def _place(self, block: Block) -> None:
         """Give the stream its slots and its area."""
-        self.capacity = streams.aligned(capacity)
-        self._block = self._allocate(streams.SLOTS_BYTES + self.capacity)
-        self._area = self._block.offset + streams.SLOTS_BYTES
+        self._block = block
+        self._area = block.offset + streams.SLOTS_BYTES
+        self.capacity = (block.size - streams.SLOTS_BYTES) // streams.ALIGNMENT * streams.ALIGNMENT
         for word, value in ((streams.T_BLOCK, self._block.offset), (streams.T_CAPACITY, self.capacity)):
             self._memory.set_word(self._state + word, value & _MASK)
             self._memory.set_word(self._state + word + 4, value >> 32)
@@ -164,8 +163,10 @@ class HostToDevice(_End):
     posted: items put so far.  is_closed: no more are to come.
     """
 
-    def __init__(self, memory: StreamMemory, state: int, allocate: Allocate) -> None:
-        super().__init__(memory, state, allocate, streams.AREA_BYTES)
+    def __init__(self, memory: StreamMemory, state: int, block: Block, allocate: Allocate) -> None:
+        """allocate: device memory for items that are larger than the area."""
+        super().__init__(memory, state, block)
+        self._allocate = allocate
         self.posted = 0
         self.is_closed = False
         self._write = 0
@@ -259,8 +260,8 @@ class HostToDevice(_End):
 class DeviceToHost(_End):
     """The end of an outfeed, or of a channel on which the device sends. taken: items that the host has taken."""
 
-    def __init__(self, memory: StreamMemory, state: int, allocate: Allocate) -> None:
-        super().__init__(memory, state, allocate, streams.AREA_BYTES)
+    def __init__(self, memory: StreamMemory, state: int, block: Block) -> None:
+        super().__init__(memory, state, block)
         self.taken = 0
         self._kept: deque[PostedItem] = deque()  # taken out of the area when it moved
 
@@ -292,10 +293,9 @@ class DeviceToHost(_End):
             self._memory.wake(self._state + streams.T_TAKEN)
         return PostedItem(payload, program, site)
 
-    def hold(self, size: int) -> None:
-        """No program runs on the device: let the area hold two items of `size` bytes."""
+    def move(self, block: Block) -> None:
+        """No program runs on the device: use another block from now on."""
         with self._lock:
-            if 2 * size > self.capacity:
-                while self._word(streams.T_POSTED) != 2 * self.taken & _MASK:
-                    self._kept.append(self._take())
-                self._place(2 * size)
+            while self._word(streams.T_POSTED) != 2 * self.taken & _MASK:
+                self._kept.append(self._take())
+            self._place(block)

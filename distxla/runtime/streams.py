@@ -25,6 +25,7 @@ from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
 from distxla.ops.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.runtime.hosts.host import Records
+from distxla.runtime.memory import Block
 from distxla.runtime.stream_ends import (
     SLICE_S,
     Allocate,
@@ -192,8 +193,12 @@ class Outfeed:
 
     # --- for the owner
 
-    def hold(self, size: int) -> None:
-        self._end.hold(size)
+    def holds(self, size: int) -> bool:
+        """Whether the area has room for two items of `size` bytes."""
+        return 2 * size <= self._end.capacity
+
+    def move(self, block: Block) -> None:
+        self._end.move(block)
 
 
 class HostChannel:
@@ -244,6 +249,7 @@ class Streams:
         self._lost = lost
         self._lock = threading.Lock()
         self._closed = False
+        self._blocks: dict[StreamKey, Block] = {}
         self._states: dict[tuple[int, StreamKey], int] = {}
         self._infeeds: dict[tuple[int, StreamKey], Infeed] = {}
         self._outfeeds: dict[tuple[int, StreamKey], Outfeed] = {}
@@ -278,14 +284,21 @@ class Streams:
                 raise ClusterError("the cluster is closed")
             if (device, key) not in self._states:
                 state, memory = self._carve(streams.STATE_BYTES), self._memory(device)
+                block = self._area(key, streams.AREA_BYTES)
                 if key.kind.leads_to_device:
-                    to_device = HostToDevice(memory, state, self._allocate)
+                    to_device = HostToDevice(memory, state, block, self._allocate)
                     self._infeeds[device, key] = Infeed(self, device, key, to_device)
                 else:
-                    from_device = DeviceToHost(memory, state, self._allocate)
-                    self._outfeeds[device, key] = Outfeed(self, device, key, from_device)
+                    self._outfeeds[device, key] = Outfeed(self, device, key, DeviceToHost(memory, state, block))
                 self._states[device, key] = state
             return self._states[device, key]
+
+    def _area(self, key: StreamKey, capacity: int) -> Block:
+        """The block of a stream, on all devices at the same offset, whose area has at least `capacity` bytes."""
+        block = self._blocks.get(key)
+        if block is None or block.size < streams.SLOTS_BYTES + capacity:
+            block = self._blocks[key] = self._allocate(streams.SLOTS_BYTES + capacity)
+        return block
 
     # --- calls
 
@@ -299,7 +312,9 @@ class Streams:
             _, size = streams.places(site.item)
             for device in devices:
                 self._make(device, key)
-                self._outfeeds[device, key].hold(size)
+                outfeed = self._outfeeds[device, key]
+                if not outfeed.holds(size):
+                    outfeed.move(self._area(key, 2 * size))
 
     @contextmanager
     def call(self, devices: Collection[int]) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import struct
@@ -16,18 +17,22 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block
+from distxla.collectives.streams import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.runtime.memory import Segment
+from distxla.runtime.memory import Block, Heap, Segment
+from distxla.runtime.stream_ends import LocalStreamMemory
+from distxla.runtime.streams import Streams
 
 PAGE = 4096
+STREAM_BYTES = SLOTS_BYTES + AREA_BYTES
 Array = np.ndarray[Any, Any]
 
 
 class Devices:
     """A program loaded for all its devices: call it with args[d][k] as often as you like; close it at the end.
 
-    apart: devices that have no part in their groups' shared arenas.
+    apart: devices that have no part in their groups' shared arenas.  streams: the host's ends of its streams.
     """
 
     def __init__(self, program: CompiledProgram, apart: Sequence[int] = ()) -> None:
@@ -44,7 +49,9 @@ class Devices:
                 row.append(offset)
                 offset += _aligned(leaf.byte_size)
             self.offsets.append(row)
-        own = -(-max(PAGE, offset + program.arena_bytes) // PAGE) * PAGE
+        stream_keys = [spec.stream for spec in program.communicators if spec.stream is not None]
+        begin = offset + program.arena_bytes
+        own = -(-max(PAGE, begin + STREAM_BYTES * len(stream_keys)) // PAGE) * PAGE
         shared, common_bytes = _shared_arenas(program, own)
         common = Segment.create("test-common", common_bytes) if common_bytes else None
         segments = [Segment.create(f"test-device-{d}", own, common) for d in range(self.count)]
@@ -60,7 +67,12 @@ class Devices:
                 for device in group:
                     places[device][number] = at
                 at += _aligned(size)
-        self.control = mmap.mmap(-1, at + ALIGNMENT)
+        self.control = mmap.mmap(-1, at + ALIGNMENT + STATE_BYTES * self.count * len(stream_keys))
+        self.streams = _streams(self.control, at, segments, begin)
+        self.streams.load(0, program, range(self.count))
+        for number, spec in enumerate(program.communicators):
+            for device in range(self.count if spec.stream is not None else 0):
+                places[device][number] = self.streams.place(device, spec.stream)
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
         for field, value in (
             (control_block.H_DEVICES, self.count),
@@ -154,6 +166,19 @@ def _padded(array: Any, leaf: Shape) -> Array:
     padded = np.full(leaf.dims, np.nan if leaf.dtype.is_float else 77, leaf.dtype.dtype)
     padded[tuple(slice(n) for n in value.shape)] = value
     return padded
+
+
+def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory: int) -> Streams:
+    """Streams whose states begin at `state` in the control block, and their blocks at `memory` in device memory."""
+    states = itertools.count(_aligned(state), STATE_BYTES)
+    begins = itertools.count(_aligned(memory), STREAM_BYTES)
+    words = np.frombuffer(control, np.uint8)
+    return Streams(
+        lambda size: next(states),
+        lambda size: Block(Heap(0, []), next(begins), size),
+        lambda device: LocalStreamMemory(words, segments[device]),
+        lambda: None,
+    )
 
 
 def _shared_arenas(program: CompiledProgram, begin: int) -> tuple[list[dict[int, int]], int]:
