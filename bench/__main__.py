@@ -1,4 +1,4 @@
-"""Runs both sides in turn and prints tables of whole programs, of collectives inside a loop, and of kernels."""
+"""Runs both sides in turn and prints tables of programs, of collectives and channels inside a loop, of kernels."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from bench.channels import channel_table, measure_channels
 from bench.collectives import collective_table, measure_collectives, sides_here
 from bench.format import geometric_mean, number, seconds
 from bench.kernels import kernel_table, measure_kernels
@@ -55,10 +56,14 @@ class Measured:
 @click.command()
 @click.option("--rounds", default=5, show_default=True, help="Turns of each side.")
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
-@click.option("--only", type=click.Choice(["programs", "collectives", "kernels"]), help="One of the tables.")
+@click.option(
+    "--only", type=click.Choice(["programs", "collectives", "channels", "kernels"]), help="One of the tables."
+)
 @click.option("--match", default="", help="Only rows whose name has this in it.")
 @click.option("--xla/--no-xla", default=None, help="Beside XLA CPU; by default where JAX is installed.")
-@click.option("--members", default="2,8", show_default=True, help="Of the groups of collectives.")
+@click.option(
+    "--members", default="2,8", show_default=True, help="Of the groups of collectives, and devices that channels join."
+)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write all times to this file, too.")
 def main(
     rounds: int,
@@ -69,7 +74,7 @@ def main(
     members: str,
     json_file: str | None,
 ) -> None:
-    """distxla beside XLA CPU, MPI and gloo, in turn: the programs of the repository, collectives, kernels."""
+    """distxla beside XLA CPU, MPI and gloo, in turn: the programs of the repository, collectives, channels, kernels."""
     if xla is None:
         xla = importlib.util.find_spec("jax") is not None
     console = Console()
@@ -100,6 +105,10 @@ def main(
             counts = tuple(int(count) for count in members.split(","))
             measured["collectives"] = list(measure_collectives(match, rounds, round_s, here, counts))
             console.print(collective_table(measured["collectives"], here))
+        if only in (None, "channels"):
+            counts = tuple(int(count) for count in members.split(","))
+            measured["channels"] = list(measure_channels(match, rounds, counts))
+            console.print(channel_table(measured["channels"]))
         if only in (None, "kernels"):
             measured["kernels"] = list(measure_kernels(match, rounds, round_s, xla))
             console.print(kernel_table(measured["kernels"]))
