@@ -19,22 +19,21 @@ from bench.xla import Xla
 MEMBERS = (2, 8)
 SIDES = ("distxla", "xla", *KINDS)
 TITLES = {"distxla": "distxla", "xla": "XLA", "mpi": "MPI", "gloo": "gloo"}
-Steps = Callable[[int], list[float]]
+Turn = Callable[[], list[float]]
 
 
 @dataclass
 class MeasuredLoop:
-    """Seconds of one loop's turns by side; nothing of a side that has no such collective."""
+    """Seconds of one trip, by side and turn; nothing of a side that has no such collective."""
 
     collective: str
     members: int
     size: str
-    trips: int
     steps_s: dict[str, list[float]] = field(default_factory=dict)
 
     def least(self, side: str) -> float | None:
-        """Of one trip; others' work on the machine only ever adds to it."""
-        return min(self.steps_s[side]) / self.trips if self.steps_s.get(side) else None
+        """The least; others' work on the machine only ever adds to it."""
+        return min(self.steps_s[side], default=None) if side in self.steps_s else None
 
     def ratio(self, side: str) -> float | None:
         ours, theirs = self.least("distxla"), self.least(side)
@@ -68,39 +67,36 @@ def measure_collectives(
 def measure_loop(
     programs: dict[str, Side], peers: dict[str, Peers], loop: Loop, rounds: int, round_s: float
 ) -> MeasuredLoop:
-    measured = MeasuredLoop(loop.collective, loop.members, loop.size, loop.trips)
-    arguments: Arguments = [
-        [
-            np.zeros(loop.dims, np.float32),
-            np.array(loop.trips, np.int32),
-        ]  # zeros stay zeros, however often they are added
-    ] * loop.members
-    running: dict[str, tuple[Steps, int]] = {}
+    measured = MeasuredLoop(loop.collective, loop.members, loop.size)
+    # zeros stay zeros, however often they are added
+    arguments: Arguments = [[np.zeros(loop.dims, np.float32), np.array(loop.trips, np.int32)]] * loop.members
+    turns: dict[str, Turn] = {}
     for name, side in programs.items():
         try:
             side.compile(loop.text, arguments)
         except RuntimeError:  # XLA CPU has no collective-broadcast
             continue
-        running[name] = (side.steps, 0)
-    name_for_peers = loop.collective.partition(",")[0]
+        count = _fitting(round_s, min(side.steps(3)))
+        turns[name] = lambda side=side, count=count: [s / loop.trips for s in side.steps(count)]  # type: ignore[misc]
+    asked = (loop.collective.partition(",")[0], loop.size_bytes)
     for kind, processes in peers.items():
-
-        def steps(count: int, processes: Peers = processes) -> list[float]:
-            return processes.steps(name_for_peers, loop.size_bytes, loop.trips, count)
-
-        running[kind] = (steps, 0)
-    for name, (run, _) in list(running.items()):
         try:
-            once = min(run(2))
+            trips = _fitting(round_s / 4, min(processes.steps(*asked, 1, 3)), loop.trips)
         except RuntimeError:  # no such collective there
-            del running[name]
             continue
-        running[name] = (run, max(1, min(500, int(round_s / max(once, 1e-6)))))
-    measured.steps_s = {name: [] for name in running}
+        turns[kind] = lambda processes=processes, trips=trips: [  # type: ignore[misc]
+            s / trips for s in processes.steps(*asked, trips, 4)
+        ]
+    measured.steps_s = {name: [] for name in turns}
     for _ in range(rounds):
-        for name, (run, count) in running.items():
-            measured.steps_s[name] += run(count)
+        for name, turn in turns.items():
+            measured.steps_s[name] += turn()
     return measured
+
+
+def _fitting(wanted_s: float, once_s: float, most: int = 500) -> int:
+    """How often something goes into a time, at least once."""
+    return max(1, min(most, int(wanted_s / max(once_s, 1e-6))))
 
 
 def collective_table(rows: list[MeasuredLoop], sides: list[str]) -> Table:
