@@ -58,6 +58,7 @@ class Dispatcher:
         self._streams = streams
         self._meetings = Meetings(self._local.control, self._local.devices, communicators)
         self._lock = threading.Lock()
+        self._epoch = 0  # of relays: failed calls so far
         self.programs: dict[int, CompiledProgram] = {}
         self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
 
@@ -96,6 +97,7 @@ class Dispatcher:
 
     def _issue_elsewhere(self, numbers: dict[int, int], repeat: int) -> list[RemoteHost]:
         """Start the call on other hosts; those that have a part in it."""
+        self._hosts.records_at_trouble = {}
         found = []
         for remote in self._hosts.remotes:
             theirs = {d: numbers[d] for d in remote.devices if d in numbers}
@@ -154,9 +156,11 @@ class Dispatcher:
         return max(0, min(SLICE_NS, int((end - time.perf_counter()) * 1e9)))
 
     def _records(self, *, fresh: bool = True) -> Records:
-        """All devices' records: as they are now, or, of other hosts, as they were when the call had ended."""
+        """All devices' records: as they are, or were when a failure was seen; or else as they are after the call."""
         asked = [(remote, remote.begin_records() if fresh else None) for remote in self._hosts.remotes]
         rows = self._local.records(self._local.devices)
+        if fresh:
+            rows.update(self._hosts.records_at_trouble)
         for remote, number in asked:
             rows.update(remote.records(number))
         return Records(rows, self._local.control.devices)
@@ -173,10 +177,14 @@ class Dispatcher:
             agent.finish_end(number)
         if self._lost() or self._failures():
             return
-        self._communicators.zero()
-        clearing = [(agent, agent.begin_clear(*self._communicators.state_of(agent.index))) for agent in self._agents]
+        self._epoch += 1
+        clearing = [
+            (agent, agent.begin_clear(self._epoch, *self._communicators.state_of(agent.index)))
+            for agent in self._agents
+        ]
         for agent, number in clearing:
             agent.finish_clear(number)
+        self._communicators.zero()  # behind the relay's last access
         if not self._failures() and not self._lost():
             self._local.allow()
 

@@ -46,6 +46,7 @@ _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _lock = threading.Lock()
 _users = 0
 _running: EmbeddedRay | None = None
+_joined = False  # this module has joined a Ray that others have started
 
 
 class EmbeddedRay:
@@ -333,8 +334,11 @@ def acquire(workers: int, address: str | None) -> bool:
 
     address: a Ray cluster to join; None for the embedded one. Blocks until joined. Raises ClusterError.
     """
-    global _users, _running
+    global _users, _running, _joined
     with _lock:
+        if _joined:
+            _users += 1
+            return True
         if _running is None:
             ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
@@ -343,7 +347,8 @@ def acquire(workers: int, address: str | None) -> bool:
             if _running is not None:
                 raise ClusterError("this process already runs an embedded Ray and can join no other")
             _join(address)
-            return False
+            _joined, _users = True, 1
+            return True
         if _running is None:
             started = EmbeddedRay()
             try:
@@ -357,10 +362,15 @@ def acquire(workers: int, address: str | None) -> bool:
 
 
 def release() -> None:
-    """The counterpart of an `acquire` that returned True; the last one takes the embedded Ray down."""
-    global _users, _running
+    """The counterpart of an `acquire` that returned True; the last one leaves Ray, and takes an embedded one down."""
+    global _users, _running, _joined
     with _lock:
         _users -= 1
+        if _users == 0 and _joined:
+            _joined = False
+            ray: Any = sys.modules.get("ray")
+            if ray is not None and ray.is_initialized():
+                ray.shutdown()
         if _users == 0 and _running is not None:
             running, _running = _running, None
             running.close()

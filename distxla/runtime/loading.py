@@ -41,7 +41,7 @@ class Loader:
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         words = hosts.local.control.words
         self.channels = Channels(
-            self.communicators, lambda offset: words[offset // 4], heap.allocate, replicas, partitions
+            self.communicators, lambda at: words[at // 4], heap.allocate, replicas, partitions, hosts.devices
         )
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
@@ -74,7 +74,7 @@ class Loader:
         self.streams.load(number, program, executable.devices)
         self._tell_hosts(program)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]
-        pending = []
+        pending, states = [], {}
         for row, device in enumerate(executable.devices):
             begins = area + 8 * count * row
             placement = Placement(
@@ -86,6 +86,10 @@ class Loader:
                 tuple(blocks[device].offset if device in blocks else 0 for blocks in shared),
             )
             pending.append(self._hosts.replicas[device].load.remote(reference, placement, routines))
+            states[device] = placement.communicators
+        for agent, devices in zip(self._hosts.agent_actors, self._hosts.devices):
+            if relayed := {device: states[device] for device in devices if device in states}:
+                pending.append(agent.load.remote(number, reference, relayed))
         self._hosts.ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(block.segment.bytes, np.uint64)
         executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(

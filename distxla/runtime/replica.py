@@ -181,6 +181,12 @@ class Replica:
                     fields[name] = int(value.split()[0]) * 1024
         return fields["RssAnon"] + fields["RssFile"]
 
+    def node(self) -> str:
+        """The Ray node that this process is on."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
+
     def imported(self) -> list[str]:
         """Names of the packages that this process has imported."""
         return sorted({name.partition(".")[0] for name in sys.modules})

@@ -20,6 +20,7 @@ from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.local import LocalHost, Ticket
 from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.relay.relay import Relay
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.wire import Connection, Frame, Listener
 
@@ -47,9 +48,11 @@ class RunShape:
 
 @dataclass(frozen=True)
 class Made:
-    """What an agent has made: where it listens, and the memories for its replicas (None where the driver has them)."""
+    """What an agent has made: where it and its relay listen, and the memories for its replicas (None where the driver
+    has them)."""
 
     address: tuple[str, int]
+    relay_address: tuple[str, int]
     attachment: Attachment | None
 
 
@@ -62,6 +65,7 @@ class Agent:
         self._driver: Connection | None = None
         self._work: queue.SimpleQueue[tuple[Command, Ticket | bytearray]] = queue.SimpleQueue()
         self._numbers: dict[int, int] = {}
+        self._epoch = 0
         self._ready, self._connected = threading.Event(), threading.Event()
 
     def facts(self) -> Facts:
@@ -70,7 +74,7 @@ class Agent:
 
         return Facts.here(get_node_ip_address())
 
-    def make(self, shape: RunShape) -> Made:
+    def make(self, shape: RunShape, support: CompiledProgram) -> Made:
         """Make, or on the driver's host open, the memories, and listen. Raises ClusterError."""
         self._shape = shape
         devices = shape.devices[shape.index]
@@ -90,23 +94,28 @@ class Agent:
         self._listener = Listener(
             shape.address, shape.secret, self._on_connection, purpose=commands.DRIVER_PURPOSE, node=shape.index
         )
-        attachment = None
+        memories = [self._memories.get(device) for device in range(count)]
+        self._relay = Relay(shape.index, self._control, memories, shape.devices, shape.secret, support)
+        self._relay.on_failure(self._on_relay_failure)
+        relay_address = shape.address, self._relay.listen(shape.address)
+        self._support, attachment = support, None
         if self._host is not None:
             attachment = self._host.attachment(shape.replicas, shape.partitions, guarded=True)
-        return Made(self._listener.address, attachment)
+        return Made(self._listener.address, relay_address, attachment)
 
-    def begin(
-        self, support: CompiledProgram, identities: Sequence[Identity], addresses: Sequence[tuple[str, int]]
-    ) -> None:
-        """The replicas of this host serve. addresses: where the agents of all hosts listen."""
+    def begin(self, identities: Sequence[Identity], addresses: Sequence[tuple[str, int]]) -> None:
+        """The replicas of this host serve. addresses: where the relays of all hosts listen. Blocks until they are
+        connected."""
         if self._host is not None:
-            self._host.begin(support, identities, self._on_loss)
+            self._host.begin(self._support, identities, self._on_loss)
+        self._relay.connect(addresses)
         self._ready.set()
         threading.Thread(target=self._run, name="distxla-run", daemon=True).start()
         threading.Thread(target=self._require_driver, name="distxla-driver", daemon=True).start()
 
-    def load(self, number: int, program: CompiledProgram, communicators: Sequence[Sequence[int | None]]) -> None:
-        """Be ready to relay for a program. communicators: offset of each communicator's state on each device here."""
+    def load(self, number: int, program: CompiledProgram, communicators: dict[int, tuple[int | None, ...]]) -> None:
+        """Be ready to relay for a program. communicators: offset of each communicator's state, by device here."""
+        self._relay.load(number, program, communicators)
 
     def _require_driver(self) -> None:
         """A driver that never comes leaves nothing behind."""
@@ -122,6 +131,8 @@ class Agent:
             return
         self._driver = connection
         self._connected.set()
+        if self._listener is not None:
+            self._listener.close()  # nobody else is expected
         try:
             self._ready.wait()
             while True:
@@ -153,6 +164,7 @@ class Agent:
         elif frame.kind in (Command.END, Command.CLEAR, Command.BYE):
             if frame.kind != Command.CLEAR:
                 self._poison()
+            self._epoch = frame.tag
             self._work.put((Command(frame.kind), connection.receive_bytes(frame)))
         elif frame.kind == Command.DUMP:
             connection.send(Command.RECORDS, payload=[self._records()])
@@ -195,10 +207,12 @@ class Agent:
                     self._clear(what)
                     self._say(Command.CLEARED)
                 elif kind == Command.END:
+                    self._relay.release()
                     if self._host is not None:
                         self._host.end(commands.unpack_devices(memoryview(what)))
                     self._say(Command.ENDED, payload=self._records())
                 else:
+                    self._relay.close()
                     if self._host is not None:
                         self._host.close_processes()
                     self._say(Command.ENDED)
@@ -221,6 +235,7 @@ class Agent:
         self._say(Command.DONE, outcome, commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
 
     def _clear(self, payload: bytearray) -> None:
+        self._relay.reset(self._epoch)
         areas, words = commands.unpack_clear(memoryview(payload))
         if self._host is not None:
             for offset, size in areas:
@@ -231,6 +246,10 @@ class Agent:
 
     def _on_loss(self, device: int, pid: int) -> None:
         self._say(Command.LOST, device)
+
+    def _on_relay_failure(self, host: int, reason: str) -> None:
+        what = "its relay failed" if host == self._shape.index else f"the connection to host {host} was lost"
+        self._say(Command.FAILED, payload=f"{what}: {reason}".encode())
 
     def _say(self, kind: Command, a: int = 0, payload: bytes = b"") -> None:
         """To the driver; where it is gone, the connection's thread knows."""

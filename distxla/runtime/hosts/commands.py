@@ -26,7 +26,8 @@ class Command(IntEnum):
     RUN = 1  # tag: runs within the call; payload: pack_run
     POISON = 2  # make every wait on the host return
     END = 3  # POISON, then get the devices back; answered by ENDED. payload: u32 devices
-    CLEAR = 4  # zero communicators' state, allow calls; answered by CLEARED. payload: pack_clear
+    CLEAR = 4  # tag: epoch of the relays; zero communicators' state, allow calls; answered by CLEARED.
+    # payload: pack_clear
     CONTROL = 5  # a: offset in the control block; payload: bytes for it
     WRITE = 6  # a: device, b: offset in its memory; payload: bytes for it
     READ = 7  # tag: number of the request, a: device, b: offset, c: bytes; answered by DATA

@@ -31,8 +31,10 @@ class Hosts:
     devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
     closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
     memory_bytes: of each device's memory, the same on all hosts.  devices: of each host, by index.
-    agents: connections to the agents of a run with several hosts, by index, the driver's own among them; else none.
-    news: notified of everything that agents say.
+    agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
+    driver's own among them; else none.
+    news: notified of everything that agents say.  records_at_trouble: of the driver's host, as they were when another
+    one reported a failure; empty if none did since they were emptied.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Hosts:
         self._closing = closing
         self._holds_ray = False
         self._local: LocalHost | None = None
-        self._agent_actors: list[Any] = []
+        self.agent_actors: list[Any] = []
         self._memories: list[DeviceMemory] = []
         self.device_count = replicas * partitions
         self.memory_bytes = 0
@@ -58,6 +60,7 @@ class Hosts:
         self.identities: list[Identity] = []
         self.agents: list[RemoteHost] = []
         self.news = threading.Condition()
+        self.records_at_trouble: dict[int, bytes] = {}
 
     # --- what there is
 
@@ -138,16 +141,17 @@ class Hosts:
         """An agent on every node; those of other nodes make the memories there."""
         import ray
 
-        self._agent_actors = [_pinned(Agent, node).remote() for node in nodes]
+        self.agent_actors = [_pinned(Agent, node).remote() for node in nodes]
         names = [f"host {i} ({node.name})" for i, node in enumerate(nodes)]
-        facts: list[Facts] = self.ask([agent.facts.remote() for agent in self._agent_actors], ATTACH_LIMIT_S, names)
+        facts: list[Facts] = self.ask([agent.facts.remote() for agent in self.agent_actors], ATTACH_LIMIT_S, names)
         mine = Facts.here(facts[0].address)
         for name, theirs in zip(names, facts):
             require_alike(mine, theirs, name)
         self.memory_bytes = min(fact.memory_bytes for fact in facts)
         local = LocalHost(0, names[0], self.devices[0], self.device_count, self.memory_bytes)
         self._local = local
-        secret = new_secret()
+        secret, support = new_secret(), support_program()
+        reference = ray.put(support)
         made: list[Made] = self.ask(
             [
                 agent.make.remote(
@@ -160,33 +164,35 @@ class Hosts:
                         self.memory_bytes,
                         secret,
                         local.attachment(*self._counts) if index == 0 else None,
-                    )
+                    ),
+                    reference,
                 )
-                for index, agent in enumerate(self._agent_actors)
+                for index, agent in enumerate(self.agent_actors)
             ],
             ATTACH_LIMIT_S,
             names,
         )
-        support = support_program()
-        reference = ray.put(support)
         pending = []
         for devices, one in zip(self.devices, made):
             attachment = one.attachment or local.attachment(*self._counts)
             pending += [self.replicas[device].attach.remote(attachment, reference) for device in devices]
         self.identities = self.ask(pending, ATTACH_LIMIT_S)
         by_host = [[self.identities[device] for device in devices] for devices in self.devices]
-        addresses = [one.address for one in made]
+        addresses = [one.relay_address for one in made]
         local.begin(support, by_host[0], self._on_local_loss)
-        begun = [
-            agent.begin.remote(reference, identities, addresses)
-            for agent, identities in zip(self._agent_actors, by_host)
-        ]
-        for index, (address, name) in enumerate(zip(addresses, names)):
-            connection = connect(address, secret, purpose=commands.DRIVER_PURPOSE, node=0)
+        begun = [agent.begin.remote(identities, addresses) for agent, identities in zip(self.agent_actors, by_host)]
+        for index, (one, name) in enumerate(zip(made, names)):
+            connection = connect(one.address, secret, purpose=commands.DRIVER_PURPOSE, node=0)
             pids = {identity.device: identity.pid for identity in by_host[index]}
             devices = self.devices[index] if index else range(0)
-            self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, local.poison))
+            self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, self._on_trouble))
         self.ask(begun, ATTACH_LIMIT_S, names)
+
+    def _on_trouble(self) -> None:
+        """In an agent's thread: end what goes on here, having noted how things were."""
+        if not self.local.is_poisoned:
+            self.records_at_trouble = self.local.records(self.local.devices)
+            self.local.poison()
 
     def _on_local_loss(self, device: int, pid: int) -> None:
         with self.news:
@@ -229,8 +235,8 @@ class Hosts:
         self.replicas = []
         for agent in self.agents:
             agent.wait_ended()
-        _kill(self._agent_actors)
-        self._agent_actors = []
+        _kill(self.agent_actors)
+        self.agent_actors = []
         for agent in self.agents:
             agent.close()
         self.agents = []

@@ -100,11 +100,11 @@ class RemoteHost:
             self._lose(f"it did not end a call within {END_S:g} s")
         self._running = False
 
-    def begin_clear(self, areas: Sequence[tuple[int, int]], words: Mapping[int, int]) -> int:
-        """Ask the agent to zero communicators' state, then to write these u32 words, and to allow calls again; a number
-        for `finish_clear`."""
+    def begin_clear(self, epoch: int, areas: Sequence[tuple[int, int]], words: Mapping[int, int]) -> int:
+        """Ask the agent to give its relay this epoch, to zero communicators' state, then to write these u32 words, and
+        to allow calls again; a number for `finish_clear`."""
         expected = self._answers.get(Command.CLEARED, 0) + 1
-        self._send(Command.CLEAR, payload=[commands.pack_clear(areas, words)])
+        self._send(Command.CLEAR, tag=epoch, payload=[commands.pack_clear(areas, words)])
         return expected
 
     def finish_clear(self, expected: int) -> None:
@@ -228,7 +228,7 @@ class RemoteHost:
             self._news.notify_all()
 
     def _require_reachable(self) -> None:
-        if self.lost or self.failure:
+        if self.is_lost:
             raise ReplicaLostError(f"{self.name} can't be reached any more")
 
     def _wait_for(self, kind: Command, expected: int, seconds: float) -> bool:

@@ -1,0 +1,248 @@
+"""Replicas, agents and whole nodes that go away, and calls that are ended, in runs with several hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import distxla as dx
+from distxla.codegen.abi import Status
+from distxla.runtime.cluster import Cluster
+from tests.conftest import started_processes
+from tests.runtime import hand_made
+from tests.runtime.nodes import ray_nodes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+COUNTS = (1, 2, 1)
+DEVICES = sum(COUNTS)
+X = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[Any]:
+    with ray_nodes([2, 2, 2]) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_cluster: Any) -> Iterator[Cluster]:
+    """For tests after which it can still be used."""
+    with Cluster(DEVICES, address=ray_cluster.address, devices_per_host=COUNTS) as opened:
+        opened.wait_started()
+        yield opened
+
+
+@pytest.fixture
+def fresh(ray_cluster: Any) -> Iterator[Cluster]:
+    """For a test that breaks it."""
+    with Cluster(DEVICES, address=ray_cluster.address, devices_per_host=COUNTS) as opened:
+        opened.wait_started()
+        yield opened
+
+
+def later(seconds: float, action: Any, *arguments: Any) -> None:
+    timer = threading.Timer(seconds, action, arguments)
+    timer.daemon = True
+    timer.start()
+
+
+def still_works(cluster: Cluster) -> bool:
+    outs = cluster.adopt(hand_made.add_one(DEVICES))([X])
+    return all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
+
+
+def pids(cluster: Cluster) -> dict[int, int]:
+    return {device: pid for device, _, pid in cluster.replicas_info}
+
+
+def agent_pid(cluster: Cluster, index: int) -> int:
+    """The process that listens where the driver is connected to."""
+    port = cluster._hosts.agents[index]._connection._socket.getpeername()[1]
+    found = [c.pid for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.laddr.port == port]
+    assert len(found) == 1
+    assert found[0] is not None
+    return found[0]
+
+
+def ended_within(processes: list[int], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in processes):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("device", range(DEVICES))
+def test_a_failing_program_releases_its_peers_on_all_hosts(cluster: Cluster, device: int) -> None:
+    step = cluster.adopt(hand_made.waiting(DEVICES, failing=device, status=Status.FAILED))
+    begin = time.monotonic()
+    with pytest.raises(dx.ExecutionError, match=f"hand-made failed on device {device} with status 3"):
+        step()
+    assert time.monotonic() - begin < 1
+    assert still_works(cluster)
+
+
+def test_time_limit_releases_waiters_on_all_hosts(cluster: Cluster) -> None:
+    step = cluster.adopt(hand_made.waiting(DEVICES))
+    assert still_works(cluster)
+    for devices in (range(DEVICES), [3]):
+        part = cluster.adopt(step.program, devices)
+        begin = time.monotonic()
+        with pytest.raises(
+            dx.TimeLimitError, match=r"the time limit of 0\.3 s ran out\n  device \d computes"
+        ) as caught:
+            part(time_limit=0.3)
+        assert time.monotonic() - begin < 1.3
+        assert str(caught.value).count(" computes") == len(devices)
+        assert still_works(cluster)
+
+
+def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
+    step = cluster.adopt(hand_made.waiting(DEVICES))
+    later(0.5, os.kill, os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        step()
+    assert still_works(cluster)
+    part = cluster.adopt(step.program, [2])  # the driver waits for another host alone
+    later(0.5, os.kill, os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        part()
+    assert still_works(cluster)
+
+
+@pytest.mark.parametrize("device", [0, 2])
+def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) -> None:
+    step = fresh.adopt(hand_made.waiting(DEVICES))
+    pid = pids(fresh)[device]
+    later(0.5, os.kill, pid, signal.SIGKILL)
+    begin = time.monotonic()
+    name = rf"the replica of device {device} \(process {pid} on host {device and 1} \(.*\)\)"
+    with pytest.raises(dx.ReplicaLostError, match=f"{name} ended during a call"):
+        step()
+    assert time.monotonic() - begin < 0.5 + 1.5
+    with pytest.raises(dx.ReplicaLostError, match=f"{name} has ended; the cluster cannot be used any more"):
+        step()
+
+
+def test_a_replica_lost_between_calls_is_noticed(fresh: Cluster) -> None:
+    step = fresh.adopt(hand_made.add_one(DEVICES))
+    step([X])
+    os.kill(pids(fresh)[3], signal.SIGKILL)
+    time.sleep(0.3)
+    with pytest.raises(dx.ReplicaLostError, match=r"device 3 \(process .* on host 2 "):
+        step([X])
+
+
+def test_a_program_that_never_ends_is_killed_after_the_time_limit(fresh: Cluster) -> None:
+    step = fresh.adopt(hand_made.endless(DEVICES))
+    begin = time.monotonic()
+    with pytest.raises(dx.TimeLimitError):
+        step(time_limit=0.2)
+    assert time.monotonic() - begin < 10
+    with pytest.raises(dx.ReplicaLostError):
+        step()
+
+
+def test_a_killed_agent_takes_its_host_with_it(fresh: Cluster) -> None:
+    outs = fresh.adopt(hand_made.add_one(DEVICES))([X])
+    step = fresh.adopt(hand_made.waiting(DEVICES))
+    theirs = [pids(fresh)[1], pids(fresh)[2]]
+    later(0.5, os.kill, agent_pid(fresh, 1), signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(dx.ReplicaLostError, match=r"host 1 \(.*\) with the devices 1 to 2 was lost during a call"):
+        step()
+    assert time.monotonic() - begin < 0.5 + 1.5
+    assert ended_within(theirs, 1)
+    with pytest.raises(dx.ReplicaLostError, match="cannot be used any more"):
+        step()
+    with pytest.raises(dx.ReplicaLostError, match=r"host 1 \(.*\) can't be reached any more"):
+        np.asarray(outs[1][0])
+    assert np.array_equal(np.asarray(outs[3][0]), X + 1), "the others can still be reached"
+
+
+def test_the_relay_of_the_drivers_host_may_be_lost(fresh: Cluster) -> None:
+    step = fresh.adopt(hand_made.waiting(DEVICES))
+    later(0.5, os.kill, agent_pid(fresh, 0), signal.SIGKILL)
+    with pytest.raises(dx.ReplicaLostError, match=r"the relay of host 0 \(.*\) was lost"):
+        step()
+
+
+def test_nothing_is_left_running_or_listening(ray_cluster: Any) -> None:
+    with Cluster(2, address=ray_cluster.address, devices_per_host=[1, 1]) as opened:
+        opened.adopt(hand_made.add_one(2))([X])
+        processes = [*pids(opened).values(), agent_pid(opened, 0), agent_pid(opened, 1)]
+        addresses = [agent._connection._socket.getpeername() for agent in opened._hosts.agents]
+        for address in addresses:
+            assert address[0] not in ("0.0.0.0", "::")
+            with socket.create_connection(address, 2) as stranger:
+                stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(200))
+                stranger.settimeout(5)
+                with contextlib.suppress(ConnectionResetError):
+                    assert stranger.recv(1000) == b""
+    assert ended_within(processes, 2)
+    for address in addresses:
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(address, 2)
+
+
+def test_a_driver_that_is_killed_leaves_nothing(ray_cluster: Any) -> None:
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    code = f"""
+import time
+from distxla.runtime.cluster import Cluster
+from tests.runtime import hand_made
+with Cluster(2, address={ray_cluster.address!r}, devices_per_host=[1, 1]) as cluster:
+    print(*(pid for _, _, pid in cluster.replicas_info), flush=True)
+    cluster.adopt(hand_made.waiting(2))()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert driver.stdout is not None
+        replicas = [int(pid) for pid in driver.stdout.readline().split()]
+        time.sleep(0.5)
+    finally:
+        driver.kill()
+        driver.communicate()
+    assert len(replicas) == 2
+    assert ended_within(replicas, 5)
+
+
+def test_a_lost_node_is_named(ray_cluster: Any) -> None:
+    node = ray_cluster.add_node(num_cpus=2)
+    before = started_processes()
+    with Cluster(4, address=ray_cluster.address, devices_per_host=[1, 1, 1, 1]) as opened:
+        opened.wait_started()
+        index = next(i for i, n in enumerate(_node_ids(opened)) if n == node.node_id)
+        step = opened.adopt(hand_made.waiting(4))
+        later(0.5, ray_cluster.remove_node, node, False)
+        begin = time.monotonic()
+        lost = rf"device {index} .*on host {index} |host {index} \(.*\) with device {index} was lost"
+        with pytest.raises(dx.ReplicaLostError, match=lost):
+            step()
+        assert time.monotonic() - begin < 0.5 + 3
+    end = time.monotonic() + 10
+    while started_processes() - before and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not {p for p in started_processes() - before if "Agent" in p or "Replica" in p}
+
+
+def _node_ids(cluster: Cluster) -> list[str]:
+    import ray
+
+    where = ray.get([replica.node.remote() for replica in cluster._hosts.replicas])
+    return [where[devices.start] for devices in cluster._hosts.devices]
