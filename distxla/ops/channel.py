@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.element_type import U32
+from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.effects import Effects
@@ -47,6 +48,9 @@ class ChannelOp(Op):
         if found is None and self.is_host_transfer and item is not None:
             return item_obstacle(self.opcode, item)
         return found
+
+    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        return self.obstacle(instruction.shape, operands) if self.is_host_transfer else None
 
 
 @register
