@@ -53,8 +53,7 @@ def check_counts(module: Module, replicas: int, partitions: int) -> None:
         ("num_partitions", module.num_partitions, partitions),
     ):
         if stated is not None and stated != found:
-            what = {"replica_count": "replicas", "num_partitions": "partitions"}[name]
-            message = f"{module.name} is for {name}={stated}, the run has {found} {what}"
+            message = f"{module.name} says {name}={stated}, the run has {found}"
             raise VerificationError(f"world.counts: {message}", module.locate_header(name))
 
 
@@ -143,7 +142,9 @@ class _Groups:
                 certain = next((by_program[p].always[0] for p in present if by_program[p].always), None)
                 if certain is not None:
                     devices = _listed(device for device in group if self.running[device] == number)
-                    text = f"{certain.instruction.name} joins devices {_listed(group)}, but {self.run[number][1].name}, "
+                    text = (
+                        f"{certain.instruction.name} joins devices {_listed(group)}, but {self.run[number][1].name}, "
+                    )
                     text += f"which runs on {devices}, has no collective of that group"
                     raise VerificationError(f"world.collectives: {text}", _at_groups(certain))
         if any(by_program[number].sometimes for number in present):
@@ -162,7 +163,7 @@ class _Groups:
         text = f"world.collectives: {lonely.instruction.name} joins devices {_listed(group)}, but "
         near = next((c for c in theirs if c.signature in less), None)
         if near is None:
-            text += f"{theirs[0].module.name} has {len(theirs)} collectives of that group, {lonely.module.name} "
+            text += f"{theirs[0].module.name} has {len(theirs)} collective(s) of that group, {lonely.module.name} "
             text += f"has {len(mine)}"
         else:
             text += f"what {near.module.name} has there is {near}; they differ in {lonely.difference(near)}"

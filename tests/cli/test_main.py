@@ -96,7 +96,7 @@ BAD = [
     (["run", "{module}", "--expected", "{module}"], "is not an .npz file"),
     (["run", "{module}", "--out", "/none/out.npz", "--backend", "reference"], "cannot write /none/out.npz"),
     (["run", "{module}", "--backend", "gpu"], "gpu backend is not available in this version"),
-    (["run", "{module}", "--infeed", "x.npz"], "--infeed is not available in this version"),
+    (["run", "{module}", "--infeed", "x.npz"], "x.npz: no program has an infeed"),
     (["run", "{module}", "--trace", "x.json"], "--trace is not available in this version"),
     (["run", "{module}", "--backend", "reference", "--address", "x"], "--address goes with the cpu backend"),
     (["run", "{module}", "--repeat", "0"], "Invalid value for '--repeat'"),
