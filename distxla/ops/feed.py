@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.effects import Effects
@@ -53,6 +54,9 @@ class Infeed(Op):
             self.opcode, shape.elements[0] if shape.elements else shape
         )
 
+    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        return self.obstacle(instruction.shape, operands)
+
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return run.exchange.take(run.exchange.ask()), None
 
@@ -95,6 +99,9 @@ class Outfeed(Op):
 
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
         return super().obstacle(shape, operands) or item_obstacle(self.opcode, operands[0])
+
+    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        return self.obstacle(instruction.shape, operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         run.exchange.give(operands[0])

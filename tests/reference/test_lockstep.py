@@ -107,9 +107,9 @@ ENTRY main {
         )
 
 
-def test_an_op_without_evaluation_is_named_before_anything_runs() -> None:
-    module = parse_module("ENTRY main { t = token[] after-all() ROOT i = (f32[2], token[]) infeed(t) }", "feed.hlo")
-    with pytest.raises(UnsupportedOpError, match="cannot execute infeed") as caught:
+def test_an_obstacle_is_named_before_anything_runs() -> None:
+    module = parse_module("ENTRY main { t = token[] after-all() ROOT i = (f32[<=2], token[]) infeed(t) }", "feed.hlo")
+    with pytest.raises(UnsupportedOpError, match=r"cannot execute infeed of f32\[<=2\]") as caught:
         run_reference(module, [[]], replicas=1, partitions=1)
     assert caught.value.location is not None
     assert caught.value.location.file == "feed.hlo"
