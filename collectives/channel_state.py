@@ -33,8 +33,9 @@ DIRECTORY_KEY = "channels"
 # pair
 C_SOURCE, C_TARGET = 0, 4  # u32: devices, configured
 C_SLOT_BYTES = 8  # u64: from slot to slot, configured
-C_STAGING = 16  # u64: offset in the source's memory of RING places for values that need one, configured
+C_STAGING = 16  # u64: offset of RING places for values that need one, in a device's memory, configured
 C_STAGED_BYTES = 24  # u64: from place to place, configured
+C_STAGING_DEVICE = 32  # u32: whose memory: the source's, or on another host than its the target's, configured
 C_SENDS = 64  # u32: sends executed; the source's own
 C_RECVS = 128  # u32 futex: recvs executed, written by the target
 C_SOURCE_SLEEPS = 132  # u32: the source is about to sleep on C_RECVS

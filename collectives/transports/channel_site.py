@@ -6,6 +6,9 @@ claims the message and copies it, into the place that a kept recv has posted or 
 none (its context travels), a send-done that comes first copies into a staging place of the pair. A send that is not
 kept copies its value at once: into the recv's place if that is posted, otherwise into the staging place.
 
+Between hosts each side has the pair's state, and staging places, on its own host. A value goes into the message or is
+staged; the relays carry it, and the words that the other side waits for, across.
+
 So the four edges hold, and no others: a send waits for nobody while fewer than RING values are under way, a send-done
 waits for the recv, a recv-done for the send. Each word has one writer, but for the claim.
 """
@@ -22,9 +25,11 @@ from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives import channel_state as state
 from distxla.collectives import control_block as block
 from distxla.collectives.channels import read_end
+from distxla.collectives.relay_queue import Event
 from distxla.collectives.transports.copies import emit_copy, emit_zero
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.futex import emit_wait, emit_wake
+from distxla.collectives.transports.relay_hand_over import hand_over, is_elsewhere
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
@@ -153,11 +158,11 @@ class _Routine:
         return words.at(words.at(pair, state.C_SLOTS), offset)
 
     def staging(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
-        """The transfer's staging place, in the source's memory."""
+        """The transfer's staging place."""
         words, builder = self.words, self.builder
         index = builder.zext(builder.and_(transfer, i32(state.RING - 1)), I64)
         offset = builder.mul(index, words.load(I64, pair, state.C_STAGED_BYTES))
-        base = words.device_memory(self.context, words.load(I32, pair, state.C_SOURCE))
+        base = words.device_memory(self.context, words.load(I32, pair, state.C_STAGING_DEVICE))
         return words.at(base, builder.add(words.load(I64, pair, state.C_STAGING), offset))
 
     def note_round(self, transfer: ir.Value) -> ir.Value:
@@ -165,6 +170,17 @@ class _Routine:
         mark = self.builder.add(transfer, i32(1))
         self.words.store(self.builder.zext(mark, I64), self.record, block.R_ROUND)
         return mark
+
+    # --- the other end on another host
+
+    def is_elsewhere(self, pair: ir.Value, device: int) -> ir.Value:
+        """Whether the device whose number stands at `device` of the pair lives on another host."""
+        return is_elsewhere(self.words, self.context, self.words.load(I32, pair, device))
+
+    def tell(self, pair: ir.Value, device: int, event: Event, mark: ir.Value) -> None:
+        """Let the relay tell that device, if it lives on another host."""
+        with self.words.when(self.is_elsewhere(pair, device), likely=False):
+            hand_over(self.words, self.context, pair, event, mark)
 
     # --- waiting
 
@@ -251,6 +267,7 @@ class _Send(_Routine):
         self._post(pair, slot, transfer, mark)
         words.store(mark, pair, state.C_SENDS)
         self.publish(mark, slot, state.W_SENT, state.W_SENT_SLEEPERS)
+        self.tell(pair, state.C_TARGET, Event.SENT, mark)
         self.store_ticket(number, transfer)
         builder.ret(i32(Status.OK))
         return self.function
@@ -263,9 +280,13 @@ class _Send(_Routine):
             self.copy(self.packed(words.at(slot, state.M_PAYLOAD)), self.own(self.sent))
             return
         if self.kept:
-            words.store(i32(state.IN_PLACE), slot, state.M_KIND)
-            for leaf in range(len(self.sizes)):
-                words.store(words.load(I64, self.sent, 8 * leaf), slot, state.M_OFFSETS + 8 * leaf)
+            with builder.if_else(self.is_elsewhere(pair, state.C_TARGET), likely=False) as (apart, together):
+                with apart:
+                    self._stage(pair, slot, transfer)
+                with together:
+                    words.store(i32(state.IN_PLACE), slot, state.M_KIND)
+                    for leaf in range(len(self.sizes)):
+                        words.store(words.load(I64, self.sent, 8 * leaf), slot, state.M_OFFSETS + 8 * leaf)
             return
         received = self.reached(words.acquire(pair, state.C_RECVS), mark)
         agrees = builder.icmp_unsigned("==", words.load(I64, slot, state.L_SIGNATURE), i64(self.signature))
@@ -279,8 +300,11 @@ class _Send(_Routine):
                     there = self.elsewhere(pair, state.C_TARGET, words.at(slot, state.L_OFFSETS))
                     self.copy(there, self.own(self.sent))
             with later:
-                words.store(i32(state.STAGED), slot, state.M_KIND)
-                self.copy(self.packed(self.staging(pair, transfer)), self.own(self.sent))
+                self._stage(pair, slot, transfer)
+
+    def _stage(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value) -> None:
+        self.words.store(i32(state.STAGED), slot, state.M_KIND)
+        self.copy(self.packed(self.staging(pair, transfer)), self.own(self.sent))
 
 
 class _KeptSend(_Send):
@@ -346,6 +370,7 @@ class _Recv(_Routine):
                     words.store(words.load(I64, self.received, 8 * leaf), slot, state.L_OFFSETS + 8 * leaf)
                 words.store(mark, slot, state.L_NUMBER)
         self.publish(mark, pair, state.C_RECVS, state.C_SOURCE_SLEEPS)
+        self.tell(pair, state.C_SOURCE, Event.RECEIVING, mark)
         self.store_ticket(number, transfer)
         builder.ret(i32(Status.OK))
         return self.function
@@ -372,6 +397,7 @@ class _RecvDone(_Routine):
         else:
             self._take_large(pair, slot, transfer, mark, source, mine)
         self.publish(mark, slot, state.W_TAKEN, state.W_TAKEN_SLEEPERS)
+        self.tell(pair, state.C_SOURCE, Event.RECEIVED, mark)
         builder.ret(i32(Status.OK))
         return self.function
 

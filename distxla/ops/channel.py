@@ -35,8 +35,8 @@ class ChannelOp(Op):
     is_host_transfer: bool = attribute("bool", default=False)
 
     def context_leaves(self, shape: Shape) -> tuple[int | None, ...]:
-        """`aliased_leaves` of what begins a transfer between devices: nobody reads the first part of its context."""
-        return (None if self.is_host_transfer else NO_MEMORY,) * (_count(shape) - 2) + (None, None)
+        """`aliased_leaves` of what begins a transfer: nobody reads the first part of its context."""
+        return (NO_MEMORY,) * (_count(shape) - 2) + (None, None)
 
     @property
     def stream(self) -> StreamKey | None:

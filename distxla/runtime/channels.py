@@ -16,17 +16,22 @@ Loaded = tuple[int, CompiledProgram, tuple[int, ...]]  # number, program, the de
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """The shared state of a pair. offset: in the control block.  staging: in the source's memory, where it has one."""
+class Pair:
+    """The shared state of a pair. offset: in the control block.  hosts: of source and target.  staging: a place for
+    values, where it has one; staged_bytes: of one value."""
 
     number: int
+    source: int
+    target: int
     offset: int
     slot_bytes: int
+    hosts: tuple[int, int]
     staging: Block | None
+    staged_bytes: int
 
 
 class Channels:
-    """The pairs of all channels of a cluster.
+    """The pairs of all channels of a cluster. in_use: those of the call that `connect` was for.
 
     A pair's state stays from call to call: both sides have counted as many transfers when a call is over.
     """
@@ -38,17 +43,19 @@ class Channels:
         allocate: Callable[[int], Block],
         replicas: int,
         partitions: int,
+        hosts: Sequence[range],
     ) -> None:
-        """word: the u32 of the control block at an offset.  allocate: bytes at one offset of all devices' memory."""
+        """word: the u32 of the control block at an offset.  allocate: bytes at one offset of all devices' memory.
+        hosts: the devices of each host, the driver's first."""
         self._communicators = communicators
         self._word, self._allocate = word, allocate
-        self._counts = (replicas, partitions)
+        self._counts, self._hosts = (replicas, partitions), hosts
         devices = tuple(range(replicas * partitions))
         self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
-        self._pairs: dict[tuple[int, ...], _Pair] = {}
+        self._pairs: dict[tuple[int, ...], Pair] = {}
         self._connected: tuple[tuple[int, tuple[int, ...]], ...] = ()
-        self._in_use: list[_Pair] = []
+        self.in_use: list[Pair] = []
 
     def connect(self, calls: Sequence[Loaded]) -> None:
         """Make the channels of programs ready that are about to run together, while nobody runs.
@@ -63,7 +70,7 @@ class Channels:
             self._connected = ()
             self._connect(calls)
             self._connected = key
-        for pair in self._in_use:
+        for pair in self.in_use:
             self._settle(pair)
 
     def _find_ends(self, number: int, program: CompiledProgram) -> tuple[tuple[int, End], ...]:
@@ -85,10 +92,10 @@ class Channels:
             for k, _ in self._ends[number]:
                 for device in devices:
                     self._configure_end(program.communicators[k], device, None, None)
-        self._in_use = []
+        self.in_use = []
         for transfer in transfers:
             pair = self._pair(transfer)
-            self._in_use.append(pair)
+            self.in_use.append(pair)
             for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
                 for route in routes:
                     number, program, _ = calls[route.program]
@@ -99,7 +106,7 @@ class Channels:
         return next(k for k, end in self._ends[number] if end == route.end)
 
     def _configure_end(
-        self, spec: CommunicatorSpec, device: int, pair: _Pair | None, bounds: tuple[int, int] | None
+        self, spec: CommunicatorSpec, device: int, pair: Pair | None, bounds: tuple[int, int] | None
     ) -> None:
         place = self._communicators.place(spec, device)
         assert place is not None
@@ -109,14 +116,16 @@ class Channels:
         else:
             self._communicators.configure(place, *_halves(pair.offset), pair.number, first, last)
 
-    def _pair(self, transfer: Transfer) -> _Pair:
+    def _pair(self, transfer: Transfer) -> Pair:
         """The state in which a transfer's devices meet, large enough for all its sends and recvs."""
         ends = [route.end for route in (*transfer.sends, *transfer.recvs)]
+        source, target = transfer.source, transfer.target
+        hosts = self._host(source), self._host(target)
         slot = max(state.slot_bytes(end.payload) for end in ends)
-        staged = max(0 if end.kept else state.packed(end.payload)[1] for end in ends)
-        if staged <= state.INLINE_BYTES:
-            staged = 0
-        key = (transfer.channel, transfer.stream, transfer.source, transfer.target, slot, staged)
+        # What is kept needs no staging place, unless the other side can't reach it.
+        staged = max(0 if end.kept and hosts[0] == hosts[1] else state.packed(end.payload)[1] for end in ends)
+        staged = staged if staged > state.INLINE_BYTES else 0
+        key = (transfer.channel, transfer.stream, source, target, slot, staged)
         found = self._pairs.get(key)
         if found is None:
             number = len(self._pairs) + 1
@@ -124,16 +133,25 @@ class Channels:
                 raise ClusterError(f"too many channels: {number} pairs of devices and channels")
             offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot))
             staging = self._allocate(state.RING * staged) if staged else None
-            found = self._pairs[key] = _Pair(number, offset, slot, staging)
-            place = staging.offset if staging is not None else 0
-            words = (transfer.source, transfer.target, *_halves(slot), *_halves(place), *_halves(staged))
-            self._communicators.configure(offset, *words)
-            directory = self._communicators.place(self._directory, transfer.source)
-            assert directory is not None
-            self._communicators.configure(directory + 8 * number, *_halves(offset))
+            found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, staging, staged)
+            self._configure_pair(found)
         return found
 
-    def _settle(self, pair: _Pair) -> None:
+    def _configure_pair(self, pair: Pair) -> None:
+        place = pair.staging.offset if pair.staging is not None else 0
+        words = (pair.source, pair.target, *_halves(pair.slot_bytes), *_halves(place), *_halves(pair.staged_bytes))
+        self._communicators.configure(pair.offset, *words)
+        for host in range(len(self._hosts)):
+            device = pair.target if host == pair.hosts[1] != pair.hosts[0] else pair.source
+            self._communicators.configure_host(host, pair.offset + state.C_STAGING_DEVICE, device)
+        directory = self._communicators.place(self._directory, pair.source)
+        assert directory is not None
+        self._communicators.configure(directory + 8 * pair.number, *_halves(pair.offset))
+
+    def _host(self, device: int) -> int:
+        return next(index for index, devices in enumerate(self._hosts) if device in devices)
+
+    def _settle(self, pair: Pair) -> None:
         """Begin afresh where the last call left something under way: a send or recv whose done was never executed."""
         sends = self._word(pair.offset + state.C_SENDS)
         settled = sends == self._word(pair.offset + state.C_RECVS)
