@@ -66,12 +66,13 @@ RING = 4  # messages that a source may be ahead, a power of two
 
 # message: a slot of a pair's ring, used for the messages slot, slot + RING, ..
 # S_SIGNATURE, S_SITE, S_DEVICE of the source
-M_DELIVERED = 16  # u32: the source has copied the large message itself
-M_KEPT = 20  # u32: the large message is copied out of the source's operand, which must stay until it is taken
+M_KEPT = 16  # u32: the large message is copied out of the source's operand, which must stay until it is taken
+M_ASKED = 20  # u32: messages for which the target has posted where it will have them, without waiting
 M_POSTED = 24  # u32 futex: messages that were posted in this slot
 M_TARGET_SLEEPS = 28  # u32: the target is about to sleep on M_POSTED
-M_TAKEN = 64  # u32 futex: messages that were taken out of this slot
-M_SOURCE_SLEEPS = 68  # u32: the source is about to sleep on M_TAKEN
+M_COPIER = 32  # u32: of small messages that were asked for, those that one side has set about to copy
+M_TAKEN = 64  # u32 futex: messages that were taken out of this slot, or delivered
+M_TAKEN_SLEEPS = 68  # u32: sides that are about to sleep on M_TAKEN
 M_CLAIM = 128  # u32: raised by both sides of a large message; who finds it odd came second and copies
 M_TARGET_POST = 192  # what the target of a large message posts, SLOT_BYTES
 M_PAYLOAD = M_TARGET_POST + SLOT_BYTES  # small: the operands, 64-byte aligned; large: u64 offsets of the operand leaves

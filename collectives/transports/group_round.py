@@ -136,7 +136,7 @@ class _Round:
             words.store(i64(0), self.area, state.E_FIRST)
             with builder.if_else(builder.icmp_unsigned("==", relay, i32(0))) as (here, elsewhere):
                 with here:
-                    self._lead()
+                    self._lead(stays=end is None)
                 with elsewhere:
                     control = words.context_field(argument["context"], "control")
                     builder.call(emit_hand_over(self.module), [control, self.area, i64(Event.ROUND)])
@@ -248,7 +248,9 @@ class _Round:
                         words.store(i32(0), self.area, state.E_ONCE)
                     with posted, words.count(i64(0), argument["result_count"]) as leaf:
                         at = builder.mul(leaf, i64(8))
-                        theirs, ours = (words.load(I64, p, at) for p in (self._common_places(member), argument["common"]))
+                        theirs, ours = (
+                            words.load(I64, p, at) for p in (self._common_places(member), argument["common"])
+                        )
                         with words.when(builder.icmp_unsigned("!=", theirs, ours), likely=False):
                             words.store(i32(0), self.area, state.E_ONCE)
 
@@ -263,8 +265,11 @@ class _Round:
             with words.when(builder.icmp_unsigned("!=", place, i64(0))):
                 words.store(place, argument["results"], at)
 
-    def _lead(self) -> None:
-        """What the last arriver does: compare the signatures, then do the work or share it out."""
+    def _lead(self, *, stays: bool) -> None:
+        """What the last arriver does: compare the signatures, then do the work or share it out.
+
+        stays: whether it then helps.
+        """
         words, builder, argument = self.words, self.builder, self.argument
         outcome = words.local(I32)
         builder.store(i32(Status.OK), outcome)
@@ -279,24 +284,24 @@ class _Round:
         shared = builder.icmp_unsigned("!=", argument["shared"], i32(0))
         with builder.if_else(builder.and_(agreed, shared)) as (share, alone):
             with share:
-                self._share()
+                self._share(1 if stays else 0)
             with alone:
                 with words.when(agreed, likely=True):
                     self._do_items(i64(0), argument["items"])
                 words.release(self.over, self.area, state.E_PHASE)
                 self._wake(i32(EVERYBODY))
 
-    def _share(self) -> None:
-        """Hand out the work to whoever ends the round."""
+    def _share(self, helpers: int) -> None:
+        """Hand out the work to whoever ends the round. helpers: how many are awake for it."""
         words, builder, argument = self.words, self.builder, self.argument
         words.store(i32(0), self.area, state.E_NEXT)
         words.store(i32(0), self.area, state.E_DONE)
         words.release(builder.add(self.phase, i32(1)), self.area, state.E_PHASE)
         control = words.context_field(argument["context"], "control")
         cores = builder.zext(words.load(I32, control, block.H_CORES), I64)
-        helpers = words.smallest(builder.sub(cores, i64(1)), builder.sub(argument["items"], i64(1)))
-        with words.when(builder.icmp_signed(">", helpers, i64(0))):
-            self._wake(builder.trunc(helpers, I32))
+        wanted = builder.sub(words.smallest(cores, argument["items"]), i64(helpers))
+        with words.when(builder.icmp_signed(">", wanted, i64(0))):
+            self._wake(builder.trunc(wanted, I32))
 
     def _follow(self) -> None:
         """Wait for the end of the round, doing shared items meanwhile."""

@@ -7,11 +7,15 @@ second. A device counts the rounds that it begins; round r is message r of both 
 may be ended in any order. A device that begins one more than RING ends its own oldest first, whose done then finds it
 over.
 
-Small operands travel in the message. Of large ones the message holds only where they are, and one side copies from the
-source's operand into the target's result: both raise the message's `claim`, and who finds it odd came second, knows the
-other side's buffer, and copies. If that is the source, the message says so and the source goes on at once; if it is the
-target, the source's operand must stay as it is until the message is taken. So whoever begins second has copied before
-it goes on, and nobody waits for a device that has begun the round and computes something else.
+Nobody waits for a device that has begun the round and computes something else: who begins second does the copying
+before it goes on.
+Small operands travel in the message. A target that has begun a round which it will end later has set `asked`: if the
+message is there it takes it at once, else the source puts the operands straight into the results behind its post. If
+both come at the same time, who changes `copier` does it. A target that will wait anyway asks for nothing.
+Of large operands the message holds only where they are, and one side copies from the source's operand into the target's
+result: both raise `claim`, and who finds it odd came second, knows the other side's buffer, and copies. If that is the
+source, it goes on at once; if it is the target, the source's operand must stay as it is until the message is taken.
+Whoever has copied raises `taken`, and the slot is free.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from distxla.codegen.abi import Status
 from distxla.collectives import control_block as block
 from distxla.collectives import state
 from distxla.collectives.transports.copies import emit_copy, emit_zero
-from distxla.collectives.transports.futex import emit_wait, emit_wake
+from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 
 NOBODY = 0xFFFFFFFF
@@ -78,7 +82,7 @@ class _Round:
     def emit_round(self) -> ir.Function:
         """Begin and end."""
         self._begin()
-        self._end()
+        self._end(asked=False)
         return self.function
 
     def emit_begin(self, end: ir.Function) -> ir.Function:
@@ -94,7 +98,7 @@ class _Round:
         self._enter(self.argument["round"])
         self._note(self.argument["round"])
         self.argument["results"] = self.words.at(self.incoming, state.M_TARGET_POST + state.S_OFFSETS)
-        self._end()
+        self._end(asked=True)
         return self.function
 
     def _alone(self) -> ir.Value:
@@ -122,26 +126,36 @@ class _Round:
             self._send()
         with words.when(self.receives):
             if end is not None or not self.is_small:
-                self._ask(end)
+                self._post_results(end)
             if not self.is_small:
                 with words.when(self._claim(self.incoming)):
                     self._await_message()
                     self._take_large()
-                    self._raise_taken()
+            elif end is not None:
+                self._ask()
         return number
 
-    def _end(self) -> None:
-        """Wait for the message and until the operand may be overwritten; returns from the function."""
+    def _end(self, *, asked: bool) -> None:
+        """Wait for the message and until the operand may be overwritten; returns from the function.
+
+        asked: whether a small message may have been taken already.
+        """
         words, builder = self.words, self.builder
         with words.when(self.receives):
-            taken = words.load(I32, self.incoming, state.M_TAKEN)
-            with words.when(builder.icmp_signed("<", builder.sub(taken, self.after), i32(0))):
-                self._receive()
+            if asked or not self.is_small:
+                with words.when(builder.not_(self._is_taken())):
+                    self._await_message()
+                    if self.is_small:
+                        self._take_small_once()
+                    self._await_taken(self.incoming, self.source, self.after)
+            else:
+                self._await_message()
+                self._take_small()
         if not self.is_small:
             with words.when(self.sends):
                 kept = words.load(I32, self.outgoing, state.M_KEPT)
                 with words.when(builder.icmp_unsigned("!=", kept, i32(0))):
-                    self._await_taken(self.after)
+                    self._await_taken(self.outgoing, self.target, self.after)
         builder.ret(i32(Status.OK))
 
     def _enter(self, number: ir.Value) -> None:
@@ -170,8 +184,8 @@ class _Round:
     # --- the source's side
 
     def _send(self) -> None:
-        words, message = self.words, self.outgoing
-        self._await_taken(self.before)
+        words, builder, message = self.words, self.builder, self.outgoing
+        self._await_taken(message, self.target, self.before)
         self._post(message)
         payload = words.at(message, state.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
@@ -181,36 +195,35 @@ class _Round:
             else:
                 words.store(words.load(I64, self.argument["operands"], 8 * leaf), payload, place)
         if not self.is_small:
-            self._claim_as_source()
+            came_second = self._claim(message)
+            delivers = builder.and_(came_second, self._target_agrees())
+            words.store(builder.zext(builder.not_(delivers), I32), message, state.M_KEPT)
+            with words.when(delivers):
+                self._deliver()
         words.release(self.after, message, state.M_POSTED)
-        self._wake(message, state.M_POSTED, state.M_TARGET_SLEEPS)
+        self._wake(message, state.M_POSTED, state.M_TARGET_SLEEPS)  # a full fence is in it
+        if self.is_small:
+            asked = builder.icmp_unsigned("==", words.acquire(message, state.M_ASKED), self.after)
+            with words.when(asked, likely=False), words.when(self._target_agrees()), words.when(self._copies(message)):
+                self._deliver()
 
-    def _claim_as_source(self) -> None:
-        """Second: copy, if the target runs the same instruction. First: the operand must stay until it is taken."""
-        words, builder, message = self.words, self.builder, self.outgoing
-        came_second = self._claim(message)
-        there = words.at(message, state.M_TARGET_POST)
-        agrees = builder.icmp_unsigned("==", words.load(I64, there, state.S_SIGNATURE), i64(self.signature))
-        delivers = builder.and_(came_second, agrees)
-        words.store(builder.zext(delivers, I32), message, state.M_DELIVERED)
-        words.store(builder.zext(builder.not_(delivers), I32), message, state.M_KEPT)
-        with words.when(delivers):
-            base = words.device_memory(self.context, self.target)
-            for leaf, size in enumerate(self.sizes):
-                result = words.at(base, words.load(I64, there, state.S_OFFSETS + 8 * leaf))
-                emit_copy(words, result, self._buffer(self.memory, self.argument["operands"], leaf), i64(size))
+    def _target_agrees(self) -> ir.Value:
+        """Whether the target, which has posted where it receives, runs the same instruction."""
+        theirs = self.words.load(I64, self.outgoing, state.M_TARGET_POST + state.S_SIGNATURE)
+        return self.builder.icmp_unsigned("==", theirs, i64(self.signature))
 
-    def _await_taken(self, generation: ir.Value) -> None:
-        """Until the target has taken that many messages out of the slot."""
-        words, builder, message = self.words, self.builder, self.outgoing
-        with words.forever() as enough:
-            taken = words.acquire(message, state.M_TAKEN)
-            words.leave_if(builder.icmp_signed(">=", builder.sub(taken, generation), i32(0)), enough)
-            self._wait(message, state.M_TAKEN, taken, self.target, state.M_SOURCE_SLEEPS)
+    def _deliver(self) -> None:
+        """Copy the operands into the target's results."""
+        words, there = self.words, self.words.at(self.outgoing, state.M_TARGET_POST + state.S_OFFSETS)
+        base = words.device_memory(self.context, self.target)
+        for leaf, size in enumerate(self.sizes):
+            operand = self._buffer(self.memory, self.argument["operands"], leaf)
+            emit_copy(words, self._buffer(base, there, leaf), operand, i64(size))
+        self._raise_taken(self.outgoing)
 
     # --- the target's side
 
-    def _ask(self, end: ir.Function | None) -> None:
+    def _post_results(self, end: ir.Function | None) -> None:
         """Say where the results go. end: who will end the round, if not this function."""
         words = self.words
         post = words.at(self.incoming, state.M_TARGET_POST)
@@ -220,32 +233,52 @@ class _Round:
         if end is not None:
             words.store(end, post, state.S_END)
 
-    def _receive(self) -> None:
+    def _ask(self) -> None:
+        """Let the source put the results in their places, or take them if they are there."""
         words, builder, message = self.words, self.builder, self.incoming
-        self._await_message()
-        if self.is_small:
-            payload = words.at(message, state.M_PAYLOAD)
-            for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
-                result = self._buffer(self.memory, self.argument["results"], leaf)
-                emit_copy(words, result, words.at(payload, place), i64(size))
-        else:
-            delivered = words.load(I32, message, state.M_DELIVERED)
-            with words.when(builder.icmp_unsigned("==", delivered, i32(0))):
-                self._take_large()
-        self._raise_taken()
+        words.sequential_store(self.after, message, state.M_ASKED)
+        builder.fence("seq_cst")
+        posted = words.acquire(message, state.M_POSTED)
+        with words.when(builder.icmp_unsigned("==", posted, self.after)):
+            self._check_signature()
+            self._take_small_once()
 
     def _await_message(self) -> None:
         """Wait for the message; returns MISMATCH from the function if another instruction posted it."""
         words, builder, message = self.words, self.builder, self.incoming
         with words.forever() as there:
             posted = words.acquire(message, state.M_POSTED)
-            words.leave_if(builder.icmp_unsigned("==", posted, self.after), there)
+            words.leave_if(builder.icmp_signed(">=", builder.sub(posted, self.after), i32(0)), there)
             self._wait(message, state.M_POSTED, posted, self.source, state.M_TARGET_SLEEPS)
+        self._check_signature()
+
+    def _check_signature(self) -> None:
+        """Return MISMATCH if what was posted belongs to another instruction; not if it was taken, as then the slot may
+        hold the next message already."""
+        words, builder, message = self.words, self.builder, self.incoming
         theirs = words.load(I64, message, state.S_SIGNATURE)
-        with words.when(builder.icmp_unsigned("!=", theirs, i64(self.signature)), likely=False):
+        differs = builder.icmp_unsigned("!=", theirs, i64(self.signature))
+        with words.when(differs, likely=False), words.when(builder.not_(self._is_taken())):
             words.store(words.load(I32, message, state.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
             words.store(words.load(I32, message, state.S_SITE), self.record, block.R_MISMATCH_SITE)
             builder.ret(i32(Status.MISMATCH))
+
+    def _is_taken(self) -> ir.Value:
+        builder = self.builder
+        taken = self.words.acquire(self.incoming, state.M_TAKEN)
+        return builder.icmp_signed(">=", builder.sub(taken, self.after), i32(0))
+
+    def _take_small(self) -> None:
+        words, payload = self.words, self.words.at(self.incoming, state.M_PAYLOAD)
+        for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
+            result = self._buffer(self.memory, self.argument["results"], leaf)
+            emit_copy(words, result, words.at(payload, place), i64(size))
+        self._raise_taken(self.incoming)
+
+    def _take_small_once(self) -> None:
+        """Take the message unless the source is about to deliver it."""
+        with self.words.when(self._copies(self.incoming)):
+            self._take_small()
 
     def _take_large(self) -> None:
         words, payload = self.words, self.words.at(self.incoming, state.M_PAYLOAD)
@@ -253,10 +286,7 @@ class _Round:
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             operand = words.at(base, words.load(I64, payload, place))
             emit_copy(words, self._buffer(self.memory, self.argument["results"], leaf), operand, i64(size))
-
-    def _raise_taken(self) -> None:
-        self.words.release(self.after, self.incoming, state.M_TAKEN)
-        self._wake(self.incoming, state.M_TAKEN, state.M_SOURCE_SLEEPS)
+        self._raise_taken(self.incoming)
 
     # --- shared
 
@@ -277,6 +307,26 @@ class _Round:
         before = self.words.fetch_add(1, message, state.M_CLAIM)
         return self.builder.icmp_unsigned("!=", self.builder.and_(before, i32(1)), i32(0))
 
+    def _copies(self, message: ir.Value) -> ir.Value:
+        """Whether this side of a small message, of which the other side knows, is the one that copies it."""
+        place = self.words.at(message, state.M_COPIER)
+        seen = self.words.acquire(place)
+        swapped = self.builder.cmpxchg(place, seen, self.after, "seq_cst", "seq_cst")
+        free = self.builder.icmp_unsigned("!=", seen, self.after)
+        return self.builder.and_(free, self.builder.extract_value(swapped, 1))
+
+    def _raise_taken(self, message: ir.Value) -> None:
+        self.words.release(self.after, message, state.M_TAKEN)
+        self._wake(message, state.M_TAKEN, state.M_TAKEN_SLEEPS, EVERYBODY)
+
+    def _await_taken(self, message: ir.Value, peer: ir.Value, generation: ir.Value) -> None:
+        """Until that many messages were taken out of the slot."""
+        words, builder = self.words, self.builder
+        with words.forever() as enough:
+            taken = words.acquire(message, state.M_TAKEN)
+            words.leave_if(builder.icmp_signed(">=", builder.sub(taken, generation), i32(0)), enough)
+            self._wait(message, state.M_TAKEN, taken, peer, state.M_TAKEN_SLEEPS)
+
     def _buffer(self, memory: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
         return self.words.at(memory, self.words.load(I64, offsets, 8 * leaf))
 
@@ -287,9 +337,9 @@ class _Round:
         status = builder.call(emit_wait(self.module), arguments)
         words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
-    def _wake(self, message: ir.Value, word: int, sleepers: int) -> None:
-        words = self.words
-        self.builder.call(emit_wake(self.module), [words.at(message, word), words.at(message, sleepers), i32(1)])
+    def _wake(self, message: ir.Value, word: int, sleepers: int, how_many: int = 1) -> None:
+        places = [self.words.at(message, word), self.words.at(message, sleepers)]
+        self.builder.call(emit_wake(self.module), [*places, i32(how_many)])
 
 
 def emit_permute_round(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:

@@ -110,6 +110,11 @@ def _half_class(op_class: type[CollectiveOp], half: Half) -> type[CollectiveOp]:
     return found
 
 
+def half(op: CollectiveOp, which: Half) -> CollectiveOp:
+    """A half of a whole collective, or the collective itself."""
+    return op if which is Half.WHOLE else synchronous(op, _half_class(type(op), which))
+
+
 def half_of(op: Op) -> Half:
     if isinstance(op, _Begun):
         return Half.BEGUN
@@ -137,10 +142,10 @@ def begun_shape(operands: Sequence[Shape], result: Shape) -> Shape:
 
 def of_whole(instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[tuple[Shape, ...], Shape]:
     """The operands and the result that the whole collective has. operands: the shapes of the operands' leaves."""
-    half = half_of(instruction.op)
-    if half is Half.BEGUN:
+    which = half_of(instruction.op)
+    if which is Half.BEGUN:
         return operands, (instruction.shape.elements or ())[-2]
-    if half is Half.ENDED:
+    if which is Half.ENDED:
         results = sum(1 for _ in instruction.shape.leaves())
         return operands[: len(operands) - results - 1], instruction.shape
     return operands, instruction.shape
@@ -165,7 +170,7 @@ def begin(build: Build, instruction: Instruction, collective: CollectiveOp, resu
     result = result.without_layout()
     operands = [build.shape(name) for name in instruction.operands]
     if can_be_halved(collective, operands, result):
-        collective = synchronous(collective, _half_class(type(collective), Half.BEGUN))
+        collective = half(collective, Half.BEGUN)
         result = begun_shape(operands, result)
     return build.add(collective, *instruction.operands, shape=result, name=instruction.name)
 
@@ -185,6 +190,5 @@ def end(build: Build, instruction: Instruction) -> str | None:
     begun = instruction.operands[0]
     if not is_begun(build, begun):
         return None
-    collective = whole(build.op(begun))
-    ended = synchronous(collective, _half_class(type(collective), Half.ENDED))
+    ended = half(whole(build.op(begun)), Half.ENDED)
     return build.add(ended, begun, shape=instruction.shape.without_layout(), name=instruction.name)

@@ -62,7 +62,7 @@ class Code:
         for number, module in enumerate(modules):
             entry = module.entry_computation
             instruction = entry.root_instruction
-            operands = tuple(p.shape for p in entry.parameters)
+            operands = tuple(leaf for p in entry.parameters for leaf in p.shape.leaves())
             spec = transport.communicator(instruction, operands, replicas, partitions)
             keys = [s.key for s in self.specs]
             if spec.key not in keys:
