@@ -16,6 +16,7 @@ from distxla.cli.programs import World
 from distxla.errors import TimeLimitError
 
 if TYPE_CHECKING:
+    from distxla.cli.nodes import Nodes
     from distxla.runtime.executable import Executable
 
 Array = np.ndarray[Any, Any]
@@ -117,7 +118,7 @@ def _compiling_s(executable: Executable) -> float:
 
 
 def run_on_cluster(
-    world: World, arguments: Arguments, repeat: int, time_limit: float | None, address: str | None, feeds: Feeds
+    world: World, arguments: Arguments, repeat: int, time_limit: float | None, nodes: Nodes, feeds: Feeds
 ) -> Execution:
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
     first step, and results stay there until the last one is over."""
@@ -126,7 +127,8 @@ def run_on_cluster(
 
     limit = Deadline(time_limit)
     count = world.device_count
-    with Cluster(world.replicas, world.partitions, address=address) as cluster:
+    cluster = Cluster(world.replicas, world.partitions, address=nodes.address, devices_per_host=nodes.devices_per_host)
+    with cluster:
         with progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             executables = [cluster.compile(program.module, program.devices) for program in world.programs]
             cluster.wait_started()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
+from distxla.cli.nodes import Nodes, nodes_options
 from distxla.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("--expected", metavar="FILE.npz", help="Compare with these results (keys as --out); exit 1 likewise.")
 @click.option("--tolerance", type=click.FloatRange(0), help="For comparisons: relative to the magnitudes in a leaf.")
 @custom_call_option
-@click.option("--address", help="Join this Ray cluster; without it an embedded one starts and stops with the command.")
+@nodes_options
 @click.option(
     "--reduction-order",
     type=click.Choice(["rank", "tree", "ring"]),
@@ -78,6 +79,7 @@ def command(
     tolerance: float | None,
     custom_calls: tuple[str, ...],
     address: str | None,
+    devices_per_host: tuple[int, ...] | None,
     reduction_order: str | None,
     repeat: int,
     time_limit: float | None,
@@ -96,6 +98,8 @@ def command(
         raise ArgumentError("the gpu backend is not available in this version; use --backend cpu")
     if backend == "reference" and address is not None:
         raise ArgumentError("--address goes with the cpu backend: the reference runs in this process")
+    if backend == "reference" and devices_per_host is not None:
+        raise ArgumentError("--devices-per-host goes with the cpu backend: the reference runs in this process")
     signal.signal(signal.SIGTERM, _terminate)
 
     from distxla.cli import comparison, execution, summary
@@ -123,7 +127,8 @@ def command(
             with progress("evaluating"):
                 done = execution.run_on_reference(world, arguments, repeat, time_limit, feeds)
         else:
-            done = execution.run_on_cluster(world, arguments, repeat, time_limit, address, feeds)
+            nodes = Nodes(address, devices_per_host)
+            done = execution.run_on_cluster(world, arguments, repeat, time_limit, nodes, feeds)
     except BaseException:
         if outfeed is not None and feeds.taken:
             write_outfeeds(outfeed, feeds)  # what was produced before the error
