@@ -348,7 +348,7 @@ class _Verifier:
             mine, theirs = (getattr(op, attribute, None) for op in (i.op, start.op))
             stated = attribute in ("channel_id", "is_host_transfer") or None not in (mine, theirs)
             self.require(
-                not stated or mine == theirs,
+                not hasattr(i.op, attribute) or not stated or mine == theirs,
                 f"{i.opcode}.pair",
                 f"{attribute} is {mine} here and {theirs} in {start.name}",
                 i,
