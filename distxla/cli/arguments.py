@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distxla.cli.array_files import read_leaves
-from distxla.cli.programs import World
+from distxla.cli.programs import World, ranges
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -19,10 +19,18 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Arguments:
-    """by_device[d][k]: leaf k on device d.  generated: leaves that at least one device had no given value for."""
+    """by_device[d][k]: leaf k on device d.  generated[k]: the devices, ascending, that had no given value for it."""
 
     by_device: dict[int, list[Array]]
-    generated: tuple[int, ...]
+    generated: dict[int, tuple[int, ...]]
+
+    def generated_names(self) -> list[str]:
+        """`arg0`, and `arg1@4-7` where other devices that take such an argument were given theirs."""
+        names = []
+        for k, devices in sorted(self.generated.items()):
+            everybody = tuple(device for device, leaves in self.by_device.items() if len(leaves) > k)
+            names.append(f"arg{k}" if devices == everybody else f"arg{k}@{ranges(devices)}")
+        return names
 
 
 def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
@@ -33,7 +41,7 @@ def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
             if not shape.is_array:
                 raise ArgumentError(f"argument {k} of device {device} is {shape}, which no file can hold")
     given = read_leaves(path, "arg", shapes, partial(world.shard, "arg")) if path is not None else {}
-    generated: set[int] = set()
+    generated: dict[int, tuple[int, ...]] = {}
     by_device: dict[int, list[Array]] = {}
     for device, leaves in shapes.items():
         program = world.program_of[device]
@@ -41,7 +49,7 @@ def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
         by_device[device] = []
         for k, shape in enumerate(leaves):
             if (k, device) not in given:
-                generated.add(k)
+                generated[k] = (*generated.get(k, ()), device)
                 if program.whole is not None:
                     array = generate(program.whole.parameters[k].shape, seed, k, 0)
                     by_device[device].append(np.ascontiguousarray(world.shard("arg", k, device, array)))
@@ -49,7 +57,7 @@ def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
                 by_device[device].append(generate(shape, seed, k, 0 if k in same else device))
             else:
                 by_device[device].append(given[k, device])
-    return Arguments(by_device, tuple(sorted(generated)))
+    return Arguments(by_device, generated)
 
 
 def parameter_leaves(module: Module) -> list[Shape]:

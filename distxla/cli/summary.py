@@ -40,12 +40,12 @@ def text(
         shown = ", ".join(map(str, pids[:MOST_PIDS])) + (", …" if len(pids) > MOST_PIDS else "")
         yield f"             {len(pids)} process(es) on {host}: {shown}"
     if arguments.generated:
-        names = ", ".join(f"arg{k}" for k in arguments.generated)
+        names = ", ".join(arguments.generated_names())
         yield f"  arguments  {names} generated from seed {seed}"
     for program in world.programs:
         if (note := ignored_tiles(program.module)) is not None:
             yield f"  layouts    {note}"
-        yield from _results(program, execution)
+        yield from _results(program, execution, alone=len(world.programs) == 1)
     yield from _feeds(feeds)
     source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
     compiling = f"compile {duration(execution.compile_s)} ({source}), " if execution.compile_wall_s else ""
@@ -77,7 +77,7 @@ def as_json(
         "load_s": execution.load_s,
         "steps_s": execution.steps_s,
         "cached": execution.cached,
-        "generated": [f"arg{k}" for k in arguments.generated],
+        "generated": arguments.generated_names(),
         "arguments": sum(len(leaves) for leaves in arguments.by_device.values()),
         "results": [
             {"leaf": k, "shape": str(shape), "devices": list(program.devices)}
@@ -122,8 +122,8 @@ def _hosts(execution: Execution) -> dict[str, list[int]]:
     return hosts
 
 
-def _results(program: Program, execution: Execution) -> Iterator[str]:
-    """One line a leaf: name, shape, first values on the first device, a checksum over all devices."""
+def _results(program: Program, execution: Execution, *, alone: bool) -> Iterator[str]:
+    """One line a leaf: name, shape, first values on the first device, a checksum over all devices of the program."""
     shapes = result_leaves(program)
     width = max((len(str(s)) for s in shapes), default=0)
     for k, shape in enumerate(shapes):
@@ -138,7 +138,8 @@ def _results(program: Program, execution: Execution) -> Iterator[str]:
         for content in contents:
             checksum = zlib.crc32(content, checksum)
         equal = len(contents) > 1 and all(content == contents[0] for content in contents)
-        spread = "the same on all devices" if equal else f"device {program.devices[0]}"
+        everybody = "all devices" if alone else f"devices {ranges(program.devices)}"
+        spread = f"the same on {everybody}" if equal else f"device {program.devices[0]}"
         yield f"{label} out{k:<3} {shape!s:{width}}  {_values(known[0])} ({spread}), crc32 {checksum:08x}"
 
 

@@ -46,7 +46,7 @@ ENTRY main {
 """)
     np.savez(tmp_path / "args.npz", arg0=np.array([1, 2], np.float32), **{"arg2@1": np.array([3, 4], np.float32)})
     found = read_arguments(read_world([str(module)], None, None), str(tmp_path / "args.npz"), 0)
-    assert found.generated == (1, 2)
+    assert found.generated_names() == ["arg1", "arg2@0"]
     assert [leaves[0].tolist() for leaves in found.by_device.values()] == [[1, 2], [1, 2]]
     assert found.by_device[0][1].tolist() == found.by_device[1][1].tolist()
     assert found.by_device[1][2].tolist() == [3, 4]
