@@ -1,8 +1,9 @@
 """How devices hand work to the relay of their host: a ring of u64 entries at the end of the control block.
 
 A device takes a ticket, stores its entry in the ticket's place (modulo ENTRIES), raises H_RELAY_POSTED and wakes the
-relay. An entry is the offset in the control block of what the relay shall look at, a multiple of 64, plus what happened
-there. The relay empties places in the order of the tickets, by storing 0.
+relay. An entry's low half is the offset in the control block of what the relay shall look at, a multiple of 64, plus
+what happened there; the upper half is a number that belongs to it. The relay empties places in the order of the
+tickets, by storing 0.
 
 A device has one synchronous instruction under way and a bounded number of asynchronous ones, so the ring is never full:
 MOST_DEVICES devices could each leave 16 entries.
@@ -32,6 +33,11 @@ class Event(IntEnum):
     """What happened at an entry's offset."""
 
     ROUND = 0  # all local members of a group have come to a round: the offset is its area's
-    POSTED = 1  # the source of a pair has posted a message
-    CLAIMED = 2  # the target of a pair has said where a large message may go
-    TAKEN = 3  # the target of a pair has taken a message
+    # of a pair of a permute, whose other end lives elsewhere: the offset is a message's, the number that of its use
+    POSTED = 1  # the source has posted it
+    ASKED = 2  # the target has posted where a large one goes
+    TAKEN = 3  # the target has taken it
+    # of a channel's pair: the offset is the pair's, the number the transfer's, from 1
+    SENT = 4  # a send has posted its value
+    RECEIVING = 5  # a recv was executed
+    RECEIVED = 6  # a recv-done has taken the value

@@ -16,6 +16,8 @@ Of large operands the message holds only where they are, and one side copies fro
 result: both raise `claim`, and who finds it odd came second, knows the other side's buffer, and copies. If that is the
 source, it goes on at once; if it is the target, the source's operand must stay as it is until the message is taken.
 Whoever has copied raises `taken`, and the slot is free.
+Where one end lives on another host, its relay and the one of this host take its part: they post and take messages, and
+a large target asks for what the source keeps in its operand.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from llvmlite import ir
 from distxla.codegen.abi import Status
 from distxla.collectives import control_block as block
 from distxla.collectives import state
+from distxla.collectives.relay_queue import Event
 from distxla.collectives.transports.copies import emit_copy, emit_zero
 from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
+from distxla.collectives.transports.relay_hand_over import hand_over, is_elsewhere
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 
 NOBODY = 0xFFFFFFFF
@@ -67,6 +71,7 @@ class _Round:
         for size in sizes:
             places.append(end)
             end += (size + 63) // 64 * 64
+        self.bytes = end
         self.is_small = end <= state.MAILBOX_BYTES
         self.places = places if self.is_small else [8 * i for i in range(len(sizes))]
         words, builder = self.words, self.builder
@@ -128,9 +133,12 @@ class _Round:
             if end is not None or not self.is_small:
                 self._post_results(end)
             if not self.is_small:
-                with words.when(self._claim(self.incoming)):
-                    self._await_message()
-                    self._take_large()
+                with builder.if_else(self._is_elsewhere(self.source), likely=False) as (apart, together):
+                    with apart:
+                        hand_over(words, self.context, self.incoming, Event.ASKED, self.after)
+                    with together, words.when(self._claim(self.incoming)):
+                        self._await_message()
+                        self._take_large()
             elif end is not None:
                 self._ask()
         return number
@@ -206,6 +214,12 @@ class _Round:
             asked = builder.icmp_unsigned("==", words.acquire(message, state.M_ASKED), self.after)
             with words.when(asked, likely=False), words.when(self._target_agrees()), words.when(self._copies(message)):
                 self._deliver()
+        with words.when(self._is_elsewhere(self.target), likely=False):
+            words.store(i32(0 if self.is_small else len(self.sizes)), message, state.M_LEAVES)
+            words.store(i64(self.bytes), message, state.M_BYTES)
+            for leaf, size in enumerate(() if self.is_small else self.sizes):
+                words.store(i64(size), payload, 8 * (len(self.sizes) + leaf))
+            hand_over(words, self.context, message, Event.POSTED, self.after)
 
     def _target_agrees(self) -> ir.Value:
         """Whether the target, which has posted where it receives, runs the same instruction."""
@@ -274,6 +288,8 @@ class _Round:
             result = self._buffer(self.memory, self.argument["results"], leaf)
             emit_copy(words, result, words.at(payload, place), i64(size))
         self._raise_taken(self.incoming)
+        with words.when(self._is_elsewhere(self.source), likely=False):
+            hand_over(words, self.context, self.incoming, Event.TAKEN, self.after)
 
     def _take_small_once(self) -> None:
         """Take the message unless the source is about to deliver it."""
@@ -301,6 +317,10 @@ class _Round:
         words.store(i64(self.signature), place, state.S_SIGNATURE)
         words.store(self.argument["site"], place, state.S_SITE)
         words.store(words.context_field(self.context, "device"), place, state.S_DEVICE)
+
+    def _is_elsewhere(self, device: ir.Value) -> ir.Value:
+        """Whether the other end lives on another host: then a relay takes its part."""
+        return is_elsewhere(self.words, self.context, device)
 
     def _claim(self, message: ir.Value) -> ir.Value:
         """Whether the other side of the message has claimed it before."""

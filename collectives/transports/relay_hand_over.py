@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from distxla.collectives import control_block as block
 from distxla.collectives import relay_queue, state
+from distxla.collectives.relay_queue import Event
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAKE, SYS_FUTEX, emit_system_call
 from distxla.collectives.transports.words import I64, POINTER, VOID, Words, i64
 
@@ -15,7 +16,10 @@ HAND_OVER_FUNCTION = "distxla_hand_over"
 
 
 def emit_hand_over(llvm_module: ir.Module) -> ir.Function:
-    """void distxla_hand_over(ptr control, ptr place, i64 event): let the relay look at a place in the control block."""
+    """void distxla_hand_over(ptr control, ptr place, i64 event): let the relay look at a place in the control block.
+
+    event: what happened there, and in the upper half the number that belongs to it.
+    """
     found = llvm_module.globals.get(HAND_OVER_FUNCTION)
     if found is not None:
         return found
@@ -32,6 +36,19 @@ def emit_hand_over(llvm_module: ir.Module) -> ir.Function:
     emit_system_call(words, SYS_FUTEX, word, i64(FUTEX_WAKE), i64(EVERYBODY), i64(0), i64(0), i64(0))
     builder.ret_void()
     return function
+
+
+def hand_over(words: Words, context: ir.Value, place: ir.Value, event: Event, number: ir.Value) -> None:
+    """Leave an event to the relay. number: u32 that belongs to it."""
+    builder = words.builder
+    entry = builder.or_(builder.shl(builder.zext(number, I64), i64(32)), i64(event))
+    control = words.context_field(context, "control")
+    builder.call(emit_hand_over(builder.module), [control, place, entry])
+
+
+def is_elsewhere(words: Words, context: ir.Value, device: ir.Value) -> ir.Value:
+    """Whether a device (u32) lives on another host: then its memory is not mapped here."""
+    return words.builder.icmp_unsigned("==", words.builder.ptrtoint(words.device_memory(context, device), I64), i64(0))
 
 
 def emit_describe(words: Words, place: ir.Value, arguments: Sequence[ir.Value]) -> None:

@@ -48,8 +48,8 @@ class Queue:
         self._next = block.words[control.H_RELAY_TICKETS // 4]
         block.longs[control.H_RELAY_RING // 8] = offset
 
-    def take(self, seconds: float) -> tuple[int, int] | None:
-        """(offset in the control block, Event) of the next entry; None if none came within `seconds`."""
+    def take(self, seconds: float) -> tuple[int, int, int] | None:
+        """(offset in the control block, Event, its number) of the next entry; None if none came within `seconds`."""
         while True:
             posted = self._words[control.H_RELAY_POSTED // 4]
             place = self._ring + self._next % relay_queue.ENTRIES
@@ -57,7 +57,8 @@ class Queue:
             if entry:
                 self._longs[place] = 0
                 self._next = (self._next + 1) & 0xFFFFFFFF
-                return entry & ~relay_queue.EVENT_MASK, entry & relay_queue.EVENT_MASK
+                place = entry & 0xFFFFFFFF
+                return place & ~relay_queue.EVENT_MASK, place & relay_queue.EVENT_MASK, entry >> 32
             if seconds <= 0:
                 return None
             sleep_on(self._address, posted, seconds)

@@ -22,16 +22,17 @@ from enum import IntEnum
 import numpy as np
 
 from distxla.codegen.abi import Status
-from distxla.codegen.image import LoadedImage, load_image
+from distxla.codegen.image import LoadedImage, load_image, resolve_import
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block as control
 from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, CompileError
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.groups import HEAD_BYTES, Area, Group
 from distxla.runtime.relay.links import Done, Link
 from distxla.runtime.relay.memory import Folding, Scratch
+from distxla.runtime.relay.pairs import FIRST_KIND, Pairs
 from distxla.runtime.relay.plans import EAGER_BYTES, Description, Plan, describe, make_plan
 from distxla.runtime.relay.queue import Queue
 from distxla.runtime.relay.rounds import Round
@@ -72,11 +73,11 @@ class Relay:
         secret: bytes,
         support: CompiledProgram,
     ) -> None:
-        self.host = host
+        self.host, self.epoch, self.block = host, 0, control_block
         self.scratch = Scratch()
         self._support = load_image(support)
         self.folding = Folding(self._support)
-        self._block, self._memories, self._secret = control_block, list(memories), secret
+        self._memories, self._secret = list(memories), secret
         self._bases = [0 if memory is None else memory.address for memory in memories]
         self._home = {device: index for index, devices in enumerate(hosts) for device in devices}
         self._host_count = len(hosts)
@@ -90,7 +91,7 @@ class Relay:
         self._areas: dict[int, Area] = {}
         self._plans: dict[tuple[int, int, int, int], Plan] = {}
         self._lock = threading.Lock()
-        self._epoch = 0
+        self._pairs = Pairs(self, self._home)
         self._rounds: dict[tuple[int, int], Round] = {}
         self._ready: dict[tuple[int, int], dict[int, memoryview]] = {}
         self._inside = 0
@@ -138,15 +139,23 @@ class Relay:
 
         communicators: for each local device that runs it, the offset of its group's state by communicator.
         """
-        self._images[number], self._programs[number] = load_image(program), program
+        self._programs[number] = program
+        crossing = False
         for device, offsets in communicators.items():
             for spec, offset in zip(program.communicators, offsets, strict=True):
                 group = next((g for g in spec.groups if device in g), ())
-                if offset is None or spec.pairs or offset in self._groups or not self._crosses(group):
+                if offset is None or spec.stream is not None or spec.channel is not None or not self._crosses(group):
                     continue
-                found = Group(self._block, offset, group, self._home, self.host)
-                self._groups[offset] = found
-                self._areas.update({area.offset: area for area in found.areas})
+                if spec.pairs:
+                    self._pairs.add(offset, group, spec.pairs)
+                    continue
+                crossing = True
+                if offset not in self._groups:
+                    found = Group(self.block, offset, group, self._home, self.host)
+                    self._groups[offset] = found
+                    self._areas.update({area.offset: area for area in found.areas})
+        if crossing:
+            self._images[number] = load_image(program, _resolve)
 
     def unload(self, number: int) -> None:
         """Forget a program that will not run again."""
@@ -173,7 +182,8 @@ class Relay:
         """
         self.release()
         with self._lock:
-            self._epoch = epoch
+            self.epoch = epoch
+        self._pairs.reset()
         for link in self._links.values():
             link.forget()
         while self._queue.take(0) is not None:
@@ -181,6 +191,7 @@ class Relay:
         with self._lock:
             if not self._left.wait_for(lambda: self._inside == 0, QUIET_S):
                 raise ClusterError("the relay still works for a call that has failed")
+        self._pairs.reset()
 
     def close(self) -> None:
         """End all connections and threads. Twice is fine."""
@@ -198,6 +209,11 @@ class Relay:
     def base(self, device: int) -> int:
         """Where the memory of a device on this host begins in this process."""
         return self._bases[device]
+
+    def holds(self, device: int, offset: int, size: int) -> bool:
+        """Whether the memory of a device on this host has such bytes."""
+        memory = self._memories[device]
+        return memory is not None and offset + size <= memory.bytes.size
 
     def _crosses(self, group: Sequence[int]) -> bool:
         return len({self._home[device] for device in group}) > 1
@@ -221,7 +237,7 @@ class Relay:
     def _on_loss(self, host: int, reason: str) -> None:
         if self._closed:
             return
-        poison(self._block)
+        poison(self.block)
         self.release()
         if self._failure is not None:
             self._failure(host, reason)
@@ -231,14 +247,13 @@ class Relay:
     def _serve(self) -> None:
         while not self._closed:
             found = self._queue.take(0.5)
-            if found is None:
-                continue
-            place, event = found
             try:
-                if event == Event.ROUND:
-                    self._begin(self._areas[place])
+                if found is None:
+                    self._pairs.look()
+                elif found[1] == Event.ROUND:
+                    self._begin(self._areas[found[0]])
                 else:
-                    raise ClusterError(f"devices handed over an unknown event {event}")
+                    self._pairs.handle(*found)
             except Exception as error:
                 self._on_loss(self.host, f"{type(error).__name__}: {error}")
 
@@ -251,7 +266,7 @@ class Relay:
         heads = area.heads[list(group.local)].tobytes()
         key = (group.offset, number)
         with self._lock:
-            epoch = self._epoch
+            epoch = self.epoch
             self._rounds[key] = round_
             early = self._ready.pop(key, {})
         for host in group.others:
@@ -262,7 +277,7 @@ class Relay:
             self._host_ready(round_, host, payload)
 
     def _plan(self, area: Area, signature: int, site: int, device: int) -> Plan:
-        number = self._block.record(device, control.R_PROGRAM)
+        number = self.block.record(device, control.R_PROGRAM)
         key = (number, site, signature, area.group.offset)
         plan = self._plans.get(key)
         if plan is None:
@@ -280,7 +295,7 @@ class Relay:
 
     def _on_frame(self, link: Link, frame: Frame) -> None:
         with self._lock:
-            current = frame.tag == self._epoch
+            current = frame.tag == self.epoch
             if current:
                 self._inside += 1
         if not current:
@@ -303,9 +318,12 @@ class Relay:
         if frame.kind == Kind.READY:
             self._take_ready(link, frame, key)
             return
+        if frame.kind >= FIRST_KIND:
+            self._pairs.receive(link, frame)
+            return
         round_ = self._rounds.get(key)
         if round_ is None:
-            if self._block.words[control.H_POISON // 4] == 0:
+            if self.block.words[control.H_POISON // 4] == 0:
                 raise ClusterError(f"host {link.host} sent bytes for a round that has not begun here")
             link.connection.discard(frame.length)
             return
@@ -395,5 +413,24 @@ class Relay:
 
     def _post(self, kind: Kind, round_: Round, host: int, number: int, c: int, piece: memoryview, done: Done) -> None:
         a = round_.group.offset | number << 32
-        frame = Frame(kind, self._epoch, a, round_.number, c, len(piece))
-        self._links[host].post(frame, [piece], done=done)
+        self.post(host, Frame(kind, self.epoch, a, round_.number, c, len(piece)), [piece], done=done)
+
+    def post(
+        self,
+        host: int,
+        frame: Frame,
+        payload: Sequence[Buffer],
+        *,
+        urgent: bool = False,
+        done: Done | None = None,
+    ) -> None:
+        """Send a frame to another host's relay; as Link.post."""
+        self._links[host].post(frame, payload, urgent=urgent, done=done)
+
+
+def _resolve(name: str) -> int:
+    """Where an imported function is; the user's own are never called from here."""
+    try:
+        return resolve_import(name)
+    except CompileError:
+        return 0
