@@ -20,6 +20,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
 from distxla.passes.manual_partitions import has_manual_regions, per_device
 from distxla.passes.reduction_order import with_reduction_order
+from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.passes.verify import require_executable, verify_module
 from distxla.passes.verify_world import verify_together
 from distxla.runtime.cache import compile_cached
@@ -206,7 +207,9 @@ class Cluster:
         verify_module(module, self.replicas, self.partitions)
         require_executable(module)
         targets = user_targets(module)
-        program, cached = compile_cached(self._server, module, self.replicas, self.partitions)
+        # programs of other devices, which may be in its groups, are compiled without it
+        compiled = module if len(chosen) == self.devices else with_rounds_in_order(module)
+        program, cached = compile_cached(self._server, compiled, self.replicas, self.partitions)
         seconds = time.perf_counter() - begin
         return Executable(self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole)
 
