@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ def build(collective: str, members: int, size: str, size_bytes: int) -> Loop:
         dims = (members, count // members)
     shape = f"f32[{','.join(map(str, dims))}]"
     text = FRAME.format(
-        name=f"{collective}_{count}".replace("-", "_"),
+        name=re.sub(r"\W+", "_", f"{collective} {count}"),
         devices=members,
         x=shape,
         body=BODIES[collective](members, count, shape),
