@@ -23,6 +23,7 @@ from distxla.ir.shape import Shape
 from distxla.runtime.memory import Block, Heap, Segment
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Streams
+from tests.codegen.channel_places import ThreadChannels, control_bytes, staging_bytes
 
 PAGE = 4096
 STREAM_BYTES = SLOTS_BYTES + AREA_BYTES
@@ -51,7 +52,8 @@ class Devices:
             self.offsets.append(row)
         stream_keys = [spec.stream for spec in program.communicators if spec.stream is not None]
         begin = offset + program.arena_bytes
-        own = -(-max(PAGE, begin + STREAM_BYTES * len(stream_keys)) // PAGE) * PAGE
+        staging = begin + STREAM_BYTES * len(stream_keys)
+        own = -(-max(PAGE, staging + staging_bytes(program) + ALIGNMENT) // PAGE) * PAGE
         shared, common_bytes = _shared_arenas(program, own)
         common = Segment.create("test-common", common_bytes) if common_bytes else None
         segments = [Segment.create(f"test-device-{d}", own, common) for d in range(self.count)]
@@ -67,12 +69,15 @@ class Devices:
                 for device in group:
                     places[device][number] = at
                 at += _aligned(size)
-        self.control = mmap.mmap(-1, at + ALIGNMENT + STATE_BYTES * self.count * len(stream_keys))
+        pairs = _aligned(at + ALIGNMENT + STATE_BYTES * self.count * len(stream_keys))
+        self.control = mmap.mmap(-1, pairs + ALIGNMENT + control_bytes(program))
         self.streams = _streams(self.control, at, segments, begin)
         self.streams.load(0, program, range(self.count))
         for number, spec in enumerate(program.communicators):
-            for device in range(self.count if spec.stream is not None else 0):
-                places[device][number] = self.streams.place(device, spec.stream)
+            if spec.stream is not None:
+                for device in range(self.count):
+                    places[device][number] = self.streams.place(device, spec.stream)
+        self.channels = ThreadChannels(self.control, program, places, pairs, staging)
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
         for field, value in (
             (control_block.H_DEVICES, self.count),
@@ -126,9 +131,11 @@ class Devices:
 
     def run(self, repeat: int = 1) -> None:
         status = [-1] * self.count
+        self.channels.connect()
 
         def work(device: int) -> None:
             for _ in range(repeat):
+                self._begin_run(device)
                 status[device] = self.entry(ctypes.addressof(self.contexts[device]))
 
         if self.count == 1:
@@ -140,6 +147,12 @@ class Devices:
             for thread in threads:
                 thread.join(120)
         assert status == [Status.OK] * self.count, f"status of each device: {status}"
+
+    def _begin_run(self, device: int) -> None:
+        """What the serve loop does before each run."""
+        at = control_block.record_offset(device) + control_block.R_RUN
+        (run,) = struct.unpack_from("<I", self.control, at)
+        struct.pack_into("<I", self.control, at, run + 1)
 
     def results(self, device: int) -> list[Array]:
         memory, leaves = self.memories[device], self.program.result_leaves

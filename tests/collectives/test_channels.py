@@ -1,0 +1,145 @@
+"""Compiled sends and recvs in threads over shared memory: every case, repeated, and with devices that come late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.codegen.buffers import Copy
+from distxla.codegen.planner import plan
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives import channel_state as state
+from distxla.ir.shape import Shape
+from distxla.runtime.compiler import compile_module, optimised
+from distxla.text.parser import parse_module
+from tests.channel_programs import CASES, ChannelCase, counted_ring, mine, pipelined, pipelined_text, ring
+from tests.codegen.runner import Devices
+from tests.collectives.transports import DelayedDevices
+
+ONE_PROGRAM = [case for case in CASES if len(case.programs) == 1]
+
+
+def compiled(case: ChannelCase) -> CompiledProgram:
+    ((_, module),) = case.modules()
+    return compile_module(module, replicas=case.replicas, partitions=case.partitions)
+
+
+def check(case: ChannelCase, devices: Devices) -> None:
+    outs = devices([case.arguments(device) for device in range(case.devices)])
+    assert not case.wrong(dict(enumerate(outs)))
+
+
+@pytest.mark.parametrize("case", ONE_PROGRAM, ids=lambda case: case.name)
+def test_values_arrive(case: ChannelCase) -> None:
+    program = compiled(case)
+    devices = Devices(program)
+    for _ in range(3):
+        check(case, devices)
+    devices.close()
+    for seed in range(3):
+        late = DelayedDevices(program, seed, 0.002)
+        check(case, late)
+        late.close()
+
+
+LATE = [pipelined(3, 5, 4), pipelined(3, 5, 20_000), counted_ring(3, 12, 20_000)]
+
+
+@pytest.mark.parametrize("case", LATE, ids=lambda case: case.name)
+def test_late_devices_change_nothing(case: ChannelCase) -> None:
+    program = compiled(case)
+    for seed in range(12):
+        devices = DelayedDevices(program, seed, 0.004)
+        for _ in range(2):
+            check(case, devices)
+        devices.close()
+
+
+@pytest.mark.parametrize("size", [1, 9000])
+def test_a_thousand_rounds(size: int) -> None:
+    case = counted_ring(4, 1000, size)
+    devices = Devices(compiled(case))
+    check(case, devices)
+    check(case, devices)
+    devices.close()
+
+
+def test_a_bound_of_transfers_may_be_under_way() -> None:
+    """A device sends RING values before anybody receives one, for values of all ways to travel."""
+    for size in (1, 20_000):
+        shape, context = f"f32[{size}]", f"(f32[{size}], u32[], token[])"
+        pairs = "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,0}}}"
+        lines = ["x = " + shape + " parameter(0)", "t = token[] after-all()"]
+        for k in range(state.RING):
+            lines.append(f"m{k} = f32[] constant({k})")
+            lines.append(f"n{k} = {shape} broadcast(m{k}), dimensions={{}}")
+            lines.append(f"x{k} = {shape} add(x, n{k})")
+            lines.append(f"s{k} = {context} send(x{k}, t), {pairs}")
+        for k in range(state.RING):
+            lines.append(f"r{k} = {context} recv(t), {pairs}")
+            lines.append(f"d{k} = ({shape}, token[]) recv-done(r{k})")
+            lines.append(f"y{k} = {shape} get-tuple-element(d{k}), index=0")
+            lines.append(f"e{k} = token[] send-done(s{k})")
+        names = ", ".join(f"y{k}" for k in range(state.RING))
+        root = f"ROOT r = ({', '.join([shape] * state.RING)}) tuple({names})"
+        module = parse_module("ENTRY main {\n  " + "\n  ".join([*lines, root]) + "\n}")
+        devices = Devices(compile_module(module, replicas=2, partitions=1))
+        for _ in range(2):
+            outs = devices([[mine(d, size)] for d in range(2)])
+            for d in range(2):
+                for k in range(state.RING):
+                    assert np.array_equal(outs[d][k], mine(1 - d, size) + np.float32(k))
+        devices.close()
+
+
+TYPES = ["pred", "s4", "u8", "s16", "u64", "f16", "bf16", "f8e4m3fn", "f64", "c128"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_travels(kind: str) -> None:
+    for size in (0, 5, 40_000):
+        shape = f"{kind}[{size}]"
+        pairs = "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1}}}"
+        text = f"""
+ENTRY main {{
+  x = {shape} parameter(0)
+  t = token[] after-all()
+  r = ({shape}, u32[], token[]) recv(t), {pairs}
+  s = ({shape}, u32[], token[]) send(x, t), {pairs}
+  rd = ({shape}, token[]) recv-done(r)
+  sd = token[] send-done(s)
+  ROOT y = {shape} get-tuple-element(rd), index=0
+}}"""
+        module = parse_module(text)
+        (leaf,) = module.entry_computation.parameters[0].shape.leaves()
+        values = np.random.default_rng(size).integers(0, 2, size).astype(leaf.dtype.dtype)
+        devices = Devices(compile_module(module, replicas=2, partitions=1))
+        outs = devices([[values], [values * 0 if kind != "pred" else values]])
+        assert outs[1][0].tobytes() == values.tobytes()
+        assert not np.frombuffer(outs[0][0].tobytes(), np.uint8).any()
+        devices.close()
+
+
+def test_large_values_are_copied_once_where_contexts_stay() -> None:
+    """Where they travel they wait in a staging place; their loop's state is not copied for them."""
+    local = optimised(parse_module(CASES[2].programs[0][1]))
+    assert {type(i.op).__name__ for c in local.computations for i in c} >= {"KeptSend", "KeptRecv", "KeptRecvDone"}
+    travelling = optimised(parse_module(pipelined_text(2, 3, 9000, ring(2))))
+    assert not {type(i.op).__name__ for c in travelling.computations for i in c} & {"KeptSend", "KeptRecv"}
+    found: Any = plan(travelling, replicas=2, partitions=1)
+    large = [step for step in found.walk() if isinstance(step, Copy) and step.source.size == 36_000]
+    assert len(large) <= 3  # the loop's v and sum; four contexts have as large a part
+
+
+def test_may_be_kept_by_size_and_leaves() -> None:
+    large = Shape.tuple(tuple(parse_leaf("f32[9000]") for _ in range(state.MOST_LEAVES)))
+    assert state.may_be_kept(large)
+    assert not state.may_be_kept(Shape.tuple((*(large.elements or ()), parse_leaf("f32[1]"))))
+    assert not state.may_be_kept(parse_leaf("f32[8192]"))
+    assert state.may_be_kept(parse_leaf("f32[8193]"))
+
+
+def parse_leaf(text: str) -> Shape:
+    return parse_module(f"ENTRY main {{ ROOT x = {text} parameter(0) }}").entry_computation.root_instruction.shape
