@@ -7,15 +7,21 @@ decides whether a collective is reached is the same on all devices, so that ever
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 ARRAY, WIDE, SCALAR, UNIFORM = "s32[4]", "s32[8]", "s32[]", "s32[]{}"  # UNIFORM: equal on all devices
 
 
 class RandomModule:
-    """`text` is a module for `devices` replicas whose parameters are `parameters`, all leaves."""
+    """`text` is a module for `devices` replicas whose parameters are `parameters`, all leaves.
 
-    def __init__(self, seed: int, devices: int) -> None:
+    pairs: most collectives are begun, and ended after some other instructions.
+    """
+
+    def __init__(self, seed: int, devices: int, *, pairs: bool = False) -> None:
         self._random = random.Random(seed)
+        self._pairs = pairs
+        self._under_way: list[Callable[[], None]] = []  # of the computation that is being written
         self._devices = devices
         self._names = 0
         self._computations: list[str] = [
@@ -83,8 +89,11 @@ class RandomModule:
         makers = [self._binary, self._update, self._update, self._reverse, self._slice, self._total]
         if depth:
             makers += [self._loop, self._loop, self._branch]
+        outside, self._under_way = self._under_way, []
         for _ in range(length):
-            if collectives and self._random.random() < 0.3:
+            while self._under_way and self._random.random() < 0.4:
+                self._under_way.pop(self._random.randrange(len(self._under_way)))()
+            if collectives and self._random.random() < (0.6 if self._pairs else 0.3):
                 self._collective(lines, pool)
                 continue
             maker = self._random.choice(makers)
@@ -92,6 +101,9 @@ class RandomModule:
                 maker(lines, pool, depth - 1, collectives)  # type: ignore[call-arg]
             else:
                 maker(lines, pool)  # type: ignore[call-arg]
+        for end in self._under_way:
+            end()
+        self._under_way = outside
 
     def _binary(self, lines: list[str], pool: list[tuple[str, str]]) -> None:
         kind = self._random.choice([ARRAY, ARRAY, WIDE, SCALAR])
@@ -150,34 +162,58 @@ class RandomModule:
         groups = f"replica_groups={{{{{','.join(map(str, order))}}}}}" if split else f"replica_groups={{{half}}}"
         size = n if split else n // 2
         if choice == "all-reduce":
-            lines.append(f"{name} = {kind} all-reduce({a}), {groups}, to_apply=sum")
+            text, kinds, outs = f"all-reduce({a}), {groups}, to_apply=sum", [kind], [kind]
         elif choice == "two":  # variadic, often the same operand twice
             other = a if self._random.random() < 0.4 else b
-            lines.append(f"{name} = ({kind}, {kind}) all-reduce({a}, {other}), {groups}, to_apply=sum")
-            pool += self._leaves(lines, name, [kind, kind])
-            return
+            text, kinds = f"all-reduce({a}, {other}), {groups}, to_apply=sum", [kind, kind]
+            outs = kinds
         elif choice == "permute":
             pairs = ",".join(f"{{{i},{t}}}" for i, t in enumerate(order) if self._random.random() < 0.8)
-            lines.append(f"{name} = {kind} collective-permute({a}), source_target_pairs={{{pairs}}}")
+            text, kinds, outs = f"collective-permute({a}), source_target_pairs={{{pairs}}}", [kind], [kind]
         elif choice == "gather":
-            gathered = self._name("gathered")
-            count = int(kind[4:-1]) * size
-            lines.append(f"{gathered} = s32[{count}] all-gather({a}), {groups}, dimensions={{0}}")
-            lines.append(f"{name} = {ARRAY} slice({gathered}), slice={{[{count - 4}:{count}]}}")
-            kind = ARRAY
+            outs = [f"s32[{int(kind[4:-1]) * size}]"]
+            text, kinds = f"all-gather({a}), {groups}, dimensions={{0}}", [kind]
         elif choice == "scatter":
             wide = self._name("wide")
             parts = ", ".join([self._pick(lines, pool, ARRAY)] * size)
             lines.append(f"{wide} = s32[{4 * size}] concatenate({parts}), dimensions={{0}}")
-            lines.append(f"{name} = {ARRAY} reduce-scatter({wide}), {groups}, dimensions={{0}}, to_apply=sum")
-            kind = ARRAY
+            text = f"reduce-scatter({wide}), {groups}, dimensions={{0}}, to_apply=sum"
+            kinds, outs = [f"s32[{4 * size}]"], [ARRAY]
         else:
             operands = [self._pick(lines, pool, kind) for _ in range(size)]
-            kinds = [kind] * size
-            lines.append(f"{name} = {_tuple(kinds)} all-to-all({', '.join(operands)}), {groups}")
-            pool += self._leaves(lines, name, kinds)
+            text, kinds = f"all-to-all({', '.join(operands)}), {groups}", [kind] * size
+            outs = kinds
+        is_tuple = len(outs) > 1 or choice == "to-all"
+        result = _tuple(outs) if is_tuple else outs[0]
+
+        def end() -> None:
+            if is_tuple:
+                pool.extend(self._leaves(lines, name, outs))
+            elif choice == "gather":
+                part, count = self._name("part"), int(outs[0][4:-1])
+                lines.append(f"{part} = {ARRAY} slice({name}), slice={{[{count - 4}:{count}]}}")
+                pool.append((part, ARRAY))
+            else:
+                pool.append((name, outs[0]))
+
+        if not self._pairs or self._random.random() < 0.2:
+            lines.append(f"{name} = {result} {text}")
+            end()
             return
-        pool.append((name, kind))
+        start, (opcode, rest) = self._name("start"), text.split("(", 1)
+        sent = _tuple(kinds) if len(kinds) > 1 else kinds[0]
+        shape = {
+            "all-reduce": result,
+            "collective-permute": f"({sent}, {result}, u32[], u32[])",
+            "all-gather": f"({sent}, {result})",
+        }.get(opcode, f"({_tuple(kinds)}, {result}, u32[])")
+        lines.append(f"{start} = {shape} {opcode}-start({rest}")
+
+        def done() -> None:
+            lines.append(f"{name} = {result} {opcode}-done({start})")
+            end()
+
+        self._under_way.append(done)
 
     def _loop(self, lines: list[str], pool: list[tuple[str, str]], depth: int, collectives: bool) -> None:
         """A counted loop whose body updates, swaps, repeats, passes on or replaces its leaves."""

@@ -13,8 +13,8 @@ from tests.codegen.runner import run_devices
 from tests.runtime.random_modules import RandomModule
 
 
-def _check(seed: int, devices: int) -> None:
-    made = RandomModule(seed, devices)
+def _check(seed: int, devices: int, *, pairs: bool = False) -> None:
+    made = RandomModule(seed, devices, pairs=pairs)
     module = parse_module(made.text, f"random{seed}.hlo")
     verify_module(module)
     random = np.random.default_rng(seed)
@@ -33,6 +33,19 @@ def _check(seed: int, devices: int) -> None:
 @pytest.mark.parametrize("devices", [1, 4])
 def test_equal(seed: int, devices: int) -> None:
     _check(seed, devices)
+
+
+@pytest.mark.parametrize("seed", range(200, 224))
+def test_equal_with_pairs(seed: int) -> None:
+    """Collectives that are begun and ended, with anything between."""
+    _check(seed, 4, pairs=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2000, 2100))
+@pytest.mark.parametrize("devices", [2, 4])
+def test_many_equal_with_pairs(seed: int, devices: int) -> None:
+    _check(seed, devices, pairs=True)
 
 
 @pytest.mark.slow
