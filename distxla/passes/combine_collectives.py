@@ -12,6 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.order import ancestors, stable_order
 from distxla.ir.shape import Shape
+from distxla.ops.control_flow import Conditional
 from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
 from distxla.ops.tuple import GetTupleElement, Tuple
@@ -26,8 +27,9 @@ class CombineCollectives(Pass):
     """Merge collectives with equal attributes (groups, reduction, dimensions) into one variadic collective.
 
     Requires: merged ones are independent, and no other instruction with effects stands between them, so that the order
-    of rounds stays what the module says. Channel ids may differ, their presence may not.  Ensures: the merged one
-    stands where the last of its parts can, under the name of the first.
+    of rounds stays what the module says. Channel ids may differ, their presence may not. They are in no branch of a
+    conditional, where another device's branch, which meets it in the same rounds, may not let them merge.
+    Ensures: the merged one stands where the last of its parts can, under the name of the first.
     max_bytes: of operands per merged instruction, since all of them are alive at once.
     """
 
@@ -36,8 +38,9 @@ class CombineCollectives(Pass):
 
     def run(self, module: Module) -> Module:
         effectful = effectful_computations(module)
+        mergeable = effectful - _in_branches(module)
         new = [
-            self._combined(computation, effectful) if computation.name in effectful else computation
+            self._combined(computation, effectful) if computation.name in mergeable else computation
             for computation in module.computations
         ]
         computations = replaced(module.computations, new)
@@ -65,6 +68,19 @@ class CombineCollectives(Pass):
         if not bundles:
             return computation
         return _rewritten(computation, bundles)
+
+
+def _in_branches(module: Module) -> set[str]:
+    """The computations that a branch of a conditional runs, and what those call."""
+    conditionals = [i.op for computation in module.computations for i in computation if isinstance(i.op, Conditional)]
+    found: set[str] = set()
+    waiting = [name for op in conditionals for name in op.branches]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(called for i in module[name] for called in i.op.called_computations)
+    return found
 
 
 def _key(instruction: Instruction) -> Hashable:
