@@ -20,6 +20,7 @@ from distxla.passes.build_fusions import build_fusions
 from distxla.passes.fusion_group import Group, Path
 from distxla.passes.merge_fusions import merge_fusions
 from distxla.passes.module_pass import Pass
+from distxla.passes.pairs_under_way import PairsUnderWay
 from distxla.passes.rewriter import Names, replaced
 
 
@@ -29,7 +30,7 @@ class Fuse(Pass):
 
     A producer joins its consumers' loops if its own result then needs no memory, or if it only moves data. It is
     computed again in several loops only where that is cheap, and never if it is expensive: then the number of its
-    evaluations must not exceed its number of elements.
+    evaluations must not exceed its number of elements. What stands between the halves of a collective stays there.
     """
 
     name: ClassVar[str] = "fuse"
@@ -47,7 +48,7 @@ class Fuse(Pass):
                 new.append(computation)
                 continue
             grouping = _Grouping(self, computation)
-            groups = merge_fusions(computation, grouping.run())
+            groups = merge_fusions(computation, grouping.run(), grouping.pairs)
             new.extend(build_fusions(computation, groups, grouping.bare, names))
         computations = replaced(module.computations, new)
         return module if computations is None else module.replace(computations=computations)
@@ -61,6 +62,7 @@ class _Grouping:
         self.computation = computation
         self.membership: dict[str, list[Group]] = {}  # name -> groups that compute it
         self.awaited = awaited(computation)
+        self.pairs = PairsUnderWay(computation)
         self.bare: set[str] = set()  # views that stay instructions: other names for their operand's memory
 
     def run(self) -> list[Group]:
@@ -114,6 +116,8 @@ class _Grouping:
     def _paths(self, group: Group, instruction: Instruction) -> set[Path] | None:
         """At which indices the group would evaluate the instruction; None if it had better not."""
         settings = self.settings
+        if self.pairs.would_end(instruction.name, group.roots[-1]) and not _only_moves(instruction, self.computation):
+            return None
         paths: set[Path] = set()
         for user in self.computation.users[instruction.name]:
             user_paths = group.paths.get(user)

@@ -22,6 +22,7 @@ from distxla.ops.rows import RowLimits, common_rows, row_limits
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.fuse import awaited, running_computations
 from distxla.passes.module_pass import Pass
+from distxla.passes.pairs_under_way import PairsUnderWay
 from distxla.passes.rewriter import Names, replaced
 
 
@@ -72,6 +73,7 @@ class _Grouping:
         self.computation = computation
         self.position = {instruction.name: i for i, instruction in enumerate(computation)}
         self.stays = awaited(computation)
+        self.pairs = PairsUnderWay(computation)
         for name in tuple(self.stays):
             if isinstance(computation[name].op, GetTupleElement):
                 self.stays.add(computation[name].operands[0])  # an element stays beside its tuple
@@ -155,6 +157,8 @@ class _Grouping:
         return common_rows(group.extents, extents, limit)
 
     def may_join(self, group: _Rows, fusion: Instruction, limits: RowLimits, own: tuple[int, ...]) -> bool:
+        if any(self.pairs.would_end(member.name, fusion.name) for member in group.members):
+            return False
         extents = self.joined_extents(group, fusion, limits, own)
         count = prod(extents)
         if not extents or count < 2 or len(group.members) >= self.settings.most:

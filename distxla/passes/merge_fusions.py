@@ -8,24 +8,26 @@ from distxla.ir.computation import Computation
 from distxla.ir.order import ancestors
 from distxla.ops.op import Lowering
 from distxla.passes.fusion_group import Group
+from distxla.passes.pairs_under_way import PairsUnderWay
 
 MAX_ROOTS = 8
 MAX_EVALUATIONS = 256
 
 
-def merge_fusions(computation: Computation, groups: list[Group]) -> list[Group]:
+def merge_fusions(computation: Computation, groups: list[Group], pairs: PairsUnderWay) -> list[Group]:
     """Merge groups with equal loops that share an operand, or of which one only feeds the other.
 
     Groups never wait for each other afterwards: a merge happens only where no other instruction lies between.
     """
     if len(groups) < 2:
         return groups
-    return _Merging(computation, groups).run()
+    return _Merging(computation, groups, pairs).run()
 
 
 class _Merging:
-    def __init__(self, computation: Computation, groups: list[Group]) -> None:
+    def __init__(self, computation: Computation, groups: list[Group], pairs: PairsUnderWay) -> None:
         self.computation = computation
+        self.pairs = pairs
         self.groups = groups
         self.position = {instruction.name: i for i, instruction in enumerate(computation)}
         self.above = ancestors(computation.instructions)  # updated as roots are tied together
@@ -63,6 +65,8 @@ class _Merging:
         if len(first.roots) + len(second.roots) > MAX_ROOTS:
             return False
         if first.evaluations + second.evaluations > MAX_EVALUATIONS:
+            return False
+        if any(self.pairs.would_end(name, second.roots[-1]) for name in first.roots):
             return False
         first_bits = sum(1 << self.position[r] for r in first.roots)
         second_bits = sum(1 << self.position[r] for r in second.roots)

@@ -7,6 +7,7 @@ import pytest
 from distxla.ir.module import Module
 from distxla.ops.op import Lowering
 from distxla.passes.dead_code import DeadCode
+from distxla.passes.expand import Expand
 from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
 from distxla.passes.simplify import Simplify
@@ -211,3 +212,32 @@ ENTRY e {{
     module = changed(text, Fuse(), FuseRows(), DeadCode())
     verify_module(module)
     assert_same(text, module)
+
+
+@pytest.mark.parametrize(
+    ("size", "between"),
+    [
+        (2048, ["fusion"]),  # it overlaps with the others' coming
+        (16, []),  # and this is not worth a loop of its own
+    ],
+)
+def test_what_stands_between_the_halves_of_a_collective_stays_there(size: int, between: list[str]) -> None:
+    text = f"""HloModule m, replica_count=2
+{ADD}ENTRY e {{
+  x = f32[{size}] parameter(0)
+  b = f32[] constant(3)
+  s = f32[{size}] all-reduce-start(x), replica_groups={{}}, to_apply=add
+  t = f32[{size}] tanh(x)
+  u = f32[{size}] broadcast(b), dimensions={{}}
+  d = f32[{size}] all-reduce-done(s)
+  v = f32[{size}] multiply(t, u)
+  ROOT r = f32[{size}] add(d, v)
+}}
+"""
+    module = changed(text, Expand(), Fuse(), FuseRows(), DeadCode())
+    check_contract(module)
+    assert_same(text, module, replicas=2)
+    found = opcodes(module)
+    first, second = found.index("all-reduce-start"), found.index("all-reduce-done")
+    assert found[first + 1 : second] == between
+    assert found[second + 1 :] == ["fusion"]
