@@ -55,7 +55,7 @@ class Host:
                     if key not in places:
                         places[key] = self.control.carve(size)
                         here = sum(home[d] == index for d in group)
-                        if here and len({home[d] for d in group}) > 1:
+                        if here and not spec.pairs and len({home[d] for d in group}) > 1:
                             self.control.words[(places[key] + state.G_LOCAL) // 4] = here
                             self.control.words[(places[key] + state.G_RELAY) // 4] = 1
                     for device in group:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from hypothesis import HealthCheck, given, settings
 
 import distxla as dx
 from distxla.errors import ExecutionError
+from distxla.ir.module import Module
 from distxla.passes.reduction_order import with_reduction_order
-from distxla.reference.lockstep import run_reference
+from distxla.reference.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
 from tests.collectives.transports import on_cluster
+from tests.collectives.two_programs import TwoPrograms
 
 pytestmark = pytest.mark.cluster
 
@@ -167,3 +170,39 @@ ENTRY main {
     with pytest.raises(ExecutionError, match=r"ragged\.hlo:7:\d+: .*r on device 2: entry 1 of its offsets"):
         step(bad)
     assert np.asarray(step(good)[0][0]).tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_two_programs_in_the_same_collectives(seed: int) -> None:
+    """The reference alone; replicas run the next test."""
+    _check_two_programs(seed, lambda programs, rows: run_programs(programs, rows, replicas=DEVICES, partitions=1))
+
+
+@pytest.fixture(scope="module")
+def replicated() -> Iterator[dx.Cluster]:
+    with dx.Cluster(replicas=DEVICES) as running:
+        running.wait_started()
+        yield running
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_two_programs_on_replicas(replicated: dx.Cluster, seed: int) -> None:
+    def run(programs: dict[int, Module], rows: dict[int, list[Any]]) -> dict[int, list[Any]]:
+        texts = {id(module): module for module in programs.values()}
+        devices = {key: tuple(d for d in programs if id(programs[d]) == key) for key in texts}
+        return replicated.run({devices[key]: module for key, module in texts.items()}, rows, time_limit=30)
+
+    _check_two_programs(seed, run)
+
+
+def _check_two_programs(seed: int, run: Any) -> None:
+    first = 1 + seed % 3
+    made = TwoPrograms(seed, DEVICES, first)
+    modules = [parse_module(text, f"{k}.hlo") for k, text in enumerate(made.texts)]
+    rng = np.random.default_rng(seed)
+    given = [rng.integers(-9, 9, 8).astype(np.int32) for _ in range(DEVICES)]
+    outs = run({d: modules[d >= first] for d in range(DEVICES)}, {d: [given[d]] for d in range(DEVICES)})
+    for device, expected in enumerate(made.expected(given)):
+        np.testing.assert_array_equal(
+            np.asarray(outs[device][0]), expected, f"device {device}\n" + "\n".join(made.texts)
+        )

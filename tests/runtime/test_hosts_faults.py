@@ -66,9 +66,9 @@ def pids(cluster: Cluster) -> dict[int, int]:
 
 
 def agent_pid(cluster: Cluster, index: int) -> int:
-    """The process that listens where the driver is connected to."""
-    port = cluster._hosts.agents[index]._connection._socket.getpeername()[1]
-    found = [c.pid for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.laddr.port == port]
+    """The process at the other end of the driver's connection."""
+    own = cluster._hosts.agents[index]._connection._socket.getsockname()
+    found = [c.pid for c in psutil.net_connections("tcp") if c.raddr and (c.raddr.ip, c.raddr.port) == own]
     assert len(found) == 1
     assert found[0] is not None
     return found[0]
@@ -178,22 +178,42 @@ def test_the_relay_of_the_drivers_host_may_be_lost(fresh: Cluster) -> None:
         step()
 
 
+def listening(processes: list[int]) -> set[tuple[str, int]]:
+    """Where these processes accept connections on other than Ray's behalf."""
+    found = {c.laddr for p in processes for c in psutil.Process(p).net_connections() if c.status == psutil.CONN_LISTEN}
+    return {(a.ip, a.port) for a in found}
+
+
 def test_nothing_is_left_running_or_listening(ray_cluster: Any) -> None:
     with Cluster(2, address=ray_cluster.address, devices_per_host=[1, 1]) as opened:
         opened.adopt(hand_made.add_one(2))([X])
-        processes = [*pids(opened).values(), agent_pid(opened, 0), agent_pid(opened, 1)]
+        agents = [agent_pid(opened, 0), agent_pid(opened, 1)]
+        processes = [*pids(opened).values(), *agents]
+        of_ray = listening([pids(opened)[0]])  # a worker of Ray listens, and a replica is nothing else
+        assert all(len(listening([agent])) == len(of_ray) for agent in agents), "nobody is accepted any more"
         addresses = [agent._connection._socket.getpeername() for agent in opened._hosts.agents]
         for address in addresses:
-            assert address[0] not in ("0.0.0.0", "::")
-            with socket.create_connection(address, 2) as stranger:
-                stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(200))
-                stranger.settimeout(5)
-                with contextlib.suppress(ConnectionResetError):
-                    assert stranger.recv(1000) == b""
+            with pytest.raises(OSError, match="refused"):
+                socket.create_connection(address, 2)
     assert ended_within(processes, 2)
-    for address in addresses:
-        with pytest.raises(OSError, match="refused"):
-            socket.create_connection(address, 2)
+
+
+def test_strangers_are_sent_away() -> None:
+    """While an agent waits for the driver, who doesn't know the secret gets nothing."""
+    from distxla.runtime.hosts import commands
+    from distxla.runtime.wire import Listener, new_secret
+
+    accepted: list[Any] = []
+    listener = Listener("127.0.0.1", new_secret(), accepted.append, purpose=commands.DRIVER_PURPOSE, node=1)
+    try:
+        with socket.create_connection(listener.address, 2) as stranger:
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(200))
+            stranger.settimeout(5)
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1000) == b""
+        assert not accepted
+    finally:
+        listener.close()
 
 
 def test_a_driver_that_is_killed_leaves_nothing(ray_cluster: Any) -> None:

@@ -114,3 +114,44 @@ def programs(request: pytest.FixtureRequest) -> dict[str, CompiledProgram]:
 @pytest.mark.parametrize("name", list(collectives(16)))
 def test_the_same_bits_as_on_one_host(programs, name, placement):
     hold_together(programs[name], placement)
+
+
+LOOP = """c { p = (s32[], V) parameter(0)
+ i = s32[] get-tuple-element(p), index=0
+ m = s32[] constant(11)
+ ROOT l = pred[] compare(i, m), direction=LT }
+b { p = (s32[], V) parameter(0)
+ i = s32[] get-tuple-element(p), index=0
+ v = V get-tuple-element(p), index=1
+ one = s32[] constant(1)
+ j = s32[] add(i, one)
+ w = V collective-permute(v), RING
+ a = V add(w, v)
+ ROOT t = (s32[], V) tuple(j, a) }
+ENTRY e { x = V parameter(0)
+ z = s32[] constant(0)
+ t = (s32[], V) tuple(z, x)
+ w = (s32[], V) while(t), condition=c, body=b
+ ROOT y = V get-tuple-element(w), index=1 }
+"""
+
+
+def permutes(n: int) -> dict[str, str]:
+    v = f"f32[{n}]"
+    ring = "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}"
+    both = f"ENTRY e {{ x = {v} parameter(0)\n z = s8[11] parameter(1)\n"
+    return {
+        "ring": entry(f"collective-permute(x), {ring}", v, v),
+        "some": entry("collective-permute(x), source_target_pairs={{3,0},{0,2},{1,1}}", v, v),
+        "two operands": both + f" ROOT y = ({v}, s8[11]) collective-permute(x, z), {ring} }}\n",
+        "in a loop": LOOP.replace("V", v).replace("RING", ring),
+        "started": f"ENTRY e {{ x = {v} parameter(0)\n s = ({v}, {v}) collective-permute-start(x), {ring}\n"
+        f" y = {v} multiply(x, x)\n d = {v} collective-permute-done(s)\n ROOT r = {v} add(d, y) }}\n",
+    }
+
+
+@pytest.mark.parametrize("placement", [TWO, ONE_AND_THREE, THREE_HOSTS, INTERLEAVED], ids=str)
+@pytest.mark.parametrize("n", [5, 50_000, 400_000])
+@pytest.mark.parametrize("name", list(permutes(5)))
+def test_permutes_give_the_same_bits(name, n, placement):
+    hold_together(compiled(permutes(n)[name]), placement)

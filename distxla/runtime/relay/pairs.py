@@ -136,9 +136,9 @@ class Pairs:
             return
         places = tuple(self._long(payload + 8 * k) for k in range(leaves))
         sizes = tuple(self._long(payload + 8 * (leaves + k)) for k in range(leaves))
-        with self._lock:
-            self._posted[place] = (use, places, sizes)
         self._send(host, Kind.LARGE, place, use, payload=[head, struct.pack(f"<{leaves}Q", *sizes)])
+        with self._lock:  # only now: no part may overtake what announces it
+            self._posted[place] = (use, places, sizes)
         self._send_parts(place)
 
     def _send_parts(self, place: int) -> None:
