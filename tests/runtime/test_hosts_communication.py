@@ -1,0 +1,177 @@
+"""Communication between devices of one run on several Ray nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import distxla as dx
+from distxla.runtime.cluster import Cluster
+from tests.collectives.matrix import cases, check
+from tests.collectives.transports import on_cluster
+from tests.programs import PROGRAMS, ShardedProgram
+from tests.runtime.nodes import ray_nodes
+from tests.runtime.test_hosts_faults import agent_pid, later, pids
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+TWO, THREE = (3, 5), (3, 1, 4)
+X = np.arange(4, dtype=np.float32)
+
+ALL_REDUCE = """HloModule sum
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main {
+  x = f32[SIZE] parameter(0)
+  ROOT r = f32[SIZE] all-reduce(x), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=add
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with ray_nodes([4, 4, 4]) as started:
+        yield str(started.address)
+
+
+@pytest.fixture(scope="module", params=[TWO, THREE], ids=str)
+def partitioned(address: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Eight partitions."""
+    with Cluster(partitions=8, address=address, devices_per_host=request.param) as opened:
+        opened.wait_started()
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def on_one_host(address: str) -> dict[str, list[list[bytes]]]:
+    """What the whole programs give on one host, by name."""
+    with Cluster(partitions=8, address=address, devices_per_host=[8]) as opened:
+        return {program.name: bits_of(opened, program) for program in PROGRAMS}
+
+
+def bits_of(cluster: Cluster, program: ShardedProgram) -> list[list[bytes]]:
+    outs = cluster.compile(dx.parse(program.text("partitioned")))(program.arguments, time_limit=60)
+    program.assert_results(outs)
+    return [[np.asarray(leaf).tobytes() for leaf in row] for row in outs]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_whole_programs_give_the_same_bits_on_any_number_of_hosts(
+    partitioned: Cluster, on_one_host: dict[str, list[list[bytes]]], program: ShardedProgram
+) -> None:
+    for _ in range(3):
+        assert bits_of(partitioned, program) == on_one_host[program.name]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_collectives_of_the_matrix(partitioned: Cluster, data: st.DataObject) -> None:
+    check(data.draw(cases((1, 8))), on_cluster(partitioned))
+
+
+@pytest.fixture(scope="module")
+def replicated(address: str) -> Iterator[Cluster]:
+    """Four replicas of two partitions, one of which is on both hosts."""
+    with Cluster(4, 2, address=address, devices_per_host=TWO) as opened:
+        opened.wait_started()
+        yield opened
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_groups_of_replicas_and_partitions(replicated: Cluster, data: st.DataObject) -> None:
+    check(data.draw(cases((4, 2))), on_cluster(replicated))
+
+
+@pytest.fixture(scope="module")
+def eight(address: str) -> Iterator[Cluster]:
+    """Eight replicas; for tests after which it can still be used."""
+    with Cluster(8, address=address, devices_per_host=TWO) as opened:
+        opened.wait_started()
+        yield opened
+
+
+def whole_sum(cluster: Cluster, size: int = 4) -> Any:
+    return cluster.compile(dx.parse(ALL_REDUCE.replace("SIZE", str(size)), "sum.hlo"))
+
+
+@pytest.mark.parametrize("size", [1, 1000, 1 << 20])
+def test_many_rounds(eight: Cluster, size: int) -> None:
+    step = whole_sum(eight, size)
+    args = [[np.full(size, d + 1, np.float32)] for d in range(8)]
+    outs = step(args, repeat=50 if size > 1000 else 500)
+    for d in range(8):
+        assert np.array_equal(np.asarray(outs[d][0]), np.full(size, 36, np.float32))
+
+
+def without_everybody(cluster: Cluster, devices: range) -> Any:
+    """Devices of one group that will wait for the others; a program without its module is not verified."""
+    return cluster.adopt(whole_sum(cluster).program, devices)
+
+
+def test_a_round_without_all_members_can_be_ended(eight: Cluster) -> None:
+    with pytest.raises(dx.TimeLimitError) as caught:
+        without_everybody(eight, range(4))([X], time_limit=0.5)
+    assert str(caught.value).count("waits in r (sum.hlo:7:8) for the missing members of its group") == 4
+    step = whole_sum(eight)
+    for _ in range(5):
+        assert np.array_equal(np.asarray(step([X])[7][0]), 8 * X)
+
+
+DIFFERENT = """HloModule different
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+multiply { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT p = f32[] multiply(a, b) }
+first { y = f32[4] parameter(0)
+  ROOT sum = f32[4] all-reduce(y), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=add }
+second { z = f32[4] parameter(0)
+  ROOT product = f32[4] all-reduce(z), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=multiply }
+ENTRY main {
+  x = f32[4] parameter(0)
+  id = u32[] replica-id()
+  k = u32[] constant(BORDER)
+  low = pred[] compare(id, k), direction=LT
+  ROOT r = f32[4] conditional(low, x, x), true_computation=first, false_computation=second
+}
+"""
+
+
+@pytest.mark.parametrize("border", [1, 3, 7])
+def test_members_with_different_instructions_are_both_named(eight: Cluster, border: int) -> None:
+    step = eight.compile(dx.parse(DIFFERENT.replace("BORDER", str(border)), "different.hlo"))
+    begin = time.monotonic()
+    with pytest.raises(dx.CollectiveMismatchError, match=r"device \d runs .* device \d runs ") as caught:
+        step([X], time_limit=20)
+    assert time.monotonic() - begin < 10
+    assert "sum (different.hlo:9:8)" in str(caught.value)
+    assert "product (different.hlo:11:8)" in str(caught.value)
+    assert np.array_equal(np.asarray(whole_sum(eight)([X])[7][0]), 8 * X)
+
+
+@pytest.mark.parametrize("victim", ["replica here", "replica elsewhere", "agent", "relay of the driver's host"])
+def test_a_lost_process_releases_the_members_on_all_hosts(address: str, victim: str) -> None:
+    with Cluster(8, address=address, devices_per_host=TWO) as opened:
+        part = without_everybody(opened, range(7))
+        opened.wait_started()
+        pid, message = {
+            "replica here": (pids(opened)[1], r"the replica of device 1 \(process \d+ on host 0 "),
+            "replica elsewhere": (pids(opened)[4], r"the replica of device 4 \(process \d+ on host 1 "),
+            "agent": (agent_pid(opened, 1), r"host 1 \(.*\) with the devices 3 to 7 was lost"),
+            "relay of the driver's host": (agent_pid(opened, 0), r"the relay of host 0 \(.*\) was lost"),
+        }[victim]
+        later(1.5, os.kill, pid, signal.SIGKILL)
+        begin = time.monotonic()
+        with pytest.raises(dx.ReplicaLostError, match=message):
+            part([X], time_limit=30)
+        assert time.monotonic() - begin < 1.5 + 1.5
