@@ -2,7 +2,8 @@
 
 Each program keeps its own rules for the run's counts (`verify.verify_module`). Besides: counts in headers are the
 run's (`world.counts`); whoever stands in a group with a device runs a program (`world.devices`), which has the same
-collectives of that group (`world.collectives`); what is sent is received (`channel.*`, in collectives/channels.py).
+collectives of that group (`world.collectives`), in the same order (`world.order`); what is sent is received
+(`channel.*`, in collectives/channels.py).
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class _Collective:
     module: Module
     instruction: Instruction
     operands: tuple[Shape, ...]
+
+    @property
+    def is_in_entry(self) -> bool:
+        return self.module.entry_computation.by_name.get(self.instruction.name) is self.instruction
 
     @property
     def location(self) -> Location | None:
@@ -155,6 +160,8 @@ class _Groups:
     def _compare_two(self, group: Sequence[int], one: list[_Collective], other: list[_Collective]) -> None:
         counts = Counter(c.signature for c in one), Counter(c.signature for c in other)
         if counts[0] == counts[1]:
+            if all(c.is_in_entry for c in (*one, *other)):
+                self._compare_order(group, one, other)
             return
         (mine, more), (theirs, less) = (one, counts[0] - counts[1]), (other, counts[1] - counts[0])
         if not more:
@@ -168,6 +175,17 @@ class _Groups:
         else:
             text += f"what {near.module.name} has there is {near}; they differ in {lonely.difference(near)}"
         raise VerificationError(text, lonely.location)
+
+    def _compare_order(self, group: Sequence[int], one: list[_Collective], other: list[_Collective]) -> None:
+        """Of a program that runs on a part of the devices rounds stay in the text's order."""
+        for number, (mine, theirs) in enumerate(zip(one, other, strict=True), 1):
+            if mine.signature != theirs.signature:
+                raise VerificationError(
+                    f"world.order: {mine.instruction.name} is round {number} of devices {_listed(group)} in "
+                    f"{mine.module.name}, in {theirs.module.name} it is {theirs}; they differ in "
+                    f"{mine.difference(theirs)}",
+                    mine.location,
+                )
 
 
 def _collectives(module: Module) -> Iterator[tuple[_Collective, bool]]:

@@ -36,6 +36,13 @@ def inside(name: str, opcode: str) -> Module:
     return program(name, body, before=ADD + once + before)
 
 
+def two_rounds(name: str, first: str, second: str) -> Module:
+    dims = {"x": 4, "y": 8}
+    body = "  y = f32[8] concatenate(x, x), dimensions={0}\n"
+    body += f"  s = f32[{dims[first]}] all-reduce({first}), to_apply=add\n"
+    return program(name, f"{body}  ROOT t = f32[{dims[second]}] all-reduce({second}), to_apply=add")
+
+
 EVERYBODY = reducing("everybody", "{}")
 HALVES = reducing("halves", "{{0,1},{2,3}}")
 ALONE = program("alone", "  ROOT n = f32[4] negate(x)")
@@ -115,6 +122,11 @@ BROKEN: dict[str, tuple[list[tuple[Sequence[int], Module]], str]] = {
         ],
         "twice.hlo:9:3: verify: world.collectives: y joins devices 0, 1, 2, 3, but everybody has 1 collective(s) of "
         "that group, twice has 2",
+    ),
+    "in another order": (
+        [((0, 1), two_rounds("here", "x", "y")), ((2, 3), two_rounds("there", "y", "x"))],
+        "here.hlo:10:3: verify: world.order: s is round 1 of devices 0, 1, 2, 3 in here, in there it is s "
+        "(there.hlo:10:3); they differ in operands: f32[4] and f32[8]",
     ),
     "an id that doesn't exist": (
         [(range(4), reducing("far", "{{0,1,2,3,4}}"))],
