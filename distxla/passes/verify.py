@@ -18,6 +18,7 @@ from distxla.ops.collective import GroupedCollective
 from distxla.ops.effects import Effects
 from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
 from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.passes.verify_contexts import verify_contexts
 
 # whose computations are applied to elements, as scalar code
 ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
@@ -134,6 +135,7 @@ class _Verifier:
             self._pairs(computation)
         self._callers()
         self._channels()
+        verify_contexts(module)
 
     # --- reporting ----------------------------------------------------------------------------------------------
 
