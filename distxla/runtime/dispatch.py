@@ -80,7 +80,8 @@ class Dispatcher:
                 ticket = local.issue(here, repeat)
                 while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
                     self._require_time(end, time_limit, devices)
-                    if (stuck := self._meetings.look(devices, self.programs)) is not None:
+                    stuck = self._meetings.look(devices, self.programs)
+                    if stuck is not None and not local.is_poisoned:  # where a device has failed, that is the reason
                         raise stuck
                 if elsewhere and outcome == call_loops.CALL_DONE:
                     self._wait_elsewhere(elsewhere, lambda: self._require_time(end, time_limit, devices))
