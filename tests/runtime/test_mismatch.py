@@ -13,6 +13,7 @@ import distxla as dx
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs
+from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 
 DEVICES = 4
@@ -46,10 +47,33 @@ def cluster() -> Iterator[dx.Cluster]:
 
 
 def program(instruction: str, name: str = "p") -> Module:
-    """One that runs `instruction`, which is called `c`, on f32[8] p and f32[2,8] q."""
-    text = f"HloModule {name}\n{COMPUTATIONS}\nENTRY main {{\n  p = f32[8] parameter(0)\n  q = f32[2,8] parameter(1)\n"
+    """One that runs `instruction`, which is called `c`, on f32[8] p and f32[2,8] q.
+
+    In a branch, so that only running it tells that it is reached.
+    """
     shape = instruction.split()[0]
-    return parse_module(f"{text}  c = {instruction}\n  ROOT r = ({shape}) tuple(c)\n}}\n", f"{name}.hlo")
+    return parse_module(
+        f"""HloModule {name}
+{COMPUTATIONS}
+taken {{ t = (f32[8], f32[2,8]) parameter(0)
+  p = f32[8] get-tuple-element(t), index=0
+  q = f32[2,8] get-tuple-element(t), index=1
+  c = {instruction}
+  ROOT r = ({shape}) tuple(c) }}
+other {{ t = (f32[8], f32[2,8]) parameter(0)
+  zero = f32[] constant(0)
+  z = {shape} broadcast(zero), dimensions={{}}
+  ROOT r = ({shape}) tuple(z) }}
+ENTRY main {{
+  p = f32[8] parameter(0)
+  q = f32[2,8] parameter(1)
+  flag = pred[] parameter(2)
+  t = (f32[8], f32[2,8]) tuple(p, q)
+  ROOT r = ({shape}) conditional(flag, t, t), true_computation=taken, false_computation=other
+}}
+""",
+        f"{name}.hlo",
+    )
 
 
 def branching(first: str, second: str, shape: str = "f32[8]") -> Module:
@@ -64,6 +88,7 @@ two {{ p = f32[8] parameter(0)
 ENTRY main {{
   p = f32[8] parameter(0)
   q = f32[2,8] parameter(1)
+  flag = pred[] parameter(2)
   id = u32[] replica-id()
   zero = u32[] constant(0)
   first = pred[] compare(id, zero), direction=EQ
@@ -74,7 +99,7 @@ ENTRY main {{
     )
 
 
-ARGUMENTS = [np.ones(8, np.float32), np.ones((2, 8), np.float32)]
+ARGUMENTS = [np.ones(8, np.float32), np.ones((2, 8), np.float32), np.array(True)]
 EVERYBODY = "replica_groups={}"
 SUM = f"f32[8] all-reduce(p), to_apply=add, {EVERYBODY}"
 
@@ -211,6 +236,7 @@ def test_a_member_whose_program_has_ended(cluster: dx.Cluster) -> None:
 
 
 def test_a_member_that_takes_no_part(cluster: dx.Cluster) -> None:
-    lonely = cluster.compile(program(SUM, "a"), [0, 1])
+    compiled = compile_module(program(SUM, "a"), replicas=DEVICES, partitions=1)
+    lonely = cluster.adopt(compiled, [0, 1])
     text = fails(lambda: cluster.run({range(2): lonely}, dict.fromkeys(range(2), ARGUMENTS)), DeadlockError)
     assert "which runs nothing in this call" in text
