@@ -27,6 +27,7 @@ from bench.format import geometric_mean, number, seconds
 from bench.kernels import kernel_table, measure_kernels
 from bench.ours import Ours
 from bench.side import Arguments, Side, read_arguments
+from bench.streams import measure_streams, stream_table
 from bench.xla import Xla
 
 DEVICES = 8  # of the programs
@@ -57,7 +58,9 @@ class Measured:
 @click.option("--rounds", default=5, show_default=True, help="Turns of each side.")
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
 @click.option(
-    "--only", type=click.Choice(["programs", "collectives", "channels", "kernels"]), help="One of the tables."
+    "--only",
+    type=click.Choice(["programs", "collectives", "channels", "streams", "kernels"]),
+    help="One of the tables.",
 )
 @click.option("--match", default="", help="Only rows whose name has this in it.")
 @click.option("--xla/--no-xla", default=None, help="Beside XLA CPU; by default where JAX is installed.")
@@ -109,6 +112,9 @@ def main(
             counts = tuple(int(count) for count in members.split(","))
             measured["channels"] = list(measure_channels(match, rounds, counts))
             console.print(channel_table(measured["channels"]))
+        if only in (None, "streams"):
+            measured["streams"] = list(measure_streams(match, rounds))
+            console.print(stream_table(measured["streams"]))
         if only in (None, "kernels"):
             measured["kernels"] = list(measure_kernels(match, rounds, round_s, xla))
             console.print(kernel_table(measured["kernels"]))
