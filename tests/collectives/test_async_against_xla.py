@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,8 +102,9 @@ def test_results_are_those_of_xla(name: str, xla: Xla, tmp_path: Path) -> None:
     module = parse_module(text)
     by_code = run_devices(compile_module(module, replicas=1, partitions=DEVICES), arguments)
     by_reference = run_reference(module, arguments, replicas=1, partitions=DEVICES)
+    answers: Sequence[Sequence[Sequence[Any]]] = (by_code, by_reference)
     with np.load(tmp_path / "out.npz") as wanted:
-        for outs in (by_code, by_reference):
+        for outs in answers:
             for device, leaves in enumerate(outs):
                 for k, leaf in enumerate(leaves):
-                    np.testing.assert_array_equal(leaf, wanted[f"out{k}@{device}"])  # type: ignore[arg-type]
+                    np.testing.assert_array_equal(leaf, wanted[f"out{k}@{device}"])
