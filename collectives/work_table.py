@@ -30,6 +30,11 @@ COLUMNS = (
 )
 ROW_BYTES = 8 * len(COLUMNS)
 
+# in the place of `element`: the items are not of movements. Their one row is RAGGED_COLUMNS, then the bytes of each
+# operand leaf that the items read, 0 for others; number = target * pieces + piece
+RAGGED = (1 << 64) - 1
+RAGGED_COLUMNS = ("stretches", "row_bytes", "pieces", "piece_rows", "rows")
+
 # what `distxla_group_round` is called with, in this order, as u64
 DESCRIBED = (
     "context",

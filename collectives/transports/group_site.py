@@ -20,6 +20,7 @@ from distxla.collectives.transports.ragged_work import emit_ragged_items, emit_r
 from distxla.collectives.transports.tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.words import I32, I64, POINTER, i32, i64
 from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, plan_work
+from distxla.collectives.work_table import RAGGED
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.collective import RANK, GroupedCollective
@@ -168,9 +169,10 @@ class _GroupSite:
         emit_ragged_start(words, memory, places, record, movement, table.dtype, output.byte_size, table.size)
         leaves = len(self.operands)
         items = emit_ragged_items(self.llvm_module, movement, table.dtype, leaves)
-        plan = plan_ragged_work(movement, output.dtype.byte_size, size)
-        nothing = (ir.Constant(POINTER, None), i64(0))
-        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, nothing)
+        sizes = [operand.byte_size for operand in self.operands]
+        plan = plan_ragged_work(movement, output.dtype.byte_size, sizes, size)
+        relayed = (ir.Constant(POINTER, None), i64(RAGGED))
+        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, relayed)
 
     def _arguments(
         self,

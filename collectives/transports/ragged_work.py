@@ -9,6 +9,8 @@ A member's entries are checked by itself before it comes to the round: nobody is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from distxla.codegen.abi import Status
@@ -22,21 +24,27 @@ from distxla.collectives.transports.work import (
     WorkPlan,
     posted_buffer,
 )
+from distxla.collectives.work_table import RAGGED_COLUMNS
 from distxla.ir.element_type import ElementType
 from distxla.ops.movement import RaggedMovement
 
-COLUMNS = ["stretches", "row_bytes", "pieces", "piece_rows", "rows"]
 
+def plan_ragged_work(
+    movement: RaggedMovement, element_bytes: int, operands: Sequence[int], members: int, *, cut: bool = True
+) -> WorkPlan:
+    """Items of the movement in a group of `members`: one table row as work_table.RAGGED says.
 
-def plan_ragged_work(movement: RaggedMovement, element_bytes: int, members: int, *, cut: bool = True) -> WorkPlan:
-    """Items of the movement in a group of `members`: one table row of COLUMNS."""
+    element_bytes: of an element of the result.  operands: bytes of each operand leaf.
+    """
     row = movement.row * element_bytes
     rows = movement.result_rows
     shared = cut and (movement.operand_rows + rows) * row * members >= SHARED_WORK_BYTES
     piece_rows = max(1, min(rows, PIECE_BYTES // max(1, row) if shared else rows))
     pieces = -(-rows // piece_rows)
     items = members * pieces if row else 0
-    return WorkPlan(((movement.stretches, row, pieces, piece_rows, rows),), items, shared and items > 1)
+    read = (movement.operand, movement.starts, movement.sizes, movement.targets)
+    leaves = (size if leaf in read else 0 for leaf, size in enumerate(operands))
+    return WorkPlan(((movement.stretches, row, pieces, piece_rows, rows, *leaves),), items, shared and items > 1)
 
 
 def emit_ragged_items(
@@ -50,7 +58,7 @@ def emit_ragged_items(
     function, words = Words.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
     context, slots, members, size, table, first, end = function.args
     builder, round_ = words.builder, (context, slots, members)
-    column = {name: words.load(I64, table, 8 * i) for i, name in enumerate(COLUMNS)}
+    column = {name: words.load(I64, table, 8 * i) for i, name in enumerate(RAGGED_COLUMNS)}
     with words.count(first, end) as number:
         target = builder.udiv(number, column["pieces"])
         begins = builder.mul(builder.urem(number, column["pieces"]), column["piece_rows"])

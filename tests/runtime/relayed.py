@@ -43,25 +43,30 @@ class Host:
         own = -(-(own + PAGE) // PAGE) * PAGE
         shared, common_bytes = _shared_arenas(programs, own)
         common = Segment.create("test-common", common_bytes) if common_bytes else None
-        self.memories = [Segment.create("test-device", own, common) if d in self.devices else None for d in range(count)]
+        self.memories = [
+            Segment.create("test-device", own, common) if d in self.devices else None for d in range(count)
+        ]
         home = {device: host for host, devices in enumerate(hosts) for device in devices}
         places: dict[tuple[str, tuple[int, ...]], int] = {}
         self.states: list[dict[int, list[int | None]]] = []
+        self.areas: list[tuple[int, int, dict[int, int]]] = []  # offset, bytes, words that stay
         for program in programs:
             rows: dict[int, list[int | None]] = {d: [None] * len(program.communicators) for d in self.devices}
             for number, spec in enumerate(program.communicators):
                 for group, size in zip(spec.groups, spec.state_bytes, strict=True):
-                    key = (spec.key, group)
+                    key = (spec.common_key or spec.key, group)
                     if key not in places:
-                        places[key] = self.control.carve(size)
+                        offset = places[key] = self.control.carve(size)
                         here = sum(home[d] == index for d in group)
+                        configured = {}
                         if here and not spec.pairs and len({home[d] for d in group}) > 1:
-                            self.control.words[(places[key] + state.G_LOCAL) // 4] = here
-                            self.control.words[(places[key] + state.G_RELAY) // 4] = 1
+                            configured = {(offset + state.G_LOCAL) // 4: here, (offset + state.G_RELAY) // 4: 1}
+                        self.areas.append((offset, size, configured))
                     for device in group:
                         if device in rows:
                             rows[device][number] = places[key]
             self.states.append(rows)
+        self.zero()
         self.relay = Relay(index, self.control, self.memories, hosts, secret, support_program())
         self._images = [load_image(program) for program in programs]
         self._keep: list[Any] = []
@@ -128,6 +133,13 @@ class Host:
         for _ in range(repeat):
             status = entry(ctypes.addressof(self.contexts[device])) or status
         return status
+
+    def zero(self) -> None:
+        for offset, size, configured in self.areas:
+            self.control.segment.bytes[offset : offset + size] = 0
+            for word, value in configured.items():
+                self.control.words[word] = value
+        self.control.words[control_block.H_POISON // 4] = 0
 
     def record(self, device: int, field: int) -> int:
         return self.control.record(device, field)
@@ -203,6 +215,15 @@ class Hosts:
         for thread in threads:
             thread.join(5)
         return {d: None if d in stuck else status for d, status in found.items()} if stuck else found
+
+    def begin_anew(self, epoch: int) -> None:
+        """What follows a failed call, on all hosts: states are zeroed but for what was configured."""
+        for host in self.hosts:
+            host.relay.release()
+        for host in self.hosts:
+            host.relay.reset(epoch)
+        for host in self.hosts:
+            host.zero()
 
     def release(self) -> None:
         for host in self.hosts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block
 from distxla.errors import ClusterError
-
 from distxla.runtime.compiler import compile_module
 from distxla.runtime.relay.relay import Relay
+from distxla.runtime.serve import support_program
+from distxla.runtime.wire import Frame
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 from tests.runtime.relayed import Hosts
@@ -155,3 +155,140 @@ def permutes(n: int) -> dict[str, str]:
 @pytest.mark.parametrize("name", list(permutes(5)))
 def test_permutes_give_the_same_bits(name, n, placement):
     hold_together(compiled(permutes(n)[name]), placement)
+
+
+RAGGED = """ENTRY main {
+  input = f32[ROWS,3] parameter(0)
+  output = f32[ROWS,3] parameter(1)
+  input_offsets = s32[4] parameter(2)
+  send_sizes = s32[4] parameter(3)
+  output_offsets = s32[4] parameter(4)
+  recv_sizes = s32[4] parameter(5)
+  ROOT r = f32[ROWS,3] ragged-all-to-all(input, output, input_offsets, send_sizes, output_offsets, recv_sizes),
+    replica_groups={{0,1,2,3}}
+}
+"""
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+@pytest.mark.parametrize("rows", [40, 40_000])
+def test_ragged_all_to_all(rows, placement):
+    program, rng = compiled(RAGGED.replace("ROWS", str(rows))), np.random.default_rng(3)
+    sizes = rng.integers(0, rows // 8, (4, 4)).astype(np.int32)
+    args = []
+    for d in range(4):
+        starts = (np.cumsum(sizes[d]) - sizes[d]).astype(np.int32)
+        there = (np.cumsum(sizes, axis=0) - sizes)[d].astype(np.int32)
+        values = [rng.standard_normal((rows, 3)).astype(np.float32) for _ in range(2)]
+        args.append([*values, starts, sizes[d], there, sizes[:, d]])
+    want = on_one_host(program, args)
+    with Hosts(placement, program) as hosts:
+        outs = hosts.run(args)
+    for device in range(4):
+        np.testing.assert_array_equal(outs[device][0], want[device][0])
+
+
+def test_members_with_other_instructions_are_told_whatever_their_hosts():
+    """Group {0,1,2,3}: devices 0 and 1 run one program, 2 and 3 another one."""
+    v = "f32[8]"
+    text = ADD.format(t="f32") + entry("all-reduce(x), replica_groups={{0,1,2,3}}, to_apply=add", v, v)
+    texts = [text, text.replace(" add(a, b)", " multiply(a, b)")]
+    with Hosts(TWO, [compiled(text) for text in texts], [0, 0, 1, 1]) as hosts:
+        for device in range(4):
+            hosts.home[device].store(device, [np.ones(8, np.float32)])
+        assert set(hosts.statuses(range(4)).values()) == {Status.MISMATCH}
+        for device in range(4):
+            other = hosts.home[device].record(device, control_block.R_MISMATCH_DEVICE)
+            assert (other < 2) != (device < 2)
+        assert not hosts.failures
+
+
+def permuted(n: int) -> str:
+    return entry("collective-permute(x), source_target_pairs={{0,2},{2,0}}", f"f32[{n}]", f"f32[{n}]")
+
+
+@pytest.mark.parametrize("sizes", [(8, 16), (100_000, 200_000), (8, 200_000), (200_000, 8)])
+def test_pairs_with_other_instructions_are_told(sizes):
+    programs = [compiled(permuted(n)) for n in sizes]
+    with Hosts(TWO, programs, [0, 0, 1, 1]) as hosts:
+        statuses = hosts.statuses([0, 2], seconds=6)
+        assert Status.MISMATCH in statuses.values(), (statuses, hosts.failures)
+        assert not hosts.failures
+
+
+def test_a_lost_host_ends_the_waits_of_the_others():
+    program = compiled(collectives(16)["all-reduce"])
+    with Hosts(TWO, program) as hosts:
+        found: dict[int, int | None] = {}
+        thread = threading.Thread(target=lambda: found.update(hosts.statuses([0, 1], seconds=10)))
+        thread.start()
+        time.sleep(0.2)
+        begin = time.monotonic()
+        hosts.hosts[1].relay.close()
+        while not hosts.failures and time.monotonic() < begin + 5:
+            time.sleep(0.01)
+        assert hosts.failures[0][:2] == (0, 1)
+        hosts.release()
+        thread.join()
+        assert time.monotonic() < begin + 5
+        assert set(found.values()) == {Status.RELEASED}
+
+
+def test_after_a_failed_call_the_next_one_is_whole():
+    program = compiled(collectives(20_000)["all-reduce"])
+    args = arguments(program)
+    want = on_one_host(program, args)
+    with Hosts(TWO, program) as hosts:
+        for epoch in range(1, 4):
+            statuses = hosts.statuses([0, 1, 2], seconds=0.3)  # device 3 does not come
+            assert set(statuses.values()) <= {None, Status.RELEASED}
+            hosts.begin_anew(epoch)
+            outs = hosts.run(args)
+            assert [row[0].tobytes() for row in outs] == [row[0].tobytes() for row in want]
+            hosts.begin_anew(epoch + 100)
+        assert not hosts.failures
+
+
+def test_relays_without_the_secret_are_refused():
+    program = compiled(collectives(16)["all-reduce"])
+    with Hosts(TWO, program) as hosts:
+        assert not hosts.failures
+    host = hosts.hosts[0]
+    one = Relay(0, host.control, host.memories, TWO, bytes(32), support_program())
+    other = Relay(1, host.control, host.memories, TWO, bytes(31) + b"x", support_program())
+    try:
+        addresses = [("127.0.0.1", relay.listen("127.0.0.1")) for relay in (one, other)]
+        with pytest.raises(ClusterError, match="cannot talk"):
+            other.connect(addresses)
+    finally:
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame(1, 0, 64, 0, 0, 16),
+        Frame(1, 0, 1 << 33, 0, 0, 16),
+        Frame(2, 0, 64, 0, 0, 16),
+        Frame(3, 0, 64, 0, 0, 16),
+        Frame(4, 0, 64, 0, 0, 16),
+        Frame(9, 0, 64, 0, 0, 16),
+        *(Frame(kind, 0, 64, 1, 0, 16) for kind in range(16, 25)),
+        *(Frame(kind, 0, 1 << 40, 1, 1 << 50, 16) for kind in range(16, 26)),
+    ],
+    ids=lambda frame: f"{frame.kind}-{frame.a}",
+)
+def test_frames_that_no_relay_sends_end_the_connection(frame):
+    """A host that sends nonsense is reported, and nothing is written anywhere."""
+    program = compiled(collectives(16)["all-reduce"])
+    with Hosts(TWO, program) as hosts:
+        control = hosts.hosts[0].control.segment.bytes
+        at = control_block.fixed_bytes(4)
+        before = control[at : at + (1 << 16)].copy()
+        hosts.hosts[1].relay.post(0, frame, [bytes(frame.length)])
+        end = time.monotonic() + 5
+        while len(hosts.failures) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert (0, 1) in [failure[:2] for failure in hosts.failures]
+        np.testing.assert_array_equal(control[at : at + (1 << 16)], before)

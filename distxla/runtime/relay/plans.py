@@ -15,6 +15,7 @@ Folds that can't be done two operands at a time (other orders of combination) ge
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -23,10 +24,11 @@ from typing import NamedTuple
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, Context
 from distxla.codegen.image import LoadedImage
 from distxla.collectives import state
-from distxla.collectives.work_table import COLUMNS, DESCRIBED
+from distxla.collectives.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
 MOST_DESCRIBED = 4096  # rounds of one instruction
+DESCRIBED_MEMORY_BYTES = 64 << 20  # of a device that is none, zeros: more than any table of offsets
 ITEMS = ctypes.CFUNCTYPE(
     None,
     ctypes.c_void_p,
@@ -52,6 +54,7 @@ class Description:
     """What a routine says of one round. table, members, do_items, fold: addresses in this process.
 
     element: bytes of an element that is folded, 0 where bytes are only moved.  fold: 0 where all operands are needed.
+    read: bytes of each operand leaf, where the work depends on what is in them (ragged-all-to-all).
     """
 
     signature: int
@@ -65,6 +68,12 @@ class Description:
     fold: int
     element: int
     movements: tuple[Movement, ...]
+    read: tuple[int, ...] = ()
+
+    @property
+    def needs_operands(self) -> bool:
+        """Whether a member's results depend on all members' operands, which the items find in their places."""
+        return self.element > 0 or bool(self.read)
 
 
 class Movement(NamedTuple):
@@ -160,8 +169,8 @@ class Plan:
     streams: tuple[Stream, ...] = ()
 
     @property
-    def folds(self) -> bool:
-        return self.description.element > 0
+    def needs_operands(self) -> bool:
+        return self.description.needs_operands
 
 
 def describe(
@@ -175,7 +184,9 @@ def describe(
     base = ctypes.addressof(descriptions)
     ctypes.c_uint32.from_address(base + state.G_RELAY).value = state.DESCRIBE
     states = (ctypes.c_void_p * max(1, communicators))(*([base] * max(1, communicators)))
-    memories = (ctypes.c_void_p * (device + 1))()
+    zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it comes to the round
+    memory = ctypes.c_char.from_buffer(zeros)
+    memories = (ctypes.c_void_p * (device + 1))(*([ctypes.addressof(memory)] * (device + 1)))
     nothing = (ctypes.c_uint64 * (4 * state.OFFSETS))()
     context = Context(
         memory=ctypes.addressof(memories),
@@ -188,6 +199,8 @@ def describe(
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
     routine = kind(image.address_of(COMMUNICATE_SYMBOL.format(site=site)))
     routine(ctypes.addressof(context), site, ctypes.addressof(nothing), ctypes.addressof(nothing))
+    del memory
+    zeros.close()
     found = []
     for k in range(descriptions[state.G_DESCRIBED // 8]):
         begin = state.G_DESCRIPTIONS // 8 + k * state.DESCRIPTION_WORDS
@@ -197,7 +210,13 @@ def describe(
 
 def _description(words: dict[str, int]) -> Description:
     movements: list[Movement] = []
-    first = 0
+    first, read = 0, ()
+    if words["element"] == RAGGED:
+        read = tuple((ctypes.c_int64 * words["operand_count"]).from_address(words["table"] + 8 * len(RAGGED_COLUMNS)))
+        pieces = ctypes.c_int64.from_address(words["table"] + 8 * RAGGED_COLUMNS.index("pieces")).value
+        columns = dict.fromkeys(Movement._fields, 0) | {"items_end": words["items"], "targets": words["size"]}
+        movements.append(Movement(**columns | {"pieces": pieces}))
+        first, words["element"] = words["items"], 0
     while first < words["items"]:
         at = words["table"] + 8 * len(COLUMNS) * len(movements)
         row = (ctypes.c_int64 * len(COLUMNS)).from_address(at)
@@ -216,6 +235,7 @@ def _description(words: dict[str, int]) -> Description:
         fold=words["fold"],
         element=words["element"],
         movements=tuple(movements),
+        read=read,
     )
 
 
@@ -251,6 +271,13 @@ def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
 def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> tuple[Region, ...]:
     """What members on host a have that members on host b need."""
     found = []
+    if description.read:
+        nowhere = Rows(0, 0, 1, 0, 0)
+        for s in (s for s, host in enumerate(homes) if host == a):
+            for leaf, size in enumerate(description.read):
+                if size:
+                    found.append(Region(s, Rows(leaf, 0, 1, size, size), (), nowhere, 0, 0))
+        return tuple(found)
     for m in description.movements:
         folds = description.element > 0
         sources = range(len(homes)) if folds else range(m.sources)

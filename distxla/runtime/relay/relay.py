@@ -264,13 +264,16 @@ class Relay:
         agree = all(area.head(p)[0] == signature for p in group.local)
         round_ = Round(self, area, number, self._plan(area, signature, site, device) if agree else None)
         heads = area.heads[list(group.local)].tobytes()
+        # before others can find the round: at its end operands may be overwritten by results
+        payloads: dict[int, list[Buffer]] = {
+            host: [heads, *round_.eager(host)] if agree else [heads] for host in group.others
+        }
         key = (group.offset, number)
         with self._lock:
             epoch = self.epoch
             self._rounds[key] = round_
             early = self._ready.pop(key, {})
-        for host in group.others:
-            parts: list[Buffer] = [heads, *round_.eager(host)] if agree else [heads]
+        for host, parts in payloads.items():
             length = sum(len(part) for part in parts)
             self._links[host].post(Frame(Kind.READY, epoch, group.offset, number, 0, length), parts, urgent=True)
         for host, payload in early.items():

@@ -54,7 +54,7 @@ class Round:
                 self._left += stream.taken.bytes * (mine + (relay.host in stream.path))
         elif plan.way is Way.DIRECT:
             self._left += sum(region.taken.bytes for regions in plan.incoming.values() for region in regions)
-        if plan.folds and plan.way is not Way.CHAIN:
+        if plan.needs_operands and plan.way is not Way.CHAIN:
             self._make_mirrors(plan)
 
     @property
@@ -149,7 +149,7 @@ class Round:
                 for host, regions in plan.outgoing.items():
                     for number, region in enumerate(regions):
                         self._send_region(host, number, region)
-            if not plan.folds:
+            if not plan.needs_operands:
                 self._do_items(plan)
         self.settle(1)
 
@@ -160,7 +160,7 @@ class Round:
             if self._left or self.is_over:
                 return
             self.is_over = True
-        if self.plan is not None and self.plan.folds and self.plan.way is not Way.CHAIN:
+        if self.plan is not None and self.plan.needs_operands and self.plan.way is not Way.CHAIN:
             self._do_items(self.plan)
         self.relay.finish(self, Status.OK, self._once)
 
@@ -203,7 +203,7 @@ class Round:
         results = slice(description.operands, count)
         kept = slots.copy() if any(m.targets == 1 for m in description.movements) else slots
         for m in description.movements:
-            sources = [0] if plan.folds else [p for p in group.local if p < m.sources]
+            sources = [0] if plan.needs_operands else [p for p in group.local if p < m.sources]
             if m.targets > 1:
                 slots[:] = kept
                 for s in sources:
