@@ -116,7 +116,7 @@ class _Grouping:
     def _paths(self, group: Group, instruction: Instruction) -> set[Path] | None:
         """At which indices the group would evaluate the instruction; None if it had better not."""
         settings = self.settings
-        if self.pairs.would_end(instruction.name, group.roots[-1]) and not _only_moves(instruction, self.computation):
+        if self.pairs.end_between(instruction.name, group.roots[-1]) and not _only_moves(instruction, self.computation):
             return None
         paths: set[Path] = set()
         for user in self.computation.users[instruction.name]:

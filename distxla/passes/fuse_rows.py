@@ -157,7 +157,7 @@ class _Grouping:
         return common_rows(group.extents, extents, limit)
 
     def may_join(self, group: _Rows, fusion: Instruction, limits: RowLimits, own: tuple[int, ...]) -> bool:
-        if any(self.pairs.would_end(member.name, fusion.name) for member in group.members):
+        if any(self.pairs.separate(member.name, fusion.name) for member in group.members):
             return False
         extents = self.joined_extents(group, fusion, limits, own)
         count = prod(extents)

@@ -66,7 +66,7 @@ class _Merging:
             return False
         if first.evaluations + second.evaluations > MAX_EVALUATIONS:
             return False
-        if any(self.pairs.would_end(name, second.roots[-1]) for name in first.roots):
+        if any(self.pairs.separate(a, b) for a in first.roots for b in second.roots):
             return False
         first_bits = sum(1 << self.position[r] for r in first.roots)
         second_bits = sum(1 << self.position[r] for r in second.roots)

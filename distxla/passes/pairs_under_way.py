@@ -1,4 +1,4 @@
-"""Which communication is under way where: passes that join instructions let none wait for the end of a pair."""
+"""Which communication is under way where: passes that join instructions take none away from between start and done."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ FREE_ELEMENTS = 1024
 class PairsUnderWay:
     """The pairs of a computation whose start stands before an instruction and whose end behind it.
 
-    What a module computes there overlaps with the communication; joined with something that stands behind the end, it
-    would have to wait for it.
+    What a module computes there overlaps with the communication.
     """
 
     def __init__(self, computation: Computation) -> None:
@@ -31,10 +30,18 @@ class PairsUnderWay:
                 starts[instruction.name] = 1 << len(starts)
                 now |= starts[instruction.name]
 
-    def would_end(self, name: str, later: str) -> bool:
-        """Whether a pair that is under way at an instruction worth the time has ended at a later one."""
-        if not self._open.get(name, 0) & ~self._open.get(later, 0):
-            return False
+    def end_between(self, name: str, later: str) -> bool:
+        """Whether a pair that is under way at an instruction has ended at a later one: computed there, it would no
+        longer overlap. Not for what takes hardly any time."""
+        return bool(self._open.get(name, 0) & ~self._open.get(later, 0)) and self._takes_time(name)
+
+    def separate(self, first: str, second: str) -> bool:
+        """Whether other pairs are under way at two instructions: computed together, one of them would wait for the end
+        of a pair or delay a start."""
+        mine, other = self._open.get(first, 0), self._open.get(second, 0)
+        return mine != other and any(self._takes_time(n) for n, pairs in ((first, mine), (second, other)) if pairs)
+
+    def _takes_time(self, name: str) -> bool:
         instruction = self._computation[name]
         touched = (instruction, *self._computation.operands(instruction))
         return any(leaf.size > FREE_ELEMENTS for i in touched for leaf in i.shape.leaves())

@@ -241,3 +241,18 @@ def test_what_stands_between_the_halves_of_a_collective_stays_there(size: int, b
     first, second = found.index("all-reduce-start"), found.index("all-reduce-done")
     assert found[first + 1 : second] == between
     assert found[second + 1 :] == ["fusion"]
+
+
+def test_what_stands_between_the_halves_delays_no_start():
+    text = f"""HloModule m, replica_count=2
+{ADD}ENTRY e {{
+  x = f32[2048] parameter(0)
+  y = f32[2048] negate(x)
+  s = f32[2048] all-reduce-start(y), replica_groups={{}}, to_apply=add
+  t = f32[2048] tanh(y)
+  d = f32[2048] all-reduce-done(s)
+  ROOT r = (f32[2048], f32[2048]) tuple(d, t)
+}}
+"""
+    module = changed(text, Expand(), Fuse(), FuseRows(), DeadCode())
+    assert opcodes(module) == ["fusion", "all-reduce-start", "fusion", "all-reduce-done", "tuple"]
