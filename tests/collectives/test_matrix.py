@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distxla.ir.element_type import DATA_TYPES, ElementType
-from tests.collectives.matrix import WHERE, Case, Counts, build, cases, check, collectives
+from tests.collectives.drawn import Counts, collectives
+from tests.collectives.matrix import WHERE, Case, build, cases, check
 from tests.collectives.transports import by_late_threads, by_reference, by_threads
 
 COUNTS = st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2), (3, 2), (2, 4), (8, 1), (1, 8)])

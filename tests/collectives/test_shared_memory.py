@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distxla.codegen.abi import Status
-from distxla.collectives import control_block as block
-from distxla.collectives import state
 from distxla.ir.element_type import BF16, C64, DATA_TYPES, F32, F64, PRED, S32, U8, ElementType
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
@@ -27,7 +22,7 @@ from distxla.ops.all_to_all import AllToAll
 from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.reduce_scatter import ReduceScatter
-from tests.collectives.devices import Code, World, layout, module_of, program_shapes, reduction
+from tests.collectives.devices import Code, World, layout, module_of, reduction
 
 Array = np.ndarray[Any, Any]
 FOLDS: dict[str, Callable[[Array, Array], Array]] = {
@@ -404,102 +399,3 @@ def test_random_programs(program: tuple[int, int, list[Case]]) -> None:
 def test_many_random_programs(program: tuple[int, int, list[Case]]) -> None:
     replicas, partitions, cases = program
     check(cases, replicas, partitions)
-
-
-# --- what goes wrong
-
-
-def test_members_with_different_instructions_get_mismatch() -> None:
-    one, two = Shape(F32, (4,)), Shape(F32, (5,))
-    cases = [case_of(AllReduce(to_apply="combine"), [one], 3), case_of(AllReduce(to_apply="combine"), [two], 3)]
-    world = World(Code([c.module for c in cases], 3, 1), 3, 1, 4096)
-
-    def program(device: int) -> int:
-        status = world.call(device, int(device == 1), [64], [256])
-        if status == Status.MISMATCH:
-            world.release()
-        return status
-
-    statuses = world.run([functools.partial(program, d) for d in range(3)])
-    assert set(statuses) <= {Status.MISMATCH, Status.RELEASED}
-    assert Status.MISMATCH in statuses
-    assert [world.record(d, block.R_SITE) for d in range(3)] == [0, 1, 0]
-    for d in (d for d in range(3) if statuses[d] == Status.MISMATCH):
-        assert world.record(d, block.R_MISMATCH_SITE) == int(d != 1)
-        assert world.record(d, block.R_MISMATCH_DEVICE) in ((0, 2) if d == 1 else (1,))
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_mismatch_is_seen_when_the_second_member_comes(order: tuple[int, int]) -> None:
-    """The third one never does."""
-    shapes = (Shape(F32, (4,)), Shape(S32, (4,)))
-    cases = [case_of(AllReduce(to_apply="combine"), [shape], 3) for shape in shapes]
-    world = World(Code([c.module for c in cases], 3, 1), 3, 1, 4096)
-    first, second = order
-    found: list[int] = []
-    waiting = threading.Thread(target=lambda: found.append(world.call(first, first, [64], [256])))
-    waiting.start()
-    end = time.monotonic() + 10
-    while world.record(first, block.R_STATE) != block.DeviceState.WAITING and time.monotonic() < end:
-        time.sleep(0.001)
-    assert world.call(second, second, [64], [256]) == Status.MISMATCH
-    assert (world.record(second, block.R_MISMATCH_DEVICE), world.record(second, block.R_MISMATCH_SITE)) == (first, first)
-    world.release()
-    waiting.join(10)
-    assert found == [Status.RELEASED]
-
-
-@pytest.mark.parametrize("bytes_", [4, 4 * state.MAILBOX_BYTES])
-def test_permutes_that_differ_get_mismatch(bytes_: int) -> None:
-    op = CollectivePermute(source_target_pairs=((0, 1),))
-    shapes = [Shape(F32, (bytes_ // 4,)), Shape(S32, (bytes_ // 4,))]
-    world = World(Code([Case(op, (s,), s).module for s in shapes], 2, 1), 2, 1, 4 * bytes_ + 4096)
-    release = functools.partial(world.call, 0, 0, [64], [64 + 2 * bytes_])
-
-    def target() -> int:
-        status = world.call(1, 1, [64], [64 + 2 * bytes_])
-        world.release()
-        return status
-
-    statuses = world.run([release, target])
-    assert statuses[1] == Status.MISMATCH
-    assert statuses[0] == (Status.OK if bytes_ == 4 else Status.RELEASED)
-    assert (world.record(1, block.R_MISMATCH_DEVICE), world.record(1, block.R_MISMATCH_SITE)) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("op", "size", "waits_for"),
-    [
-        (AllReduce(to_apply="combine"), 4, -1),
-        (AllReduce(to_apply="combine"), 1 << 20, -1),
-        (CollectivePermute(source_target_pairs=((2, 0), (1, 2))), 4, 2),
-        (CollectivePermute(source_target_pairs=((2, 0),)), 1 << 20, 2),
-    ],
-    ids=["small", "large", "permute", "large permute"],
-)
-def test_a_wait_says_for_whom_and_can_be_released(op: Any, size: int, waits_for: int) -> None:
-    shape = Shape(F32, (size // 4,))
-    world = World(Code([Case(op, (shape,), shape).module], 3, 1), 3, 1, 64 + 2 * size + 128)
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(world.call(0, 0, [64], [128 + size])))
-    thread.start()
-    end = time.monotonic() + 10
-    while world.record(0, block.R_STATE) != block.DeviceState.WAITING and time.monotonic() < end:
-        time.sleep(0.001)
-    assert world.record(0, block.R_WAITS_FOR) == waits_for & 0xFFFFFFFF
-    assert world.record(0, block.R_WAIT_WORD) > 0
-    assert world.record(0, block.R_ROUND) == 1
-    assert world.release() == []
-    thread.join(10)
-    assert found == [Status.RELEASED]
-    assert world.record(0, block.R_STATE) == block.DeviceState.RUNNING
-    assert world.call(0, 0, [64], [128 + size]) == Status.RELEASED
-
-
-def test_stated_shapes_are_checked_against_the_groups() -> None:
-    shape = Shape(F32, (4,))
-    module = module_of(AllGather(dimensions=(0,)), [shape], Shape(F32, (12,)))
-    root = module.entry_computation.root_instruction
-    root.op.verify(root.shape, (shape,), program_shapes(module))
-    with pytest.raises(Exception, match=r"all-gather\.shape: with groups of 4 the result is f32\[16\]"):
-        Code([module], 4, 1)
