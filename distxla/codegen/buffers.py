@@ -45,7 +45,8 @@ class Buffer:
 
     size: bytes.  owner: name of the instruction that first writes it.  start, end: first and last step, inclusive, at
     which the bytes matter; loops count as a stretch of steps.  shared_arena, shared_number: of Region.SHARED, the
-    number of the shared arena and the offset in it.
+    number of the shared arena and the offset in it.  swaps: a loop exchanges its place with another buffer's, both in
+    the arena, so that it is known at run time only.
     """
 
     size: int
@@ -56,6 +57,7 @@ class Buffer:
     end: int = -1
     shared_arena: int = -1
     shared_number: int = 0
+    swaps: bool = False
 
     @property
     def is_writable(self) -> bool:
@@ -91,6 +93,15 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class Swap:
+    """Exchange the places of two buffers of equal sizes in the arena; for the sake of `instruction`."""
+
+    instruction: Instruction
+    first: Buffer
+    second: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Communicate:
     """Call the context's routine for a site; all buffers lie in device memory."""
 
@@ -121,7 +132,7 @@ class Branch:
     branches: tuple[tuple[Step, ...], ...]
 
 
-Step = Kernel | Copy | Communicate | Loop | Branch
+Step = Kernel | Copy | Swap | Communicate | Loop | Branch
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,8 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
                 yield from _dump_steps(branch, indent + "    ")
         elif isinstance(step, Copy):
             yield f"{indent}copy {step.target} <- {step.source}  for {name}"
+        elif isinstance(step, Swap):
+            yield f"{indent}swap {step.first}, {step.second}  for {name}"
         else:
             kind = "communicate" if isinstance(step, Communicate) else "kernel"
             results, operands = ", ".join(map(str, step.results)), ", ".join(map(str, step.operands))

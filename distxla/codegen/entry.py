@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
-from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step
+from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap
 from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
 from distxla.codegen.program import CommunicatorSpec, HostRoutine, SharedArena, Site
@@ -76,7 +76,12 @@ def _is_noted(step: Step) -> bool:
     if isinstance(step, Kernel):
         largest = max((b.size for b in (*step.operands, *step.results)), default=0)
         return largest > UNNOTED_BYTES or not step.instruction.op.effects.is_free
-    return not isinstance(step, Branch)
+    return not isinstance(step, Branch | Swap)
+
+
+def _wanders(buffer: Buffer) -> bool:
+    """Whether the buffer's offset is known at run time only."""
+    return buffer.swaps or buffer.region is Region.SHARED
 
 
 def _shares(buffers: tuple[Buffer, ...]) -> bool:
@@ -125,7 +130,7 @@ class _EntryEmitter:
         self.failures: list[tuple[ir.Value, ir.Block]] = []
         self.offsets: dict[tuple[Region, int], ir.Value] = {}
         self.pointers: dict[tuple[Region, int], ir.Value] = {}
-        self.chosen: dict[int, ir.Value] = {}  # by id() of a buffer of Region.SHARED: where its offset is kept
+        self.chosen: dict[int, ir.Value] = {}  # by id() of a buffer whose place changes: where its offset is kept
         self.fields: dict[str, ir.Value] = {}
 
     def run(self) -> Entry:
@@ -161,7 +166,7 @@ class _EntryEmitter:
 
     def offset(self, buffer: Buffer) -> ir.Value:
         """The buffer's offset in the device's own memory, i64."""
-        if buffer.region is Region.SHARED:
+        if _wanders(buffer):
             return self.builder.load(self.place_of(buffer), typ=I64)
         key = (buffer.region, buffer.number)
         found = self.offsets.get(key)
@@ -190,15 +195,17 @@ class _EntryEmitter:
         return self.begin.select(self.begin.icmp_unsigned("==", base, I64(0)), I64(0), offset)
 
     def place_of(self, buffer: Buffer) -> ir.Value:
-        """Where a buffer of Region.SHARED has its offset, which is known once the round that writes it is over."""
+        """Where a buffer has its offset: of Region.SHARED, once the round that writes it is over."""
         place = self.chosen.get(id(buffer))
         if place is None:
             place = self.chosen[id(buffer)] = self.begin.alloca(I64)
+            if buffer.swaps:
+                self.begin.store(self.in_arena(buffer), place)
         return place
 
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The buffer's address in this process."""
-        if buffer.region is Region.SHARED:
+        if _wanders(buffer):
             return self.builder.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
         key = (buffer.region, buffer.number)
         found = self.pointers.get(key)
@@ -250,6 +257,8 @@ class _EntryEmitter:
             self.kernel(step)
         elif isinstance(step, Copy):
             self.copy(step)
+        elif isinstance(step, Swap):
+            self.swap(step)
         elif isinstance(step, Communicate):
             self.communicate(step)
         elif isinstance(step, Loop):
@@ -290,6 +299,12 @@ class _EntryEmitter:
             memcpy = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
         self.builder.call(memcpy, [self.pointer(step.target), self.pointer(step.source), I64(step.source.size), I1(0)])
 
+    def swap(self, step: Swap) -> None:
+        first, second = self.place_of(step.first), self.place_of(step.second)
+        offset = self.builder.load(first, typ=I64)
+        self.builder.store(self.builder.load(second, typ=I64), first)
+        self.builder.store(offset, second)
+
     def communicate(self, step: Communicate) -> None:
         site = self.site(step)
         operands, results = self.offset_table(step.operands), self.result_table(step.results)
@@ -305,7 +320,7 @@ class _EntryEmitter:
         table = self.begin.alloca(I64, size=max(1, len(buffers)))
         for k, buffer in enumerate(buffers):
             place = self.begin.gep(table, [I64(k)], source_etype=I64)
-            builder = self.builder if buffer.region is Region.SHARED else self.begin
+            builder = self.builder if _wanders(buffer) else self.begin
             builder.store(self.offset(buffer), place)
         return table
 
@@ -322,7 +337,8 @@ class _EntryEmitter:
                 self.builder.store(self.in_arena(buffer), place)  # every time: the routine writes there, too
                 self.begin.store(self.in_shared_arena(buffer), elsewhere)
             else:
-                self.begin.store(self.offset(buffer), place)
+                builder = self.builder if _wanders(buffer) else self.begin
+                builder.store(self.offset(buffer), place)
                 self.begin.store(I64(0), elsewhere)
         return table
 

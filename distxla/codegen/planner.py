@@ -14,6 +14,7 @@ from distxla.codegen.buffers import (
     Plan,
     Region,
     Step,
+    Swap,
     place,
     place_shared,
 )
@@ -33,6 +34,8 @@ TOKEN = Buffer(0, Region.NONE)
 
 # Smaller results are copied to every member: that costs less than looking up where they are.
 SHARED_BYTES = 4096
+# Smaller states of a loop are copied at the end of an iteration.
+SWAPPED_BYTES = 4096
 
 
 def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
@@ -45,6 +48,7 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
     """
     planner = Planner(module, replicas, partitions)
     steps = planner.entry()
+    planner.join_lifetimes()
     shared = [b for b in planner.buffers if b.region is Region.SHARED]
     arena = [b for b in planner.buffers if b.region is Region.ARENA]
     arenas = place_shared(shared, tuple(planner.groups))
@@ -85,6 +89,7 @@ class Planner:
         self.clock = 0
         self._constants: dict[Literal, Buffer] = {}
         self._values: dict[str, Values] = {}
+        self._swapped: list[tuple[Buffer, Buffer]] = []
 
     def entry(self) -> tuple[Step, ...]:
         """The steps of the entry computation."""
@@ -166,8 +171,9 @@ class Planner:
             return None
         return value
 
-    def deliver(self, frame: _Frame, targets: list[Buffer], instruction: Instruction) -> None:
-        """Copy the root's leaves that are not in their targets yet, as if all at once."""
+    def deliver(self, frame: _Frame, targets: list[Buffer], instruction: Instruction, *, swaps: bool = False) -> None:
+        """Copy the root's leaves that are not in their targets yet, as if all at once. swaps: or exchange the places
+        of both, where the root's leaf is needed for nothing else."""
         moves = []
         for value, target in zip(frame.values.root, targets, strict=True):
             source = frame.buffer(value)
@@ -178,7 +184,10 @@ class Planner:
             ready = next((move for move in moves if id(move[1]) not in read), None)
             if ready is not None:
                 moves.remove(ready)
-                self.copy(frame, instruction, *ready)
+                if swaps and self.may_swap(frame, targets, *ready):
+                    self.swap(frame, instruction, *ready)
+                else:
+                    self.copy(frame, instruction, *ready)
                 continue
             # A ring: every target is still to be read. One goes to a place of its own.
             source, target = moves.pop(0)
@@ -221,6 +230,46 @@ class Planner:
         if source.size:
             frame.steps.append(Copy(instruction, source, target))
 
+    def may_swap(self, frame: _Frame, targets: list[Buffer], source: Buffer, target: Buffer) -> bool:
+        """Whether a loop's new state may become its state by a change of places: `source` holds nothing else."""
+        if not (source.region is target.region is Region.ARENA and source.size == target.size >= SWAPPED_BYTES):
+            return False
+        held = [value for value in frame.values.root if frame.buffer(value) is source]
+        return len(held) == 1 and held[0] in frame.owned and not any(source is kept for kept in targets)
+
+    def swap(self, frame: _Frame, instruction: Instruction, source: Buffer, target: Buffer) -> None:
+        self.clock += 1
+        self.touch(source, target)
+        source.swaps = target.swaps = True
+        self._swapped.append((source, target))
+        frame.steps.append(Swap(instruction, source, target))
+
+    def join_lifetimes(self) -> None:
+        """Whoever is in one of two places that are exchanged may be in the other: both are kept for both."""
+        changed = True
+        while changed:
+            changed = False
+            for first, second in self._swapped:
+                start, end = min(first.start, second.start), max(first.end, second.end)
+                for buffer in (first, second):
+                    changed = changed or (buffer.start, buffer.end) != (start, end)
+                    buffer.start, buffer.end = start, end
+
+    def will_swap(self, instruction: Instruction, leaf: int, size: int) -> bool:
+        """Whether a leaf of a loop's state is computed while the old one is needed, so that it takes two places."""
+        if not isinstance(instruction.op, While) or size < SWAPPED_BYTES:
+            return False
+        body = self.frame(self.module[instruction.op.body])
+        values = body.values
+        value, occupant = values.root[leaf], values.parameters[0][leaf]
+        if value is None or occupant is None or values.root.count(value) > 1 or values.defined[value] < 0:
+            return False
+        producer, number = values.producer[value]
+        position = values.defined[value]
+        if isinstance(producer.op, Constant) or values.last_use[occupant] < position:
+            return False
+        return self.in_place_source(body, position, producer, number) != occupant
+
     def results(self, frame: _Frame, position: int, instruction: Instruction) -> tuple[Buffer, ...]:
         """Buffers for the instruction's result leaves: pinned, taken over from a dead operand, or new."""
         found: list[Buffer] = []
@@ -234,6 +283,8 @@ class Planner:
                 found.append(frame.buffers[value])  # a loop passes it on unchanged
                 continue
             buffer = frame.pinned.get(value)
+            if buffer is not None and buffer.region is Region.RESULT and self.will_swap(instruction, leaf, buffer.size):
+                buffer = None
             if buffer is None:
                 buffer = self.shared(frame, value, instruction, shape.byte_size)
             if buffer is None:
@@ -363,7 +414,7 @@ class Planner:
         body.owned -= {v for k in body.values.invariant if (v := body.values.parameters[0][k]) is not None}
         occupants = list(body.values.parameters[0])
         self.run(body, state, occupants)
-        self.deliver(body, state, instruction)
+        self.deliver(body, state, instruction, swaps=True)
         self.clock += 1
         self.touch(*state)
         frame.steps.append(Loop(instruction, tuple(condition.steps), predicate, tuple(body.steps)))
