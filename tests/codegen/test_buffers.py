@@ -94,6 +94,50 @@ ENTRY e { k = f32[4] constant({1, 2, 3, 4})
     assert {b.region for b in (*communicate.operands, *communicate.results)} <= {Region.ARENA, Region.RESULT}
 
 
+def test_what_others_read_and_write_stays_until_the_done():
+    """The operand, a copy of a constant, the result and the round's number; a loop between may use none of them."""
+    values = ", ".join(str(k) for k in range(300))
+    result = planned(
+        f"""add {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = f32[] add(a, b) }}
+ENTRY e {{ x = f32[300] parameter(0)
+ y = f32[300] sine(x)
+ k = f32[300] constant({{{values}}})
+ s = (f32[300], f32[300]) all-reduce-start(y, k), to_apply=add
+ p = f32[300] cosine(x)
+ q = f32[300] sort(p), dimensions={{0}}, to_apply=less
+ o = f32[300] sort(q), dimensions={{0}}, to_apply=less
+ d = (f32[300], f32[300]) all-reduce-done(s)
+ e = f32[300] get-tuple-element(d), index=0
+ f = f32[300] get-tuple-element(d), index=1
+ g = f32[300] sort(e), dimensions={{0}}, to_apply=less
+ ROOT r = (f32[300], f32[300], f32[300]) tuple(g, f, o) }}
+""".replace(
+            "ENTRY",
+            """less { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY""",
+        )
+    )
+    start, done = (step for step in result.steps if isinstance(step, Communicate))
+    assert (start.instruction.name, done.instruction.name) == ("s", "d")
+    assert start.results[:2] == done.results
+    assert done.operands == start.results  # the third one has the round's number
+    arena = [b for b in (*start.operands, *start.results) if b.region is Region.ARENA]
+    assert len(arena) >= 4
+    begun, ended = result.steps.index(start), result.steps.index(done)
+    assert all(buffer.end >= start.results[2].end for buffer in arena)
+    for step in result.steps[begun + 1 : ended]:
+        for written in (step.target,) if isinstance(step, Copy) else step.results:
+            assert not any(
+                written.number < kept.number + kept.size and kept.number < written.number + written.size
+                for kept in arena
+                if written.region is Region.ARENA
+            )
+
+
 def test_dump_names_places_and_steps():
     text = planned("ENTRY e { x = f32[4] parameter(0)\n ROOT a = f32[4] tanh(x) }").dump()
     assert "kernel a (fusion): result[0] <- parameter[0]" in text
