@@ -100,6 +100,8 @@ def command(
         raise ArgumentError("--address goes with the cpu backend: the reference runs in this process")
     if backend == "reference" and devices_per_host is not None:
         raise ArgumentError("--devices-per-host goes with the cpu backend: the reference runs in this process")
+    if address is None and devices_per_host is not None and len(devices_per_host) > 1:
+        raise ArgumentError("--devices-per-host names several hosts, which takes --address: an embedded Ray has one")
     signal.signal(signal.SIGTERM, _terminate)
 
     from distxla.cli import comparison, execution, summary

@@ -99,6 +99,7 @@ BAD = [
     (["run", "{module}", "--infeed", "x.npz"], "x.npz: no program has an infeed"),
     (["run", "{module}", "--trace", "x.json"], "--trace is not available in this version"),
     (["run", "{module}", "--backend", "reference", "--address", "x"], "--address goes with the cpu backend"),
+    (["run", "{module}", "--devices-per-host", "1,1"], "which takes --address: an embedded Ray has one"),
     (["run", "{module}", "--repeat", "0"], "Invalid value for '--repeat'"),
     (["run", "{module}", "--time-limit", "0"], "Invalid value for '--time-limit'"),
     (["run", "{module}", "--nonsense"], "No such option"),
