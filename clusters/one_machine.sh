@@ -14,7 +14,7 @@ export RAY_AUTH_MODE RAY_AUTH_TOKEN
 "$bin/ray" start --head --block --node-ip-address 127.0.0.1 --port "${DISTXLA_PORT:-6399}" \
   --include-dashboard false --disable-usage-stats >/dev/null 2>&1 &
 head=$!
-trap 'kill "$head" 2>/dev/null; wait "$head" 2>/dev/null' EXIT
+trap 'kill "$head" 2>/dev/null; wait "$head" 2>/dev/null || :' EXIT  # the status is the command's
 for _ in $(seq 60); do
   "$bin/ray" status --address "127.0.0.1:${DISTXLA_PORT:-6399}" >/dev/null 2>&1 && break
   sleep 0.5
