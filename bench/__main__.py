@@ -106,7 +106,7 @@ def main(
             for note in notes:
                 console.print(note)
             counts = tuple(int(count) for count in members.split(","))
-            measured["collectives"] = list(measure_collectives(match, rounds, round_s, here, counts))
+            measured["collectives"] = list(measure_collectives(match, rounds, round_s, here, counts, console.print))
             console.print(collective_table(measured["collectives"], here))
         if only in (None, "channels"):
             counts = tuple(int(count) for count in members.split(","))

@@ -48,9 +48,14 @@ def sides_here(xla: bool) -> tuple[list[str], list[str]]:
 
 
 def measure_collectives(
-    match: str, rounds: int, round_s: float, sides: list[str], members: tuple[int, ...] = MEMBERS
+    match: str,
+    rounds: int,
+    round_s: float,
+    sides: list[str],
+    members: tuple[int, ...] = MEMBERS,
+    say: Callable[[str], None] = print,
 ) -> Iterator[MeasuredLoop]:
-    """Those whose "COLLECTIVE, N members, SIZE" has `match` in it."""
+    """Those whose "COLLECTIVE, N members, SIZE" has `match` in it. say: told what can't be started."""
     for count in members:
         wanted = [loop for loop in loops(count) if match in f"{loop.collective}, {count} members, {loop.size}"]
         if not wanted:
@@ -59,7 +64,13 @@ def measure_collectives(
             programs: dict[str, Side] = {"distxla": stack.enter_context(Ours(count))}
             if "xla" in sides:
                 programs["xla"] = stack.enter_context(Xla(count))
-            peers = {kind: stack.enter_context(Peers(kind, count)) for kind in KINDS if kind in sides}
+            peers = {}
+            for kind in KINDS:
+                if kind in sides:
+                    try:
+                        peers[kind] = stack.enter_context(Peers(kind, count))
+                    except RuntimeError as error:
+                        say(str(error))
             for loop in wanted:
                 yield measure_loop(programs, peers, loop, rounds, round_s)
 

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-START_S = 60.0
+START_S = 180.0
 KINDS = ("mpi", "gloo")
 # MPICH's settings: found by trying, 8 processes on 2 cores; see docs/design.md
 MPI_SETTINGS: dict[str, str] = {}
