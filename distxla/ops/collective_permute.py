@@ -191,7 +191,10 @@ class CollectivePermuteStart(CollectivePermute):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         context = (run.shape.elements or ())[2:]
         sent = operands[0] if len(operands) == 1 or self.slice_sizes else operands
-        return sent, run.exchange.begin(operands), *(np.zeros((), np.uint32) for _ in context)
+        received = run.exchange.begin(operands)
+        if self.slice_sizes:
+            run.exchange.finish(received)
+        return sent, received, *(np.zeros((), np.uint32) for _ in context)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         sent = instruction.operands

@@ -35,6 +35,11 @@ class Build(ABC):
     Every method that adds an instruction gives its name; shapes are without layout.
     """
 
+    @property
+    @abstractmethod
+    def is_static(self) -> bool:
+        """Whether the extents of all arrays of the module are known before it runs."""
+
     @abstractmethod
     def shape(self, name: str) -> Shape:
         """The shape of an instruction that exists already."""

@@ -165,19 +165,14 @@ def single_collective(computation: Computation) -> CollectiveOp | None:
 def begin(build: Build, instruction: Instruction, collective: CollectiveOp, result: Shape) -> str:
     """Expand a start: begin the round of `collective`, whose result has shape `result`, on the start's operands.
 
-    What has dynamic dimensions runs as a whole, and what this gives is its result: members agree on extents first.
+    In modules with dynamic dimensions, whose members agree on extents first, collectives run as a whole; so do those
+    that are made of several instructions. Then what this gives is the result.
     """
     result = result.without_layout()
-    operands = [build.shape(name) for name in instruction.operands]
-    if can_be_halved(collective, operands, result):
+    if build.is_static and collective.lowering is Lowering.COMMUNICATION:
         collective = half(collective, Half.BEGUN)
-        result = begun_shape(operands, result)
+        result = begun_shape([build.shape(name) for name in instruction.operands], result)
     return build.add(collective, *instruction.operands, shape=result, name=instruction.name)
-
-
-def can_be_halved(collective: CollectiveOp, operands: Sequence[Shape], result: Shape) -> bool:
-    dynamic = result.is_dynamic or any(operand.is_dynamic for operand in operands)
-    return collective.lowering is Lowering.COMMUNICATION and not dynamic
 
 
 def is_begun(build: Build, name: str) -> bool:

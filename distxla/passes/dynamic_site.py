@@ -80,6 +80,10 @@ class Site(Build):
 
     # --- Build --------------------------------------------------------------------------------------------------
 
+    @property
+    def is_static(self) -> bool:
+        return False
+
     def shape(self, name: str) -> Shape:
         return self.rewriter[name].shape.without_layout()
 

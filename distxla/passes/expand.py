@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 from distxla.errors import InternalError
@@ -14,6 +15,7 @@ from distxla.ops.effects import has_effects
 from distxla.ops.expansion import Build
 from distxla.ops.op import Lowering, Op
 from distxla.ops.parameter import Parameter
+from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Names, Rewriter
 
@@ -41,6 +43,10 @@ class _Expansion:
         self.module = module
         self.names = Names(module.by_name)
         self.done: dict[str, Computation] = {}
+
+    @cached_property
+    def is_static(self) -> bool:
+        return not has_dynamic_dimensions(self.module)
 
     def run(self) -> Module:
         for computation in self.module.computations:
@@ -86,6 +92,10 @@ class _Build(Build):
     def __init__(self, expansion: _Expansion, rewriter: Rewriter, origin: Instruction, *, nested: bool = False) -> None:
         self.expansion, self.rewriter, self.origin, self.nested = expansion, rewriter, origin, nested
         self.added: list[str] = []
+
+    @property
+    def is_static(self) -> bool:
+        return self.expansion.is_static
 
     def shape(self, name: str) -> Shape:
         return self.rewriter[name].shape.without_layout()

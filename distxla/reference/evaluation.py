@@ -130,10 +130,13 @@ class InstructionEvaluation:
             if self.device.id in silent:
                 zeros = tuple(map(nothing_received, operands, self.operand_shapes))
                 return Settled(self, zeros if len(zeros) > 1 else zeros[0])
-        return self.world.come(self, members, operands)
+        pending = self.world.come(self, members, operands)
+        if self.device.is_dynamic:
+            self.world.wait(pending)  # as in compiled programs
+        return pending
 
     def start(self, computation: str, *arguments: Any) -> Pending:
-        if single_collective(self.device.module[computation]) is None:
+        if self.device.is_dynamic or single_collective(self.device.module[computation]) is None:
             return Settled(self, self.call(computation, *arguments))  # as in compiled programs
         return self.world.start(self, computation, arguments)
 

@@ -275,3 +275,34 @@ def test_pairs_stay_pairs() -> None:
 def test_rules(name: str, old: str, new: str, rule: str) -> None:
     with pytest.raises(VerificationError, match=rule):
         verify_module(parse_module({**NATIVE, **ALONE}[name][0].replace(old, new)))
+
+
+def test_members_of_a_pair_agree_on_run_time_extents() -> None:
+    """The smallest one is everybody's; a start that must know it is carried out as a whole."""
+    text = f"""HloModule dynamic, replica_count=2
+{ADD}ENTRY e {{
+  x = f32[<=8] parameter(0)
+  s = f32[<=8] all-reduce-start(x), replica_groups={{}}, to_apply=add
+  y = f32[<=8] negate(x)
+  d = f32[<=8] all-reduce-done(s)
+  a = ((f32[<=8]), f32[<=8], u32[]) async-start(x), calls=whole
+  b = f32[<=8] async-done(a)
+  ROOT r = (f32[<=8], f32[<=8], f32[<=8]) tuple(d, y, b)
+}}
+""".replace(
+        "ENTRY",
+        """whole {
+  p = f32[<=8] parameter(0)
+  ROOT q = f32[<=8] all-reduce(p), replica_groups={}, to_apply=add
+}
+ENTRY""",
+    )
+    module = parse_module(text)
+    verify_module(module, 2, 1)
+    arguments = [[X[:6]], [X[:4]]]
+    by_code = run_devices(compile_module(module, replicas=2, partitions=1), arguments)
+    by_reference = run_reference(module, arguments, replicas=2, partitions=1)
+    for code, reference, x in zip(by_code, by_reference, arguments, strict=True):
+        for got, expected, wanted in zip(code, reference, (2 * X[:4], -x[0], 2 * X[:4]), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), wanted)
+            np.testing.assert_array_equal(np.asarray(expected), wanted)
