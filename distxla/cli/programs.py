@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.control_block import MOST_DEVICES
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, VerificationError
+from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ops.effects import COMMUNICATING
 from distxla.ops.registry import op_classes
 from distxla.passes.manual_partitions import PerDevice, has_manual_regions, per_device
 from distxla.passes.reduction_order import with_reduction_order
@@ -44,13 +46,14 @@ class Program:
 class World:
     """All programs of one run. The counts are the whole world's, whichever devices the programs take.
 
-    parse_s: seconds spent on reading the modules.
+    parse_s: seconds spent on reading the modules.  counted: whether a header, a flag or devices after `@` say how many.
     """
 
     programs: tuple[Program, ...]
     replicas: int
     partitions: int
     parse_s: float
+    counted: bool = True
 
     @property
     def device_count(self) -> int:
@@ -87,7 +90,12 @@ class World:
 
     def verify(self) -> None:
         """VerificationError for the first rule that a program, or all of them together, break."""
-        verify_world([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+        try:
+            verify_world([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+        except VerificationError as error:
+            if not self.counted and any(i.op.effects in COMMUNICATING for p in self.programs for i in _all(p.module)):
+                error.add_note("neither the header nor --replicas, --partitions say how many devices: one is assumed")
+            raise
 
     @property
     def program_of(self) -> dict[int, Program]:
@@ -114,6 +122,7 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     headers = [(path, module) for (path, _), module in zip(split, modules, strict=True)]
     r = _agree("replicas", replicas, headers)
     p = _agree("partitions", partitions, headers)
+    counted = r is not None or p is not None or bool(named)
     if r is None and p is None and named:
         r, p = 1, max(named) + 1
     r, p = r or 1, p or 1
@@ -125,7 +134,11 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
         Program(path, module, tuple(range(r * p)) if devices is None else devices, whole)
         for (path, devices), module, whole in zip(split, modules, wholes, strict=True)
     )
-    return World(programs, r, p, parse_s)
+    return World(programs, r, p, parse_s, counted)
+
+
+def _all(module: Module) -> Iterator[Instruction]:
+    return (instruction for computation in module.computations for instruction in computation)
 
 
 def _per_device(module: Module, partitions: int | None) -> PerDevice | None:

@@ -84,6 +84,16 @@ replicas x 1 partitions), they hold [0, 1, 2, 3]
                                      ^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,
     ),
+    "groups of a module that says no counts, without flags": (
+        ["m.hlo"],
+        {"m.hlo": module("m", "  ROOT s = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=add", "", ADD)},
+        """m.hlo:9:34: verify: all-reduce.C5: the groups must hold each id of 0..0 once (cross-replica groups of 1 \
+replicas x 1 partitions), they hold [0, 1]
+      ROOT s = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=add
+                                     ^^^^^^^^^^^^^^^^^^^^^^
+    neither the header nor --replicas, --partitions say how many devices: one is assumed
+""",
+    ),
     "groups of unequal sizes": (
         ["m.hlo"],
         {"m.hlo": module("m", "  ROOT g = f32[8] all-gather(x), replica_groups={{0,1},{2},{3}}, dimensions={0}")},
