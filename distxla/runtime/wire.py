@@ -166,7 +166,7 @@ class Connection:
 
     def _take(self, view: memoryview) -> int:
         try:
-            got = self._socket.recv_into(view)
+            got = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
         except TimeoutError:
             raise
         except OSError as error:

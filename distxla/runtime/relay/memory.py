@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from distxla.codegen.image import LoadedImage
 from distxla.collectives import relay_queue
 
-PIECE_BYTES = 512 << 10  # that travel in one frame
-_KEPT = 64  # pieces of scratch memory that stay
+PIECE_BYTES = 1 << 20  # that travel in one frame
+_KEPT = 32  # pieces of scratch memory that stay
 
 _FOLD_RUN = ctypes.CFUNCTYPE(
     None,
