@@ -143,16 +143,9 @@ def read_end(instruction: Instruction, module: Module | None = None) -> End:
 
 def instruction_ends(module: Module) -> Iterator[tuple[Instruction, End]]:
     """The sends and recvs between devices that the entry can reach, in the order of the text."""
-    names, waiting = set(), [module.entry]
-    while waiting:
-        name = waiting.pop()
-        if name not in names:
-            names.add(name)
-            waiting.extend(called for i in module[name] for called in i.op.called_computations)
-    for computation in module.computations:
-        if computation.name in names:
-            for instruction in filter(is_end, computation):
-                yield instruction, read_end(instruction, module)
+    for computation in module.reached():
+        for instruction in filter(is_end, computation):
+            yield instruction, read_end(instruction, module)
 
 
 def read_ends(module: Module) -> tuple[End, ...]:

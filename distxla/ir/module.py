@@ -89,6 +89,17 @@ class Module:
     def entry_computation(self) -> Computation:
         return self.by_name[self.entry]
 
+    def reached(self, *names: str) -> tuple[Computation, ...]:
+        """The computations of these names (the entry's by default) and all that they call; in the order of the text."""
+        found: set[str] = set()
+        waiting = [*(names or (self.entry,))]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting.extend(called for i in self[name] for called in i.op.called_computations)
+        return tuple(c for c in self.computations if c.name in found)
+
     def replace(self, **changes: Any) -> Module:
         return replace(self, **changes)
 

@@ -73,14 +73,8 @@ class CombineCollectives(Pass):
 def _in_branches(module: Module) -> set[str]:
     """The computations that a branch of a conditional runs, and what those call."""
     conditionals = [i.op for computation in module.computations for i in computation if isinstance(i.op, Conditional)]
-    found: set[str] = set()
-    waiting = [name for op in conditionals for name in op.branches]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(called for i in module[name] for called in i.op.called_computations)
-    return found
+    branches = [name for op in conditionals for name in op.branches]
+    return {computation.name for computation in module.reached(*branches)} if branches else set()
 
 
 def _key(instruction: Instruction) -> Hashable:

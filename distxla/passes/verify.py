@@ -7,7 +7,7 @@ here. Rule ids: those of an op begin with its opcode, the others with `module`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.computation import Computation
@@ -38,7 +38,7 @@ def verify_module(module: Module, replicas: int | None = None, partitions: int |
 def obstacles(module: Module) -> list[tuple[Instruction, str]]:
     """The instructions reachable from the entry that this version cannot execute, and why, in the order of the text."""
     found: list[tuple[Instruction, str]] = []
-    for computation in _reachable(module):
+    for computation in module.reached():
         for instruction in computation:
             operands = [operand.shape for operand in computation.operands(instruction)]
             why = instruction.op.instruction_obstacle(instruction, operands)
@@ -59,7 +59,7 @@ def _dynamic_obstacles(module: Module) -> list[tuple[Instruction, str]]:
     from distxla.passes.dynamic_site import Refused
     from distxla.passes.pipeline import result_shape
 
-    for computation in _reachable(module):
+    for computation in module.reached():
         for instruction in computation:
             shapes = (instruction.shape, *(operand.shape for operand in computation.operands(instruction)))
             if instruction.op.lowering is Lowering.EXPANSION and any(shape.is_dynamic for shape in shapes):
@@ -71,22 +71,16 @@ def _dynamic_obstacles(module: Module) -> list[tuple[Instruction, str]]:
     return []
 
 
-def _applied(module: Module) -> Iterator[Computation]:
+def _applied(module: Module) -> Sequence[Computation]:
     """The computations that some instruction applies element by element (reduce, sort, map …), in module order."""
-    names: set[str] = set()
-    waiting = [
+    names = {
         name
-        for computation in _reachable(module)
+        for computation in module.reached()
         for instruction in computation
         if instruction.op.lowering in ELEMENTWISE_CALLERS
         for name in instruction.op.called_computations
-    ]
-    while waiting:
-        name = waiting.pop()
-        if name not in names:
-            names.add(name)
-            waiting.extend(called for i in module[name] for called in i.op.called_computations)
-    return (c for c in module.computations if c.name in names)
+    }
+    return module.reached(*names) if names else ()
 
 
 def require_executable(module: Module) -> None:
@@ -98,17 +92,6 @@ def require_executable(module: Module) -> None:
     if others:
         message += f" (nor {', '.join(others)}, further on)"
     raise UnsupportedOpError(message, module.locate(first, "opcode"))
-
-
-def _reachable(module: Module) -> Iterator[Computation]:
-    """The computations that the entry calls, directly or not, and itself; in module order."""
-    names, waiting = set(), [module.entry]
-    while waiting:
-        name = waiting.pop()
-        if name not in names:
-            names.add(name)
-            waiting.extend(c for i in module[name] for c in i.op.called_computations)
-    return (c for c in module.computations if c.name in names)
 
 
 class _Verifier:

@@ -190,17 +190,12 @@ class _Groups:
 
 def _collectives(module: Module) -> Iterator[tuple[_Collective, bool]]:
     """Every collective that the entry can reach, and whether each run of the program executes it exactly once."""
-    callers: dict[str, list[tuple[str, Instruction]]] = {module.entry: []}
-    waiting = [module.entry]
-    while waiting:
-        name = waiting.pop()
-        for instruction in module[name]:
+    callers: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
+    for computation in module.reached():
+        for instruction in computation:
             # what completes a pair names the computation of its start again
             for called in () if instruction.op.completes else instruction.op.called_computations:
-                if called not in callers:
-                    callers[called] = []
-                    waiting.append(called)
-                callers[called].append((name, instruction))
+                callers[called].append((computation.name, instruction))
 
     @cache
     def executed_once(name: str) -> bool:
@@ -209,8 +204,8 @@ def _collectives(module: Module) -> Iterator[tuple[_Collective, bool]]:
         caller, instruction = callers[name][0]
         return len(callers[name]) == 1 and instruction.op.lowering is not Lowering.CONTROL and executed_once(caller)
 
-    for computation in module.computations:
-        for instruction in computation if computation.name in callers else ():
+    for computation in module.reached():
+        for instruction in computation:
             if isinstance(instruction.op, CollectiveOp):
                 operands = tuple(operand.shape for operand in computation.operands(instruction))
                 yield _Collective(module, instruction, operands), executed_once(computation.name)
