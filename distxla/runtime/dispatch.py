@@ -56,7 +56,7 @@ class Dispatcher:
         self._routine_failure = routine_failure
         self._communicators = communicators
         self._streams = streams
-        self._meetings = Meetings(self._local.control, self._local.devices, communicators)
+        self._meetings = Meetings(self._local.control, self._local.devices, communicators, hosts.remotes)
         self._lock = threading.Lock()
         self._epoch = 0  # of relays: failed calls so far
         self.programs: dict[int, CompiledProgram] = {}
@@ -79,12 +79,9 @@ class Dispatcher:
                 here = {d: numbers[d] for d in local.devices if d in numbers} if elsewhere else numbers
                 ticket = local.issue(here, repeat)
                 while (outcome := local.wait(ticket, self._slice(end))) == call_loops.CALL_AGAIN:
-                    self._require_time(end, time_limit, devices)
-                    stuck = self._meetings.look(devices, self.programs)
-                    if stuck is not None and not local.is_poisoned:  # where a device has failed, that is the reason
-                        raise stuck
+                    self._require_progress(end, time_limit, devices)
                 if elsewhere and outcome == call_loops.CALL_DONE:
-                    self._wait_elsewhere(elsewhere, lambda: self._require_time(end, time_limit, devices))
+                    self._wait_elsewhere(elsewhere, lambda: self._require_progress(end, time_limit, devices))
             except BaseException:
                 self._end(devices)
                 raise
@@ -107,15 +104,19 @@ class Dispatcher:
                 remote.issue(theirs, repeat, self._local.control.view)
         return found
 
-    def _wait_elsewhere(self, remotes: list[RemoteHost], require_time: Callable[[], None]) -> None:
+    def _wait_elsewhere(self, remotes: list[RemoteHost], require_progress: Callable[[], None]) -> None:
         """Wait until these are done, or something has failed somewhere, which poisons the driver's host."""
         news = self._hosts.news
         with news:
             while not self._local.is_poisoned and any(remote.is_running for remote in remotes):
                 news.wait(SLICE_NS / 1e9)
-                require_time()
+                require_progress()
 
-    def _require_time(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
+    def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
+        """Raise where the time is over or members can never meet."""
+        stuck = self._meetings.look(devices, self.programs)
+        if stuck is not None and not self._local.is_poisoned:  # where a device has failed, that is the reason
+            raise stuck
         if end is not None and time.perf_counter() >= end:
             raise TimeLimitError(self._where(f"the time limit of {time_limit:g} s ran out", devices))
 

@@ -3,27 +3,31 @@
 Two that meet are compared by the round itself (Status.MISMATCH). Those who don't even meet, since the groups they wait
 in differ or one of them has nothing left to run, are found here, from the records and the groups' counters, while they
 wait. Only what is certain is reported. A device is held by those whose coming its wait needs, all of them; it stays so
-while the word that it sleeps on has the value it sleeps for. Two that hold each other, seen to do so at two looks with
-nothing changed in between, can be released by nobody; nor can one that is held by a device whose program has ended.
+while the word that it sleeps on has the value it sleeps for. Two that hold each other, seen to do so twice with nothing
+changed in between, can be released by nobody; nor can one that is held by a device whose program has ended.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives import control_block as control
 from distxla.collectives import state
 from distxla.collectives.signature import differences
-from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
+from distxla.errors import ClusterError, CollectiveMismatchError, DeadlockError, DistxlaError, ReplicaLostError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.host import Records
+from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.watch import site_text
 
 UNSIGNED = 1 << 32
+FAR_S = 0.25  # between looks at other hosts, each of which takes some round trips
 
 
 @dataclass(frozen=True)
@@ -39,70 +43,103 @@ class _Held:
 
 
 class Meetings:
-    """Looks at one host's devices: who waits for whom in which round."""
+    """Looks at the devices of all hosts: who waits for whom in which round.
 
-    def __init__(self, block: ControlBlock, devices: Sequence[int], communicators: Communicators) -> None:
-        self._block, self._communicators = block, communicators
-        self._devices = frozenset(devices)
+    remotes: the other hosts, which are asked every FAR_S seconds only.
+    """
+
+    def __init__(
+        self,
+        block: ControlBlock,
+        devices: Sequence[int],
+        communicators: Communicators,
+        remotes: Sequence[RemoteHost] = (),
+    ) -> None:
+        self._devices = block.devices
+        self._communicators = communicators
+        here = _Here(block)
+        self._here = dict.fromkeys(devices, here)
+        self._there = [_There(remote) for remote in remotes]
+        self._far = {device: view for view in self._there for device in view.remote.devices}
+        self._views: Mapping[int, _View] = self._here
+        self._looked = 0.0
 
     def look(self, running: Sequence[int], programs: Mapping[int, CompiledProgram]) -> DistxlaError | None:
         """What keeps a round of the call from ever being complete; None where nothing is known to.
 
         running: all devices that have a part in the call, wherever they are.
         """
+        self._views = self._here
+        if self._there and time.monotonic() - self._looked >= FAR_S:
+            self._views = {**self._here, **self._far}
+            self._looked = time.monotonic()
+        try:
+            return self._look(frozenset(running), programs)
+        except (ClusterError, ReplicaLostError):  # a host can't be reached, which others report
+            return None
+
+    def _look(self, running: frozenset[int], programs: Mapping[int, CompiledProgram]) -> DistxlaError | None:
+        self._refresh()
         held = {found.device: found for device in running if (found := self._held(device, programs)) is not None}
-        taking_part = frozenset(running)
-        for one in held.values():
-            for other in one.others:
-                theirs = held.get(other)
-                ended = other not in taking_part or (other in self._devices and not self._runs(other))
-                mutual = theirs is not None and one.device in theirs.others
-                if not ended and not mutual:
-                    continue
-                if self._held(one.device, programs) != one:
-                    continue
-                if ended:
-                    return self._never(one, other, programs, took_part=other in taking_part)
-                if theirs is not None and self._held(other, programs) == theirs:
-                    return self._apart(one, theirs, programs)
+        suspects = [
+            pair for one in held.values() for other in one.others if (pair := self._pair(one, other, held, running))
+        ]
+        if not suspects:
+            return None
+        self._refresh()
+        for one, other, theirs in suspects:
+            if self._held(one.device, programs) != one:
+                continue
+            if theirs is None:
+                return self._never(one, other, programs, took_part=other in running)
+            if self._held(other, programs) == theirs:
+                return self._apart(one, theirs, programs)
         return None
 
-    def _runs(self, device: int) -> bool:
-        return self._field(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+    def _pair(
+        self, one: _Held, other: int, held: Mapping[int, _Held], running: frozenset[int]
+    ) -> tuple[_Held, int, _Held | None] | None:
+        """What may be wrong between a device and one that it waits for."""
+        theirs = held.get(other)
+        if other not in running or (other in self._views and self._views[other].has_ended(other)):
+            return one, other, None
+        return (one, other, theirs) if theirs is not None and one.device in theirs.others else None
 
-    def _field(self, device: int, field: int) -> int:
-        return self._block.words[(control.record_offset(device) + field) // 4]
-
-    def _long(self, device: int, field: int) -> int:
-        return self._block.longs[(control.record_offset(device) + field) // 8]
+    def _refresh(self) -> None:
+        if self._views is not self._here:
+            for view in self._there:
+                view.refresh()
 
     def _held(self, device: int, programs: Mapping[int, CompiledProgram]) -> _Held | None:
         """None for a device that runs, or whose wait is over although it may not have noticed yet."""
-        block = self._block
-        if device not in self._devices or self._field(device, control.R_STATE) != control.DeviceState.WAITING:
+        view = self._views.get(device)
+        if view is None:
             return None
-        word = self._long(device, control.R_WAIT_WORD)
-        if word == 0 or block.words[word // 4] != self._field(device, control.R_WAIT_VALUE):
+        record = control.record_offset(device)
+        if view.word(record + control.R_STATE) != control.DeviceState.WAITING:
             return None
-        number, index = self._field(device, control.R_PROGRAM), self._field(device, control.R_SITE)
-        program, round_ = programs.get(number), self._long(device, control.R_ROUND)
+        word = view.long(record + control.R_WAIT_WORD)
+        if word == 0 or view.word(word) != view.word(record + control.R_WAIT_VALUE):
+            return None
+        number, index = view.word(record + control.R_PROGRAM), view.word(record + control.R_SITE)
+        program, round_ = programs.get(number), view.long(record + control.R_ROUND)
         if program is None or index >= len(program.sites):
             return None
-        waits_for = self._field(device, control.R_WAITS_FOR)
-        if waits_for < block.devices:
+        waits_for = view.word(record + control.R_WAITS_FOR)
+        if waits_for < self._devices:
             return _Held(device, number, index, round_, False, (waits_for,))
         if waits_for != UNSIGNED + control.WAITS_FOR_GROUP:
             return None
         return _Held(device, number, index, round_, True, tuple(self._missing(device, program, index, round_)))
 
     def _missing(self, device: int, program: CompiledProgram, index: int, round_: int) -> Iterator[int]:
-        """The members on this host that have not come to that round of the device's group."""
+        """The members that have not come to that round of the device's group, as far as they are looked at."""
         spec = program.communicators[program.sites[index].communicator]
         group = next((group for group in spec.groups if device in group), ())
         offset = self._communicators.place(spec, device)
         for position, member in enumerate(group if offset is not None else ()):
-            begun = ((offset or 0) + state.G_BEGUN + position * state.LINE) // 8
-            if member in self._devices and self._block.longs[begun] < round_:
+            view, begun = self._views.get(member), (offset or 0) + state.G_BEGUN + position * state.LINE
+            if view is not None and view.long(begun) < round_:
                 yield member
 
     def _apart(self, one: _Held, other: _Held, programs: Mapping[int, CompiledProgram]) -> DistxlaError:
@@ -122,6 +159,68 @@ class Meetings:
         why = "whose program has ended" if took_part else "which runs nothing in this call"
         text = f"device {one.device} waits in {site_text(mine)} for device {other}, {why}"
         return DeadlockError(text, mine.location)
+
+
+class _View(Protocol):
+    """The control block of a host."""
+
+    def word(self, offset: int) -> int:
+        """A u32."""
+
+    def long(self, offset: int) -> int:
+        """A u64."""
+
+    def has_ended(self, device: int) -> bool:
+        """Whether the device's part in the call is over."""
+
+
+class _Here:
+    """The driver's own."""
+
+    def __init__(self, block: ControlBlock) -> None:
+        self._block = block
+
+    def word(self, offset: int) -> int:
+        return self._block.words[offset // 4]
+
+    def long(self, offset: int) -> int:
+        return self._block.longs[offset // 8]
+
+    def has_ended(self, device: int) -> bool:
+        return self.word(control.record_offset(device) + control.R_COMMAND_KIND) != control.CommandKind.RUN
+
+
+class _There:
+    """Another host's, as it was after the last `refresh`, which forgets what is known."""
+
+    def __init__(self, remote: RemoteHost) -> None:
+        self.remote = remote
+        self._first = control.record_offset(remote.devices.start)
+        self._records = b""
+        self._lines: dict[int, bytes] = {}
+
+    def refresh(self) -> None:
+        size = len(self.remote.devices) * control.RECORD_BYTES
+        self._records, self._lines = self.remote.control_read(self._first, size), {}
+
+    def word(self, offset: int) -> int:
+        return int.from_bytes(self._bytes(offset, 4), "little")
+
+    def long(self, offset: int) -> int:
+        return int.from_bytes(self._bytes(offset, 8), "little")
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        at = offset - self._first
+        if 0 <= at < len(self._records):
+            return self._records[at : at + size]
+        line = offset // state.LINE * state.LINE
+        if line not in self._lines:
+            self._lines[line] = self.remote.control_read(line, state.LINE)
+        return self._lines[line][offset - line : offset - line + size]
+
+    def has_ended(self, device: int) -> bool:
+        """That of all its devices: each one's command may still be under way to it."""
+        return not self.remote.is_running
 
 
 def mismatch(records: Records, devices: Sequence[int], programs: Mapping[int, CompiledProgram]) -> DistxlaError:

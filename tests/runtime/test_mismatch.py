@@ -76,8 +76,8 @@ ENTRY main {{
     )
 
 
-def branching(first: str, second: str, shape: str = "f32[8]") -> Module:
-    """Replica 0 runs one instruction, the others run the other one, in branches of one program."""
+def branching(first: str, second: str, shape: str = "f32[8]", below: int = 1) -> Module:
+    """The replicas below a number run one instruction, the others run the other one, in branches of one program."""
     return parse_module(
         f"""HloModule branching
 {COMPUTATIONS}
@@ -90,8 +90,8 @@ ENTRY main {{
   q = f32[2,8] parameter(1)
   flag = pred[] parameter(2)
   id = u32[] replica-id()
-  zero = u32[] constant(0)
-  first = pred[] compare(id, zero), direction=EQ
+  border = u32[] constant({below})
+  first = pred[] compare(id, border), direction=LT
   ROOT r = {shape} conditional(first, p, p), true_computation=one, false_computation=two
 }}
 """,

@@ -177,6 +177,9 @@ class Agent:
             raise ClusterError(f"the driver sent a frame of unknown kind {frame.kind}")
 
     def _part(self, device: int, offset: int, size: int) -> memoryview:
+        if device == commands.CONTROL_BLOCK:
+            self._require_inside(offset, size, self._control.segment.size)
+            return self._control.view[offset : offset + size]
         memory = self._memories.get(device)
         if memory is None:
             raise ClusterError(f"device {device} is not here")

@@ -12,6 +12,7 @@ from enum import IntEnum
 from distxla.collectives.control_block import RECORD_BYTES
 from distxla.errors import ClusterError
 
+CONTROL_BLOCK = (1 << 64) - 1  # READ's device, for the control block
 DRIVER_PURPOSE, RELAY_PURPOSE = 1, 2  # of a connection (wire.Listener)
 MOST_ROWS = 1 << 20  # of a table in a payload
 
@@ -30,7 +31,7 @@ class Command(IntEnum):
     # payload: pack_clear
     CONTROL = 5  # a: offset in the control block; payload: bytes for it
     WRITE = 6  # a: device, b: offset in its memory; payload: bytes for it
-    READ = 7  # tag: number of the request, a: device, b: offset, c: bytes; answered by DATA
+    READ = 7  # tag: number of the request, a: device or CONTROL_BLOCK, b: offset, c: bytes; answered by DATA
     DUMP = 8  # answered by RECORDS
     PUNCH = 9  # a: offset, b: bytes that are not needed any more, of all devices' memories; c: 1 for the common one
     BYE = 10  # end the replicas; answered by ENDED once they are gone

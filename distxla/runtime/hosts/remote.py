@@ -140,6 +140,10 @@ class RemoteHost:
         """See Host."""
         self.control_write(offset, bytes(size))
 
+    def control_read(self, offset: int, size: int) -> bytes:
+        """Bytes of the host's control block, as they are now; blocks. Raises as `fetch`."""
+        return self.fetch(commands.CONTROL_BLOCK, offset, size).tobytes()
+
     def write(self, device: int, offset: int, data: NDArray[np.uint8]) -> None:
         """Copy bytes into a device's memory. Raises ReplicaLostError."""
         if data.nbytes:
