@@ -10,9 +10,11 @@ puts an item for which that has no room, in a block of its own. The producer fil
 T_POSTED; the consumer reads them and then raises T_TAKEN. So an item is in the stream as a whole or not at all, and a
 call that fails in between loses nothing.
 
-The area is filled round and round, each item in one piece. While items i to n - 1 are in it, the first of them begins
-at R and the next one may be written from W on: with W > R before the area's end, or else from 0 to R; with W <= R up to
-R. Once everything was taken, it begins at 0 again, so that a stream whose consumer keeps up stays in the caches.
+The area's first NEAR_BYTES are a ring, and the rest is another one, each filled round and round with items in one piece
+(`room`). The near one stays in a core's cache: two threads that pass items on through it are several times as fast as
+through the far one. The producer uses that for items that are larger, and when the near one is full and the consumer
+has taken nothing for PATIENCE_S: a program may give, and a host put, as much as the area holds before the other side
+begins to take.
 
 An item's type is a number: `type_number` of its shape, which the host leaves nested or gives as the flat tuple of its
 leaves; a device takes either.
@@ -32,7 +34,9 @@ T_TAKEN = 64  # u32 futex: twice the items taken: all up to there are done with
 T_DEVICE_SLEEPS = 128  # u32: the device is about to sleep on the other side's word
 T_HOST_SLEEPS = 192  # u32: so is the host
 T_ISSUED = 256  # u32: twice the items that the device has asked for (recv), which it may take in another order
-T_WRITE = 264  # u64: W, where the device writes the next item
+T_IDLE = 260  # u32: T_TAKEN as the device has seen it when it lost patience, plus 1
+T_WRITE = 264  # u64: where in the area the device's last item of the near ring ends
+T_WRITE_FAR = 272  # u64: of the far ring
 T_BLOCK = 320  # u64: where the block lies in the device's memory
 T_CAPACITY = 328  # u64: bytes of the area
 STATE_BYTES = 384
@@ -48,7 +52,9 @@ SLOT_BYTES = 64
 SLOTS = 4096
 SLOTS_BYTES = SLOTS * SLOT_BYTES
 
+NEAR_BYTES = 2 << 20
 AREA_BYTES = 32 << 20
+PATIENCE_S = 0.003
 ALIGNMENT = 64
 
 
@@ -88,15 +94,16 @@ def aligned(size: int) -> int:
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
-def room(first: int | None, write: int, size: int, capacity: int) -> int | None:
-    """Where in the area the next item of `size` bytes goes; None if it has to wait.
+def room(first: int | None, write: int, size: int, begin: int, end: int) -> int | None:
+    """Where in a ring of the area from `begin` to `end` the next item of `size` bytes goes; None if it has to wait.
 
-    first: where the first item begins that was not taken yet, None if all were.  write: where the last one ended.
+    first: where the first item of the ring begins that was not taken yet, None if all were: then it starts at `begin`
+    anew.  write: where its last one ended.
     """
     if first is None:
-        return 0 if size <= capacity else None
+        return begin if begin + size <= end else None
     if write > first:
-        if write + size <= capacity:
+        if write + size <= end:
             return write
-        return 0 if size <= first else None
+        return begin if begin + size <= first else None
     return write if write + size <= first else None

@@ -10,7 +10,7 @@ from distxla.collectives import control_block as block
 from distxla.collectives import streams
 from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.family import Routine
-from distxla.collectives.transports.futex import emit_wait, emit_wake
+from distxla.collectives.transports.futex import FUTEX_WAIT, SYS_FUTEX, emit_system_call, emit_wait, emit_wake
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
@@ -221,25 +221,87 @@ def _emit_room(llvm_module: ir.Module) -> ir.Function:
     _note(words, context, site, posted)
     area = builder.add(words.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
     capacity = words.load(I64, state, streams.T_CAPACITY)
-    write = words.load(I64, state, streams.T_WRITE)
-    end = builder.add(write, size)
-    words.return_if(builder.icmp_unsigned(">", size, capacity), i32(Status.FAILED))
+    near_bytes = i64(streams.NEAR_BYTES)
+    is_large = builder.icmp_unsigned(">", size, near_bytes)
+    words.return_if(builder.icmp_unsigned(">", size, builder.sub(capacity, near_bytes)), i32(Status.FAILED))
+    ring = _emit_ring(llvm_module)
     with words.forever() as found_room:
         taken = words.acquire(state, streams.T_TAKEN)
-        words.store(area, place)
-        words.leave_if(builder.icmp_unsigned("==", taken, posted), found_room)
+        in_use = [state, memory, taken, posted, area, size]
         full = builder.icmp_unsigned(">=", builder.sub(posted, taken), i32(2 * streams.SLOTS))
-        oldest = words.load(I64, _slot(words, state, memory, taken), streams.L_OFFSET)
-        first = builder.sub(oldest, area)
-        behind = builder.icmp_unsigned(">", write, first)
-        limit = builder.select(behind, capacity, first)
-        onwards = builder.icmp_unsigned("<=", end, limit)
-        around = builder.and_(behind, builder.icmp_unsigned("<=", size, first))
-        fits = builder.and_(builder.or_(onwards, around), builder.not_(full))
-        words.store(builder.select(onwards, builder.add(area, write), area), place)
-        words.leave_if(fits, found_room)
-        _wait(words, context, state, streams.T_TAKEN, taken)
+        with words.when(builder.not_(full)):
+            near = builder.call(ring, [*in_use, i64(0), near_bytes, words.at(state, streams.T_WRITE), place])
+            words.leave_if(near, found_room)
+            is_idle = builder.icmp_unsigned("==", words.load(I32, state, streams.T_IDLE), builder.add(taken, i32(1)))
+            with builder.if_else(builder.or_(is_large, is_idle)) as (impatient, patient):
+                with impatient:
+                    write = words.at(state, streams.T_WRITE_FAR)
+                    far = builder.call(ring, [*in_use, near_bytes, capacity, write, place])
+                    words.leave_if(far, found_room)
+                    _wait(words, context, state, streams.T_TAKEN, taken)
+                with patient:
+                    _wait_a_little(words, context, state, taken)
+        with words.when(full):
+            _wait(words, context, state, streams.T_TAKEN, taken)
     builder.ret(i32(Status.OK))
+    return function
+
+
+def _wait_a_little(words: Words, context: ir.Value, state: ir.Value, taken: ir.Value) -> None:
+    """Give the host PATIENCE_S to take an item; note in T_IDLE if it does not."""
+    builder = words.builder
+    limit = words.local(ir.ArrayType(I64, 2))
+    words.store(i64(0), limit)
+    words.store(i64(int(streams.PATIENCE_S * 1e9)), limit, 8)
+    word = words.at(state, streams.T_TAKEN)
+    emit_system_call(
+        words,
+        SYS_FUTEX,
+        builder.ptrtoint(word, I64),
+        i64(FUTEX_WAIT),
+        builder.zext(taken, I64),
+        builder.ptrtoint(limit, I64),
+        i64(0),
+        i64(0),
+    )
+    poison = words.acquire(words.context_field(context, "control"), block.H_POISON)
+    words.return_if(builder.icmp_unsigned("!=", poison, i32(0)), i32(Status.RELEASED))
+    with words.when(builder.icmp_unsigned("==", words.acquire(word), taken)):
+        words.store(builder.add(taken, i32(1)), state, streams.T_IDLE)
+
+
+def _emit_ring(llvm_module: ir.Module) -> ir.Function:
+    """i1 (state, memory, i32 taken, i32 posted, i64 area, i64 size, i64 begin, i64 end, i64* write, i64* place).
+
+    `streams.room` in one ring of the area: whether the next item has room, and its offset in the device's memory.
+    """
+    name = "distxla_stream_ring"
+    found = llvm_module.globals.get(name)
+    if found is not None:
+        return found
+    arguments = [POINTER, POINTER, I32, I32, I64, I64, I64, I64, POINTER, POINTER]
+    function, words = Words.function(llvm_module, name, ir.IntType(1), arguments)
+    state, memory, taken, posted, area, size, begin, end, write_word, place = function.args
+    builder = words.builder
+    number, first = words.local(I32), words.local(I64)
+    words.store(taken, number)
+    with words.forever() as seen_all:  # the oldest item in this ring
+        at = words.load(I32, number)
+        with words.when(builder.icmp_unsigned("==", at, posted)):
+            words.store(builder.add(area, begin), place)
+            builder.ret(builder.icmp_unsigned("<=", builder.add(begin, size), end))
+        offset = builder.sub(words.load(I64, _slot(words, state, memory, at), streams.L_OFFSET), area)
+        words.store(offset, first)
+        above = builder.icmp_unsigned(">=", offset, begin)
+        words.leave_if(builder.and_(above, builder.icmp_unsigned("<", offset, end)), seen_all)
+        words.store(builder.add(at, i32(2)), number)
+    oldest, write = words.load(I64, first), words.load(I64, write_word)
+    behind = builder.icmp_unsigned(">", write, oldest)
+    limit = builder.select(behind, end, oldest)
+    onwards = builder.icmp_unsigned("<=", builder.add(write, size), limit)
+    around = builder.and_(behind, builder.icmp_unsigned("<=", builder.add(begin, size), oldest))
+    words.store(builder.add(area, builder.select(onwards, write, begin)), place)
+    builder.ret(builder.or_(onwards, around))
     return function
 
 
@@ -259,7 +321,10 @@ def _emit_posted(llvm_module: ir.Module) -> ir.Function:
     words.store(words.load(I32, words.context_field(context, "record"), block.R_PROGRAM), slot, streams.L_PROGRAM)
     words.store(site, slot, streams.L_SITE)
     area = builder.add(words.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
-    words.store(builder.add(builder.sub(place, area), size), state, streams.T_WRITE)
+    begin = builder.sub(place, area)
+    is_near = builder.icmp_unsigned("<", begin, i64(streams.NEAR_BYTES))
+    write = builder.select(is_near, i64(streams.T_WRITE), i64(streams.T_WRITE_FAR))
+    words.store(builder.add(begin, size), state, write)
     words.release(builder.add(posted, i32(2)), state, streams.T_POSTED)
     _wake(words, state, streams.T_POSTED)
     builder.ret_void()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import threading
 import time
 from collections import deque
@@ -22,6 +23,8 @@ from distxla.collectives import streams
 from distxla.runtime.memory import Block, Segment
 
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
+RECYCLED_BYTES = 64 << 10
+KEPT_BYTES = 64 << 20  # in one stream
 MOST_BLOCKS = 2  # items in blocks of their own that may be under way in one stream
 _SYS_FUTEX, _FUTEX_WAIT, _FUTEX_WAKE = 202, 0, 1
 _MASK = 0xFFFFFFFF
@@ -111,8 +114,9 @@ Check = Callable[[], None]
 class _End:
     """What both kinds of ends have.
 
-    state: offset of the stream's words in the control block.  block: its slots and its area.  Methods may be called from
-    several threads. The lock is held while bytes are copied, never while anybody waits.
+    state: offset of the stream's words in the control block.  block: its slots and its area.
+
+    Methods may be called from several threads. The lock is held while bytes are copied, never while anybody waits.
     """
 
     def __init__(self, memory: StreamMemory, state: int, block: Block) -> None:
@@ -157,6 +161,26 @@ class _End:
         return self._block.offset + number % streams.SLOTS * streams.SLOT_BYTES
 
 
+class _Ring:
+    """A ring of the area. items: number and begin of those in it that were not taken when this was last looked at."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
+        self.write = begin
+        self.items: deque[tuple[int, int]] = deque()
+
+    def place(self, number: int, size: int, taken: int) -> int | None:
+        """Where item `number` goes in the area; None if there is no room yet."""
+        while self.items and self.items[0][0] < taken:
+            self.items.popleft()
+        first = self.items[0][1] if self.items else None
+        place = streams.room(first, self.write, size, self.begin, self.end)
+        if place is not None:
+            self.items.append((number, place))
+            self.write = place + size
+        return place
+
+
 class HostToDevice(_End):
     """The end of an infeed, or of a channel on which the device receives.
 
@@ -169,9 +193,9 @@ class HostToDevice(_End):
         self._allocate = allocate
         self.posted = 0
         self.is_closed = False
-        self._write = 0
-        # items that were not taken when this was last looked at: number, begin in the area (None: in its own block)
-        self._under_way: deque[tuple[int, int | None, Block | None]] = deque()
+        self._near, self._far = _Ring(0, streams.NEAR_BYTES), _Ring(streams.NEAR_BYTES, self.capacity)
+        self._blocks: deque[tuple[int, Block]] = deque()  # items in blocks of their own, by number
+        self._idle_at = -1  # T_TAKEN when patience was lost
 
     @property
     def taken(self) -> int:
@@ -184,23 +208,29 @@ class HostToDevice(_End):
             check()
             with self._lock:
                 seen = self._word(streams.T_TAKEN)
-                if self._put_now(item):
+                patient = seen != self._idle_at and item.size <= streams.NEAR_BYTES
+                if self._put_now(item, near_only=patient):
                     return True
-            if not self._sleep(streams.T_TAKEN, seen, deadline, check):
+            if patient:
+                end = time.monotonic() + streams.PATIENCE_S
+                while self._sleep(streams.T_TAKEN, seen, end, check) and self._word(streams.T_TAKEN) == seen:
+                    pass
+                if self._word(streams.T_TAKEN) == seen:
+                    self._idle_at = seen
+            elif not self._sleep(streams.T_TAKEN, seen, deadline, check):
                 return False
 
-    def _put_now(self, item: PackedItem) -> bool:
+    def _put_now(self, item: PackedItem, near_only: bool) -> bool:
         """Put the item if there is room."""
-        place, block = self._room(item.size)
+        place, block = self._room(item.size, near_only)
         if place is None:
             return False
         for leaf, begin in zip(item.leaves, item.begins, strict=True):
             self._memory.write(place + begin, leaf)
         slot = _SLOT.pack(place, item.size, item.type, 0, 0, 0)
         self._memory.write(self._slot(self.posted), np.frombuffer(slot, np.uint8))
-        if block is None:
-            self._write = place - self._area + item.size
-        self._under_way.append((self.posted, place - self._area if block is None else None, block))
+        if block is not None:
+            self._blocks.append((self.posted, block))
         self.posted += 1
         self._announce()
         return True
@@ -217,20 +247,21 @@ class HostToDevice(_End):
         finally:  # a Ctrl-C in between must not leave the device asleep
             self._memory.wake(self._state + streams.T_POSTED)
 
-    def _room(self, size: int) -> tuple[int | None, Block | None]:
+    def _room(self, size: int, near_only: bool) -> tuple[int | None, Block | None]:
         """Where an item of `size` bytes can go in the device's memory, None if nowhere yet; and the block for it."""
-        taken = self.taken
-        while self._under_way and self._under_way[0][0] < taken:
-            self._under_way.popleft()
-        if len(self._under_way) >= streams.SLOTS:
+        taken, number = self.taken, self.posted
+        if number - taken >= streams.SLOTS:
             return None, None
-        if size > self.capacity:
-            if sum(block is not None for _, _, block in self._under_way) >= MOST_BLOCKS:
+        while self._blocks and self._blocks[0][0] < taken:
+            self._blocks.popleft()
+        if size > self._far.end - self._far.begin:
+            if len(self._blocks) >= MOST_BLOCKS:
                 return None, None
             block = self._allocate(size)
             return block.offset, block
-        first = next((begin for _, begin, _ in self._under_way if begin is not None), None)
-        place = streams.room(first, self._write, size, self.capacity)
+        place = self._near.place(number, size, taken)
+        if place is None and not near_only:
+            place = self._far.place(number, size, taken)
         return (None if place is None else self._area + place), None
 
     def settle(self) -> None:
@@ -248,13 +279,35 @@ class HostToDevice(_End):
                 if not _SLOT.unpack_from(bytes(slot))[-1]:
                     kept.append((number, slot))
             first = self.posted - len(kept)
-            places = {number: (begin, block) for number, begin, block in self._under_way}
-            self._under_way.clear()
-            for number, (old, slot) in enumerate(kept, first):
+            renamed = {old: number for number, (old, _) in enumerate(kept, first)}
+            for number, (_, slot) in enumerate(kept, first):
                 self._memory.write(self._slot(number), slot)
-                self._under_way.append((number, *places[old]))
+            for ring in (self._near, self._far):
+                ring.items = deque((renamed[old], begin) for old, begin in ring.items if old in renamed)
+            self._blocks = deque((renamed[old], block) for old, block in self._blocks if old in renamed)
             self._memory.set_word(self._state + streams.T_TAKEN, 2 * first & _MASK)
             self._memory.set_word(self._state + streams.T_ISSUED, 2 * first & _MASK)
+
+
+class _Buffers:
+    """Memory for items that are handed out, used again once nobody looks at it: fresh pages cost more than the copy."""
+
+    def __init__(self) -> None:
+        self._kept: list[Bytes] = []
+
+    def take(self, size: int) -> Bytes:
+        """An array of `size` bytes of any content."""
+        if size < RECYCLED_BYTES:
+            return np.empty(size, np.uint8)
+        for i in range(len(self._kept)):
+            # arrays over a buffer hold a reference to it; without any there are the list's and the argument's
+            if size <= self._kept[i].size <= 2 * size and sys.getrefcount(self._kept[i]) == 2:
+                return self._kept[i][:size]
+        buffer = np.empty(size, np.uint8)
+        self._kept.append(buffer)
+        while len(self._kept) > 1 and sum(kept.size for kept in self._kept) > KEPT_BYTES:
+            del self._kept[0]
+        return buffer[:]
 
 
 class DeviceToHost(_End):
@@ -263,6 +316,7 @@ class DeviceToHost(_End):
     def __init__(self, memory: StreamMemory, state: int, block: Block) -> None:
         super().__init__(memory, state, block)
         self.taken = 0
+        self._buffers = _Buffers()
         self._kept: deque[PostedItem] = deque()  # taken out of the area when it moved
 
     @property
@@ -285,7 +339,8 @@ class DeviceToHost(_End):
     def _take(self) -> PostedItem:
         raw = self._memory.read(self._slot(self.taken), streams.SLOT_BYTES)
         place, size, _, program, site, _ = _SLOT.unpack_from(bytes(raw))
-        payload = self._memory.read(place, size).copy()
+        payload = self._buffers.take(size)
+        payload[:] = self._memory.read(place, size)
         self.taken += 1
         try:
             self._memory.set_word(self._state + streams.T_TAKEN, 2 * self.taken & _MASK)

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from distxla.runtime.memory import Block
 from distxla.runtime.stream_ends import (
     SLICE_S,
     Allocate,
+    Bytes,
     Check,
     DeviceToHost,
     HostToDevice,
@@ -75,7 +77,7 @@ class Infeed:
         """
         item, shape = pack(value)
         deadline = None if timeout is None else time.monotonic() + timeout
-        check = self._owner.check(self.device, repr(self))
+        check = self._owner.check(self.device, self)
         while not self._lock.acquire(timeout=_slice(deadline)):
             check()
             if deadline is not None and time.monotonic() >= deadline:
@@ -109,7 +111,7 @@ class Infeed:
 
         What was put is still taken. Waits for a `put` of another thread.
         """
-        check = self._owner.check(self.device, repr(self))
+        check = self._owner.check(self.device, self)
         while not self._lock.acquire(timeout=SLICE_S):
             check()
         try:
@@ -173,7 +175,7 @@ class Outfeed:
         `Infeed.put`. All of them only where no item is there.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        posted = self._end.get(deadline, self._owner.check(self.device, repr(self)))
+        posted = self._end.get(deadline, self._owner.check(self.device, self))
         if posted is None:
             raise TimeLimitError(f"{self} had no item within {timeout:g} s")
         return self._owner.unpack(posted)
@@ -183,9 +185,7 @@ class Outfeed:
         begun, or use `get`, which waits for a call, too."""
         while True:
             running = self._owner.runs(self.device)
-            posted = self._end.get(
-                time.monotonic() + SLICE_S if running else 0.0, self._owner.check(self.device, repr(self))
-            )
+            posted = self._end.get(time.monotonic() + SLICE_S if running else 0.0, self._owner.check(self.device, self))
             if posted is not None:
                 yield self._owner.unpack(posted)
             elif not running:
@@ -195,7 +195,7 @@ class Outfeed:
 
     def holds(self, size: int) -> bool:
         """Whether the area has room for two items of `size` bytes."""
-        return 2 * size <= self._end.capacity
+        return 2 * size <= self._end.capacity - streams.NEAR_BYTES
 
     def move(self, block: Block) -> None:
         self._end.move(block)
@@ -314,7 +314,7 @@ class Streams:
                 self._make(device, key)
                 outfeed = self._outfeeds[device, key]
                 if not outfeed.holds(size):
-                    outfeed.move(self._area(key, 2 * size))
+                    outfeed.move(self._area(key, streams.NEAR_BYTES + 2 * size))
 
     @contextmanager
     def call(self, devices: Collection[int]) -> Iterator[None]:
@@ -348,19 +348,19 @@ class Streams:
         assert key is not None
         return self._infeeds[device, key].failure(status, site, records.record_long(device, control.R_ROUND))
 
-    def check(self, device: int, name: str) -> Check:
-        """What an operation calls while it waits: raises once it is pointless."""
+    def check(self, device: int, stream: Infeed | Outfeed) -> Check:
+        """What an operation at a stream of a device calls while it waits: raises once it is pointless."""
         before = self._failures.get(device, (0, ""))
 
         def check() -> None:
             if self._closed:
-                raise ClusterError(f"the cluster is closed: {name} has ended")
+                raise ClusterError(f"the cluster is closed: {stream} has ended")
             error = self._lost()
             if error is not None:
                 raise error
             now = self._failures.get(device, (0, ""))
             if now[0] != before[0]:
-                raise ExecutionError(f"{name}: the call that ran on the device has failed: {now[1]}")
+                raise ExecutionError(f"{stream}: the call that ran on the device has failed: {now[1]}")
 
         return check
 
@@ -380,9 +380,14 @@ def pack(value: Any) -> tuple[PackedItem, Shape]:
     """An item's bytes and its shape. ArgumentError for what is no array and no tuple of items."""
     leaves: list[Any] = []
     shape = _shape(value, leaves)
-    begins, size = streams.places(shape)
     raw = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]
-    return PackedItem(raw, begins, size, streams.type_number(shape)), shape
+    return PackedItem(raw, *_layout(shape)), shape
+
+
+@lru_cache(maxsize=1024)
+def _layout(shape: Shape) -> tuple[list[int], int, int]:
+    """Where the leaves begin, the payload's bytes, and the type's number."""
+    return *streams.places(shape), streams.type_number(shape)
 
 
 def _shape(value: Any, leaves: list[Any]) -> Shape:
@@ -399,15 +404,14 @@ def _shape(value: Any, leaves: list[Any]) -> Shape:
 
 def unpack(posted: PostedItem, item: Shape) -> Any:
     """The arrays of an item of a known shape, over the payload."""
-    begins = iter(streams.places(item)[0])
+    return _nested(item, iter(streams.places(item)[0]), posted.payload)
 
-    def value(shape: Shape) -> Any:
-        if shape.elements is not None:
-            return tuple(value(element) for element in shape.elements)
-        begin = next(begins)
-        return posted.payload[begin : begin + shape.byte_size].view(shape.dtype.dtype).reshape(shape.dims)
 
-    return value(item)
+def _nested(shape: Shape, begins: Iterator[int], payload: Bytes) -> Any:
+    if shape.elements is not None:
+        return tuple(_nested(element, begins, payload) for element in shape.elements)
+    begin = next(begins)
+    return payload[begin : begin + shape.byte_size].view(shape.dtype.dtype).reshape(shape.dims)
 
 
 def _slice(deadline: float | None) -> float:

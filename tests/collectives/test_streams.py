@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from distxla.collectives import streams
 from distxla.text.shapes import parse_shape
 
-CAPACITY = 1024
+BEGIN, CAPACITY = 4096, 1024
 SIZES = st.integers(1, CAPACITY // streams.ALIGNMENT).map(lambda n: n * streams.ALIGNMENT)
 
 
@@ -20,25 +20,25 @@ SIZES = st.integers(1, CAPACITY // streams.ALIGNMENT).map(lambda n: n * streams.
 def test_items_in_an_area_never_overlap_and_none_waits_in_vain(steps: list[int | None]) -> None:
     """None takes the oldest item; a number puts one of that size."""
     under_way: deque[tuple[int, int]] = deque()
-    write = 0
+    write = BEGIN
     for size in steps:
         if size is None:
             if under_way:
                 under_way.popleft()
             continue
-        place = streams.room(under_way[0][0] if under_way else None, write, size, CAPACITY)
+        place = streams.room(under_way[0][0] if under_way else None, write, size, BEGIN, BEGIN + CAPACITY)
         if place is None:
             assert under_way  # an item that fits at all has room in an empty area
             continue
         assert place % streams.ALIGNMENT == 0
-        assert 0 <= place <= CAPACITY - size
+        assert BEGIN <= place <= BEGIN + CAPACITY - size
         assert all(place + size <= begin or begin + length <= place for begin, length in under_way)
         under_way.append((place, size))
         write = place + size
 
 
 def test_an_area_is_used_from_its_begin_as_soon_as_it_is_empty() -> None:
-    assert streams.room(None, 640, 64, CAPACITY) == 0
+    assert streams.room(None, BEGIN + 640, 64, BEGIN, BEGIN + CAPACITY) == BEGIN
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,8 @@ def test_an_area_is_used_from_its_begin_as_soon_as_it_is_empty() -> None:
     ],
 )
 def test_where_the_next_item_goes(first: int, write: int, size: int, place: int | None) -> None:
-    assert streams.room(first, write, size, CAPACITY) == place
+    found = streams.room(BEGIN + first, BEGIN + write, size, BEGIN, BEGIN + CAPACITY)
+    assert found == (None if place is None else BEGIN + place)
 
 
 @pytest.mark.parametrize(
