@@ -12,6 +12,7 @@ from distxla.passes.bind_custom_calls import BindCustomCalls
 from distxla.passes.combine_collectives import CombineCollectives
 from distxla.passes.common_subexpressions import CommonSubexpressions
 from distxla.passes.dead_code import DeadCode
+from distxla.passes.effects_in_order import EffectsInOrder
 from distxla.passes.expand import Expand
 from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
@@ -75,6 +76,7 @@ def standard_passes() -> tuple[Pass, ...]:
         CombineCollectives(),
         Simplify(),
         DeadCode(),
+        EffectsInOrder(),
         Fuse(),
         FuseRows(),
         DeadCode(),
