@@ -268,8 +268,8 @@ def test_relays_without_the_secret_are_refused():
 @pytest.mark.parametrize(
     "frame",
     [
-        Frame(1, 0, 64, 0, 0, 16),
-        Frame(1, 0, 1 << 33, 0, 0, 16),
+        Frame(1, 0, 64, 0, 0, 1 << 20),
+        Frame(1, 0, control_block.fixed_bytes(4), 0, 0, 16),  # the group has two members there
         Frame(2, 0, 64, 0, 0, 16),
         Frame(3, 0, 64, 0, 0, 16),
         Frame(4, 0, 64, 0, 0, 16),
@@ -292,3 +292,16 @@ def test_frames_that_no_relay_sends_end_the_connection(frame):
             time.sleep(0.01)
         assert (0, 1) in [failure[:2] for failure in hosts.failures]
         np.testing.assert_array_equal(control[at : at + (1 << 16)], before)
+
+
+def test_groups_of_programs_that_run_elsewhere_only_wait():
+    """Devices 0 and 1 run a program whose group spans both hosts, 2 and 3 another one."""
+    v = "f32[8]"
+    texts = [
+        ADD.format(t="f32") + entry(f"all-reduce(x), replica_groups={{{groups}}}, to_apply=add", v, v)
+        for groups in ("{0,1,2,3}", "{0,2},{1,3}")
+    ]
+    with Hosts(TWO, [compiled(text) for text in texts], [0, 0, 1, 1]) as hosts:
+        statuses = hosts.statuses(range(4), seconds=0.5)
+        assert set(statuses.values()) <= {None, Status.RELEASED}
+        assert not hosts.failures

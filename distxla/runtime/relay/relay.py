@@ -25,7 +25,6 @@ from distxla.codegen.abi import Status
 from distxla.codegen.image import LoadedImage, load_image, resolve_import
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block as control
-from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
 from distxla.errors import ClusterError, CompileError
 from distxla.runtime.memory import ControlBlock, Segment
@@ -42,6 +41,7 @@ from distxla.runtime.wire import Buffer, Connection, Frame, Listener, connect
 PURPOSE = 2  # of a relay's connections
 CONNECT_S = 30.0  # until all other relays must have connected
 QUIET_S = 10.0  # until threads must have left rounds that were given up
+MOST_EARLY = 1 << 16  # rounds for which others may be ready before this host is
 WORKERS = 2  # threads that fold and copy for rounds that other hosts must not wait for
 
 
@@ -341,26 +341,33 @@ class Relay:
             raise ClusterError(f"host {link.host} sent a frame of kind {frame.kind}")
 
     def _take_ready(self, link: Link, frame: Frame, key: tuple[int, int]) -> None:
-        group = self._groups.get(key[0])
-        if group is None or link.host not in group.positions:
-            raise ClusterError(f"host {link.host} is ready for a group that it has no part in")
-        least = HEAD_BYTES * len(group.positions[link.host])
-        if not least <= frame.length <= least + EAGER_BYTES:
+        """Another host is ready for a round, which may not have begun here, or be of a program that never runs here."""
+        if frame.length > HEAD_BYTES * control.MOST_DEVICES + EAGER_BYTES:
             raise ClusterError(f"host {link.host} sent {frame.length} bytes to say that it is ready")
+        group = self._groups.get(key[0])
+        if group is not None:
+            self._check_ready(group, link.host, frame.length)
         payload = memoryview(link.connection.receive_bytes(frame))
         with self._lock:
             round_ = self._rounds.get(key)
             if round_ is None:
                 early = self._ready.setdefault(key, {})
-                if link.host in early or len(self._ready) > state.ROUNDS * len(self._groups):
+                if link.host in early or len(self._ready) > MOST_EARLY:
                     raise ClusterError(f"host {link.host} is ahead of what can be under way")
                 early[link.host] = payload
         if round_ is not None:
             self._host_ready(round_, link.host, payload)
 
+    @staticmethod
+    def _check_ready(group: Group, host: int, length: int) -> None:
+        least = HEAD_BYTES * len(group.positions.get(host, ()))
+        if not 0 < least <= length <= least + EAGER_BYTES:
+            raise ClusterError(f"host {host} is ready for a group that it has no such part in")
+
     def _host_ready(self, round_: Round, host: int, payload: memoryview) -> None:
         """Another host is ready for a round that is under way here; the last one starts its work."""
         group, area = round_.group, round_.area
+        self._check_ready(group, host, len(payload))
         positions = group.positions[host]
         heads = HEAD_BYTES * len(positions)
         area.has_come(positions)
