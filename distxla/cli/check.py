@@ -10,6 +10,8 @@ import click
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.errors import printable
 
+MOST_WAYS = 8
+
 
 @click.command("check", short_help="Verify modules and say what would keep them from running; run nothing.")
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
@@ -61,5 +63,8 @@ def command(
         refused = refused or bool(missing)
         if not missing:
             click.echo("  ok")
+    for channel, ways in world.channels().items():
+        shown = ", ".join(f"{source} to {target}" for source, target in ways[:MOST_WAYS])
+        click.echo(f"channel {channel}: {shown}" + (f", … ({len(ways)} pairs)" if len(ways) > MOST_WAYS else ""))
     if refused:
         raise SystemExit(UnsupportedOpError.exit_status)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distxla.collectives.channels import module_transfers
 from distxla.collectives.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError, VerificationError
 from distxla.ir.instruction import Instruction
@@ -96,6 +97,15 @@ class World:
             if not self.counted and any(i.op.effects in COMMUNICATING for p in self.programs for i in _all(p.module)):
                 error.add_note("neither the header nor --replicas, --partitions say how many devices: one is assumed")
             raise
+
+    def channels(self) -> dict[int, list[tuple[int, int]]]:
+        """(source, target) of what devices send each other, by channel; of a world that has been verified."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for transfer in module_transfers(
+            [(p.devices, p.module) for p in self.programs], self.replicas, self.partitions
+        ):
+            found.setdefault(transfer.channel, []).append((transfer.source, transfer.target))
+        return found
 
     @property
     def program_of(self) -> dict[int, Program]:

@@ -66,6 +66,12 @@ def test_a_producer_and_a_consumer(programs: list[str], backend: str, tmp_path: 
     assert found == {"out0@0": [1, 4], "out0@1": [9, 16], "out0@2": [11, 24], "out0@3": [39, 56], "out1@2": 7}
 
 
+def test_check_says_who_sends_to_whom(programs: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
+    status, printed, _ = call(capsys, "check", *programs[:2])
+    assert status == 0
+    assert printed.splitlines()[-1] == "channel 1: 0 to 2, 1 to 3"
+
+
 def test_json_tells_the_programs_apart(programs: list[str], tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     wrong = tmp_path / "wrong.npz"
     np.savez(wrong, **{"out0@0": np.float32([1, 4]), "out0@3": np.float32([39, 57])})
