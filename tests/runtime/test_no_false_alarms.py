@@ -1,0 +1,47 @@
+"""Programs that end well are never taken for stuck, however often and at whatever moment they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.reference.lockstep import run_reference
+from distxla.runtime import dispatch
+from distxla.text.parser import parse_module
+from tests.runtime.random_modules import RandomModule
+from tests.runtime.test_collectives import burners
+
+pytestmark = pytest.mark.cluster
+DEVICES = 4
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[dx.Cluster]:
+    with dx.Cluster(replicas=DEVICES) as running:
+        running.wait_started()
+        yield running
+
+
+@pytest.mark.parametrize("seed", range(500, 510))
+def test_random_modules_under_load(cluster: dx.Cluster, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at every 20 microseconds, while two processes want the processors, too."""
+    made = RandomModule(seed, DEVICES, pairs=True)
+    module = parse_module(made.text, f"random{seed}.hlo")
+    random = np.random.default_rng(seed)
+    extents = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
+    args = [
+        [random.integers(-9, 9, extents[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
+    ]
+    wanted = run_reference(module, args, replicas=DEVICES, partitions=1)
+    step = cluster.compile(module)
+    step(args)
+    monkeypatch.setattr(dispatch, "SLICE_NS", 20_000)
+    with burners(2):
+        for _ in range(3):
+            outs = step(args, repeat=300)
+    for row, expected in zip(outs, wanted, strict=True):
+        for a, b in zip(row, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(a), b)
