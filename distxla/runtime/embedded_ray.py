@@ -234,6 +234,8 @@ class EmbeddedRay:
             "RAY_AUTH_TOKEN": self._token,
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
             "RAY_USAGE_STATS_ENABLED": "0",
+            # added to the driver's; Ray's own 15 would let replicas run after everything else on the machine
+            "RAY_worker_niceness": "0",
         }
         environment.pop("RAY_ADDRESS", None)
         self._send({"command": command, "environment": environment})
