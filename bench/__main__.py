@@ -24,6 +24,7 @@ from rich.table import Table
 from bench.channels import channel_table, measure_channels
 from bench.collectives import collective_table, measure_collectives, sides_here
 from bench.format import geometric_mean, number, seconds
+from bench.hosts import host_table, measure_hosts
 from bench.kernels import kernel_table, measure_kernels
 from bench.ours import Ours
 from bench.side import Arguments, Side, read_arguments
@@ -59,7 +60,7 @@ class Measured:
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
 @click.option(
     "--only",
-    type=click.Choice(["programs", "collectives", "channels", "streams", "kernels"]),
+    type=click.Choice(["programs", "collectives", "channels", "streams", "hosts", "kernels"]),
     help="One of the tables.",
 )
 @click.option("--match", default="", help="Only rows whose name has this in it.")
@@ -92,6 +93,7 @@ def main(
                     f"distxla {arguments[0]}: {seconds(command_seconds(arguments))}, median of whole processes"
                 )
         measured: dict[str, list[Any]] = {}
+        counts = tuple(int(count) for count in members.split(","))
         start_s = None
         if only in (None, "programs"):
             with sides(xla) as (both, start_s):
@@ -105,16 +107,17 @@ def main(
             here, notes = sides_here(xla)
             for note in notes:
                 console.print(note)
-            counts = tuple(int(count) for count in members.split(","))
             measured["collectives"] = list(measure_collectives(match, rounds, round_s, here, counts, console.print))
             console.print(collective_table(measured["collectives"], here))
         if only in (None, "channels"):
-            counts = tuple(int(count) for count in members.split(","))
             measured["channels"] = list(measure_channels(match, rounds, counts))
             console.print(channel_table(measured["channels"]))
         if only in (None, "streams"):
             measured["streams"] = list(measure_streams(match, rounds))
             console.print(stream_table(measured["streams"]))
+        if only in (None, "hosts"):
+            measured["hosts"] = list(measure_hosts(match, rounds))
+            console.print(host_table(measured["hosts"]))
         if only in (None, "kernels"):
             measured["kernels"] = list(measure_kernels(match, rounds, round_s, xla))
             console.print(kernel_table(measured["kernels"]))
