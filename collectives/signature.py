@@ -11,7 +11,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
-
+from distxla.ops.effects import Effects
 
 GROUPS = "replica_groups"
 
@@ -52,7 +52,11 @@ def signature(module: Module, instruction: Instruction, operands: tuple[Shape, .
 
 
 def summary(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[tuple[str, str], ...]:
-    """What `differences` compares: name and text of every facet."""
+    """What `differences` compares: name and text of every facet; of transfers between devices the value's type."""
+    if instruction.op.effects is Effects.CHANNEL:
+        parts = instruction.shape.elements
+        leaves = operands[:-2] if parts is None else tuple(parts[0].leaves())
+        return (("value", ", ".join(str(leaf.without_layout()) for leaf in leaves)),)
     return tuple((f.name, f.shown) for f in facets(module, instruction, operands))
 
 

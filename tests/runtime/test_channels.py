@@ -143,7 +143,8 @@ def test_another_type_at_run_time_is_a_mismatch(size: int, clusters: dict[tuple[
         with pytest.raises(CollectiveMismatchError, match=r"device [01] runs .* device [01] runs ") as caught:
             step([[np.zeros(size, np.float32)]] * 2, time_limit=20)
         assert "mixed.hlo:5:3" in str(caught.value)
-        assert "mixed.hlo:1" in str(caught.value)
+        assert "mixed.hlo:16:3" in str(caught.value)
+        assert f"f32[{size}]" in str(caught.value).splitlines()[0]
 
 
 def two(clusters: dict[tuple[int, int], Cluster]) -> Cluster:
