@@ -15,6 +15,7 @@ from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
 from distxla.runtime.hosts.hosts import ATTACH_LIMIT_S, Hosts
+from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
 from distxla.runtime.memory import Block, Heap
 from distxla.runtime.replica import Placement
 from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory
@@ -132,6 +133,9 @@ class Loader:
 
     def _stream_memory(self, device: int) -> StreamMemory:
         """The device's memory and control block, as the ends of its streams reach them."""
+        for remote in self._hosts.remotes:
+            if device in remote.devices:
+                return RemoteStreamMemory(remote, device)
         return LocalStreamMemory(self._hosts.local.control.segment.bytes, self._hosts.local.memories[device])
 
     def _lost(self) -> ReplicaLostError | None:

@@ -77,12 +77,22 @@ class LocalStreamMemory:
         self._words[offset // 4] = value
 
     def wait(self, offset: int, value: int, seconds: float) -> None:
-        limit = _Timespec(int(seconds), int(seconds % 1 * 1e9))
-        place = ctypes.c_void_p(self._base + offset)
-        _libc.syscall(_SYS_FUTEX, place, _FUTEX_WAIT, ctypes.c_uint32(value), ctypes.byref(limit), None, 0)
+        await_word(self._base + offset, value, seconds)
 
     def wake(self, offset: int) -> None:
-        _libc.syscall(_SYS_FUTEX, ctypes.c_void_p(self._base + offset), _FUTEX_WAKE, 0x7FFFFFFF, None, None, 0)
+        wake_word(self._base + offset)
+
+
+def await_word(address: int, value: int, seconds: float) -> None:
+    """Sleep while the u32 at an address of this process is `value`, at most that long; may return early."""
+    limit = _Timespec(int(seconds), int(seconds % 1 * 1e9))
+    place = ctypes.c_void_p(address)
+    _libc.syscall(_SYS_FUTEX, place, _FUTEX_WAIT, ctypes.c_uint32(value), ctypes.byref(limit), None, 0)
+
+
+def wake_word(address: int) -> None:
+    """Wake all who sleep on the u32 at an address of this process."""
+    _libc.syscall(_SYS_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 0x7FFFFFFF, None, None, 0)
 
 
 @dataclass(frozen=True)
@@ -195,20 +205,28 @@ class HostToDevice(_End):
         self.is_closed = False
         self._near, self._far = _Ring(0, streams.NEAR_BYTES), _Ring(streams.NEAR_BYTES, self.capacity)
         self._blocks: deque[tuple[int, Block]] = deque()  # items in blocks of their own, by number
+        self._seen = 0  # T_TAKEN when it was looked at last; a look may go to another host
         self._idle_at = -1  # T_TAKEN when patience was lost
 
     @property
     def taken(self) -> int:
         """Items that the device has taken."""
-        return self.posted - (((2 * self.posted - self._word(streams.T_TAKEN)) & _MASK) >> 1)
+        self._seen = self._word(streams.T_TAKEN)
+        return self._taken_then()
+
+    def _taken_then(self) -> int:
+        """Items that the device had taken when T_TAKEN was looked at last."""
+        return self.posted - (((2 * self.posted - self._seen) & _MASK) >> 1)
 
     def put(self, item: PackedItem, deadline: float | None, check: Check) -> bool:
         """Put an item as soon as there is room; False if there is none until the deadline (of time.monotonic)."""
         while True:
             check()
             with self._lock:
-                seen = self._word(streams.T_TAKEN)
-                patient = seen != self._idle_at and item.size <= streams.NEAR_BYTES
+                if self._put_now(item, near_only=self._is_patient(item)):
+                    return True
+                self._seen = seen = self._word(streams.T_TAKEN)
+                patient = self._is_patient(item)
                 if self._put_now(item, near_only=patient):
                     return True
             if patient:
@@ -219,6 +237,10 @@ class HostToDevice(_End):
                     self._idle_at = seen
             elif not self._sleep(streams.T_TAKEN, seen, deadline, check):
                 return False
+
+    def _is_patient(self, item: PackedItem) -> bool:
+        """Whether the item should go into the near ring rather than at once."""
+        return self._seen != self._idle_at and item.size <= streams.NEAR_BYTES
 
     def _put_now(self, item: PackedItem, near_only: bool) -> bool:
         """Put the item if there is room."""
@@ -249,7 +271,7 @@ class HostToDevice(_End):
 
     def _room(self, size: int, near_only: bool) -> tuple[int | None, Block | None]:
         """Where an item of `size` bytes can go in the device's memory, None if nowhere yet; and the block for it."""
-        taken, number = self.taken, self.posted
+        taken, number = self._taken_then(), self.posted
         if number - taken >= streams.SLOTS:
             return None, None
         while self._blocks and self._blocks[0][0] < taken:
@@ -316,6 +338,7 @@ class DeviceToHost(_End):
     def __init__(self, memory: StreamMemory, state: int, block: Block) -> None:
         super().__init__(memory, state, block)
         self.taken = 0
+        self._seen = 0  # T_POSTED when it was looked at last; a look may go to another host
         self._buffers = _Buffers()
         self._kept: deque[PostedItem] = deque()  # taken out of the area when it moved
 
@@ -330,7 +353,9 @@ class DeviceToHost(_End):
             with self._lock:
                 if self._kept:
                     return self._kept.popleft()
-                seen = self._word(streams.T_POSTED)
+                if self._seen == 2 * self.taken & _MASK:
+                    self._seen = self._word(streams.T_POSTED)
+                seen = self._seen
                 if seen != 2 * self.taken & _MASK:
                     return self._take()
             if not self._sleep(streams.T_POSTED, seen, deadline, check):

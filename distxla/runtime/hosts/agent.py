@@ -6,6 +6,7 @@ over that connection, and the end of the connection is the end of this process a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -22,9 +23,11 @@ from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.replica import Attachment, Identity
+from distxla.runtime.stream_ends import await_word, wake_word
 from distxla.runtime.wire import Connection, Frame, Listener
 
 SLICE_NS = 200_000_000
+LONGEST_WAIT_S = 1.0  # for a word to change
 CONNECT_LIMIT_S = 60.0  # for the driver, from `begin` on
 
 
@@ -159,6 +162,12 @@ class Agent:
         elif frame.kind == Command.CONTROL:
             self._require_inside(frame.a, frame.length, self._control.segment.size)
             connection.receive_into(self._control.view[frame.a : frame.a + frame.length])
+        elif frame.kind == Command.WAKE:
+            self._require_inside(frame.a, 4, self._control.segment.size)
+            wake_word(self._control.segment.address + frame.a)
+        elif frame.kind == Command.AWAIT:
+            self._require_inside(frame.a, 4, self._control.segment.size)
+            threading.Thread(target=self._await, args=(connection, frame), name="distxla-await", daemon=True).start()
         elif frame.kind == Command.POISON:
             self._poison()
         elif frame.kind in (Command.END, Command.CLEAR, Command.BYE):
@@ -175,6 +184,13 @@ class Agent:
                 memory.punch(frame.a, frame.b)
         else:
             raise ClusterError(f"the driver sent a frame of unknown kind {frame.kind}")
+
+    def _await(self, connection: Connection, frame: Frame) -> None:
+        """In a thread of its own: wait for a word of the control block, then answer."""
+        seconds = min(frame.c / 1000, LONGEST_WAIT_S)
+        await_word(self._control.segment.address + frame.a, frame.b & 0xFFFFFFFF, seconds)
+        with contextlib.suppress(ClusterError):  # the driver is gone, which the connection's thread knows
+            connection.send(Command.DATA, frame.tag)
 
     def _part(self, device: int, offset: int, size: int) -> memoryview:
         if device == commands.CONTROL_BLOCK:

@@ -35,6 +35,9 @@ class Command(IntEnum):
     DUMP = 8  # answered by RECORDS
     PUNCH = 9  # a: offset, b: bytes that are not needed any more, of all devices' memories; c: 1 for the common one
     BYE = 10  # end the replicas; answered by ENDED once they are gone
+    WAKE = 11  # a: offset in the control block: wake who sleeps on the u32 there
+    AWAIT = 12  # tag: number of the request, a: offset in the control block; answered by DATA, without bytes, once the
+    # u32 there is not b any more, or after c milliseconds
     # from the agent
     DONE = 32  # a call is over. a: call_loops.CALL_DONE or CALL_POISONED; payload: pack_pairs of device, nanoseconds
     LOST = 33  # a replica has ended. a: device

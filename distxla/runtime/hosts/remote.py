@@ -153,22 +153,32 @@ class RemoteHost:
     def fetch(self, device: int, offset: int, size: int) -> NDArray[np.uint8]:
         """Bytes of a device's memory; blocks until they are here. Raises ReplicaLostError, ClusterError if closed."""
         found = np.empty(size, np.uint8)
-        if not size:
-            return found
-        fetch = _Fetch(found.data)
-        with self._news:
-            self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
-            self._fetches[number] = fetch
-        self._send(Command.READ, tag=number, a=device, b=offset, c=size)
-        with self._news:
-            while not fetch.done and not self.is_lost and not self._closing:
-                self._news.wait(0.2)
-            self._fetches.pop(number, None)
-        if not fetch.done:
+        if size and not self._ask(Command.READ, found.data, device, offset, size):
             if self._closing:
                 raise ClusterError(f"the cluster is closed: arrays on {self.name} can't be fetched any more")
             self._require_reachable()
         return found
+
+    def await_word(self, offset: int, value: int, seconds: float) -> None:
+        """Block while the u32 at `offset` of the host's control block is `value`, at most that long."""
+        self._ask(Command.AWAIT, memoryview(bytearray()), offset, value, int(seconds * 1000) + 1)
+
+    def wake(self, offset: int) -> None:
+        """Wake who sleeps on the u32 at `offset` of the host's control block."""
+        self._send(Command.WAKE, a=offset)
+
+    def _ask(self, kind: Command, target: memoryview, a: int, b: int, c: int) -> bool:
+        """Ask for what fills `target` and wait for it; False where it does not come any more."""
+        fetch = _Fetch(target)
+        with self._news:
+            self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
+            self._fetches[number] = fetch
+        self._send(kind, tag=number, a=a, b=b, c=c)
+        with self._news:
+            while not fetch.done and not self.is_lost and not self._closing:
+                self._news.wait(0.2)
+            self._fetches.pop(number, None)
+        return fetch.done
 
     def punch(self, offset: int, size: int, *, common: bool) -> None:
         """Give pages back: of all the host's device memories, or of what they have in common."""
