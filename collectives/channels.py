@@ -167,8 +167,13 @@ def payload_of(instruction: Instruction) -> Shape:
     return instruction.shape.elements[0]
 
 
-def pair_up(programs: Sequence[Program], replicas: int, partitions: int) -> tuple[Transfer, ...]:
+def pair_up(
+    programs: Sequence[Program], replicas: int, partitions: int, *, compiled: bool = False
+) -> tuple[Transfer, ...]:
     """Everything that is sent in a run of these programs on disjoint devices of a world of that size.
+
+    compiled: the programs' computations are expanded where they are called, so that a send or recv of the text may
+    stand in several places.
 
     Raises VerificationError, located at one of the instructions concerned, where a send or a recv has no counterpart
     or more than one, where pairs are impossible or both sides disagree in them, in shapes or in bounds.
@@ -177,7 +182,7 @@ def pair_up(programs: Sequence[Program], replicas: int, partitions: int) -> tupl
     for number, program in enumerate(programs):
         for end in program.ends:
             channels[end.key].append((number, end))
-    world = _World(tuple(programs), replicas, partitions)
+    world = _World(tuple(programs), replicas, partitions, compiled)
     return tuple(transfer for _, ends in sorted(channels.items()) for transfer in world.transfers(ends))
 
 
@@ -186,6 +191,7 @@ class _World:
     programs: tuple[Program, ...]
     replicas: int
     partitions: int
+    compiled: bool
 
     def transfers(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
         """Those of one stream of a channel; ends: (program, end)."""
@@ -201,7 +207,8 @@ class _World:
 
     def _by_position(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
         """The devices of the program that sends with those of the one that receives, in their order."""
-        (source, send), (target, recv) = (self._only_one(ends, kind) for kind in ("send", "recv"))
+        sends, recvs = (self._only_one(ends, kind) for kind in ("send", "recv"))
+        (source, send), (target, recv) = sends[0], recvs[0]
         sources, targets = (sorted(self.programs[number].devices) for number in (source, target))
         if source == target and len(sources) == 1:
             raise _error("channel.pairs", send, f"device {sources[0]} would receive in {recv} what it sends in {send}")
@@ -210,16 +217,18 @@ class _World:
         if len(sources) != len(targets):
             message = f"{len(sources)} devices run {send} and {len(targets)} run {recv}, which needs {PAIRS}"
             raise _error("channel.devices", send, message)
-        _check_agreement([send], [recv])
+        _check_agreement([end for _, end in sends], [end for _, end in recvs])
+        routes = [tuple(Route(number, end, None) for number, end in side) for side in (sends, recvs)]
         for a, b in zip(sources, targets, strict=True):
-            yield Transfer(*send.key, a, b, (Route(source, send, None),), (Route(target, recv, None),))
+            yield Transfer(*send.key, a, b, *routes)
 
-    def _only_one(self, ends: list[tuple[int, End]], kind: str) -> tuple[int, End]:
-        first, *others = (found for found in ends if _kind(found[1]) == kind)
-        if others:
+    def _only_one(self, ends: list[tuple[int, End]], kind: str) -> list[tuple[int, End]]:
+        """The channel's send or recv: one of the text, in one program."""
+        first, *others = found = [end for end in ends if _kind(end[1]) == kind]
+        if any(not self.compiled or other[0] != first[0] for other in others):
             message = f"{first[1]} and {others[0][1]} on {_channel(first[1])}: without {PAIRS} it has one {kind}"
             raise _error(f"channel.{kind}s", others[0][1], message)
-        return first
+        return found
 
     def _by_pairs(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
         senders, receivers = ({number for number, end in ends if end.sends is sends} for sends in (True, False))

@@ -431,6 +431,46 @@ body {
     )
 
 
+def _called_twice() -> ChannelCase:
+    """One send and one recv, each in a computation that is called twice."""
+    give = """
+give {
+  x = f32[3] parameter(0)
+  t = token[] after-all()
+  s = (f32[3], u32[], token[]) send(x, t), channel_id=4
+  sd = token[] send-done(s), channel_id=4
+  ROOT n = f32[3] negate(x)
+}
+ENTRY main {
+  x = f32[3] parameter(0)
+  a = f32[3] call(x), to_apply=give
+  ROOT b = f32[3] call(a), to_apply=give
+}"""
+    take = """
+take {
+  x = f32[3] parameter(0)
+  t = token[] after-all()
+  r = (f32[3], u32[], token[]) recv(t), channel_id=4
+  rd = (f32[3], token[]) recv-done(r), channel_id=4
+  v = f32[3] get-tuple-element(rd), index=0
+  two = f32[] constant(2)
+  twos = f32[3] broadcast(two), dimensions={}
+  y = f32[3] multiply(x, twos)
+  ROOT z = f32[3] add(y, v)
+}
+ENTRY main {
+  x = f32[3] parameter(0)
+  a = f32[3] call(x), to_apply=take
+  ROOT b = f32[3] call(a), to_apply=take
+}"""
+
+    def results(device: int) -> list[Any]:
+        x = mine(device, 3)
+        return [x] if device == 0 else [(x * np.float32(2) + mine(0, 3)) * np.float32(2) - mine(0, 3)]
+
+    return ChannelCase("called_twice", (((0,), give), ((1,), take)), lambda d: [mine(d, 3)], results, replicas=2)
+
+
 def _partition_case() -> ChannelCase:
     """channel_id=5: partitions, for each replica."""
     text = f"""
@@ -480,6 +520,7 @@ CASES = [
     _tuple_case(),
     _travelling_case(3),
     _travelling_case(LARGE),
+    _called_twice(),
     producer_consumer(),
     producer_consumer(LARGE, 4, 1),
 ]

@@ -87,7 +87,7 @@ class Channels:
 
     def _connect(self, calls: Sequence[Loaded]) -> None:
         sides = [Program(devices, tuple(end for _, end in self._ends[number])) for number, _, devices in calls]
-        transfers = pair_up(sides, *self._counts)
+        transfers = pair_up(sides, *self._counts, compiled=True)
         for number, program, devices in calls:
             for k, _ in self._ends[number]:
                 for device in devices:
