@@ -15,6 +15,7 @@ usage() { echo "usage: $0 head | join HOST:PORT" >&2; exit 2; }
 bin="$(cd "$(dirname "$0")/.." && pwd)/.venv/bin"
 token="${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$token"
+export RAY_worker_niceness=0 # Ray's workers are nice otherwise; devices are no background work
 options=(--block --disable-usage-stats)
 [ -z "${DISTXLA_IP:-}" ] || options+=(--node-ip-address "$DISTXLA_IP")
 [ -z "${DISTXLA_CPUS:-}" ] || options+=(--num-cpus "$DISTXLA_CPUS")

@@ -9,7 +9,7 @@ set -eu
 bin="$(cd "$(dirname "$0")/.." && pwd)/.venv/bin"
 RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-export RAY_AUTH_MODE RAY_AUTH_TOKEN
+export RAY_AUTH_MODE RAY_AUTH_TOKEN RAY_worker_niceness=0 # Ray's workers are nice otherwise; devices are no background work
 # --block: the head stays this script's child, so that ending it ends this head and no other
 "$bin/ray" start --head --block --node-ip-address 127.0.0.1 --port "${DISTXLA_PORT:-6399}" \
   --include-dashboard false --disable-usage-stats >/dev/null 2>&1 &

@@ -101,9 +101,17 @@ class Meetings:
     ) -> tuple[_Held, int, _Held | None] | None:
         """What may be wrong between a device and one that it waits for."""
         theirs = held.get(other)
-        if other not in running or (other in self._views and self._views[other].has_ended(other)):
+        if other not in running:
+            return one, other, None
+        if not self._is_certain(one, other) or (theirs is not None and not self._is_certain(theirs, one.device)):
+            return None
+        if other in self._views and self._views[other].has_ended(other):
             return one, other, None
         return (one, other, theirs) if theirs is not None and one.device in theirs.others else None
+
+    def _is_certain(self, one: _Held, other: int) -> bool:
+        """Whether nobody but the other device can release this one: between hosts a relay may hold what it sent."""
+        return one.by_group or self._views.get(one.device) is self._views.get(other)
 
     def _refresh(self) -> None:
         if self._views is not self._here:

@@ -23,6 +23,7 @@ def ray_nodes(cpus: Sequence[int]) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", directory)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")
         import ray
         from ray.cluster_utils import Cluster
 

@@ -18,6 +18,7 @@ from distxla.runtime.cluster import Cluster
 from tests.collectives.matrix import cases, check
 from tests.collectives.transports import on_cluster
 from tests.programs import PROGRAMS, ShardedProgram
+from tests.runtime import hand_made
 from tests.runtime.nodes import ray_nodes
 from tests.runtime.test_hosts_faults import agent_pid, later, pids
 
@@ -112,18 +113,26 @@ def test_many_rounds(eight: Cluster, size: int) -> None:
         assert np.array_equal(np.asarray(outs[d][0]), np.full(size, 36, np.float32))
 
 
-def without_everybody(cluster: Cluster, devices: range) -> Any:
-    """Devices of one group that will wait for the others; a program without its module is not verified."""
-    return cluster.adopt(whole_sum(cluster).program, devices)
+def run_without_the_last(cluster: Cluster, time_limit: float) -> None:
+    """Seven devices of a group wait for the eighth, which does something else and never comes."""
+    last = cluster.adopt(hand_made.waiting(8), [7])
+    others = cluster.adopt(whole_sum(cluster).program, range(7))
+    cluster.run({range(7): others, 7: last}, {d: [X] for d in range(7)}, time_limit=time_limit)
 
 
 def test_a_round_without_all_members_can_be_ended(eight: Cluster) -> None:
     with pytest.raises(dx.TimeLimitError) as caught:
-        without_everybody(eight, range(4))([X], time_limit=0.5)
-    assert str(caught.value).count("waits in r (sum.hlo:7:8) for the missing members of its group") == 4
+        run_without_the_last(eight, 1)
+    assert str(caught.value).count("waits in r (sum.hlo:7:8) for the missing members of its group") == 7
     step = whole_sum(eight)
     for _ in range(5):
         assert np.array_equal(np.asarray(step([X])[7][0]), 8 * X)
+
+
+def test_a_member_that_has_no_part_in_the_call_is_named(eight: Cluster) -> None:
+    part = eight.adopt(whole_sum(eight).program, range(7))
+    with pytest.raises(dx.DeadlockError, match=r"waits in r \(sum.hlo:7:8\) for device 7, which runs nothing in this"):
+        part([X], time_limit=20)
 
 
 DIFFERENT = """HloModule different
@@ -162,8 +171,7 @@ def test_members_with_different_instructions_are_both_named(eight: Cluster, bord
 @pytest.mark.parametrize("victim", ["replica here", "replica elsewhere", "agent", "relay of the driver's host"])
 def test_a_lost_process_releases_the_members_on_all_hosts(address: str, victim: str) -> None:
     with Cluster(8, address=address, devices_per_host=TWO) as opened:
-        part = without_everybody(opened, range(7))
-        opened.wait_started()
+        assert np.array_equal(np.asarray(whole_sum(opened)([X])[7][0]), 8 * X)
         pid, message = {
             "replica here": (pids(opened)[1], r"the replica of device 1 \(process \d+ on host 0 "),
             "replica elsewhere": (pids(opened)[4], r"the replica of device 4 \(process \d+ on host 1 "),
@@ -173,5 +181,5 @@ def test_a_lost_process_releases_the_members_on_all_hosts(address: str, victim: 
         later(1.5, os.kill, pid, signal.SIGKILL)
         begin = time.monotonic()
         with pytest.raises(dx.ReplicaLostError, match=message):
-            part([X], time_limit=30)
+            run_without_the_last(opened, 30)
         assert time.monotonic() - begin < 1.5 + 1.5
