@@ -305,6 +305,7 @@ class Cluster:
                 if executable.number is None:
                     loader.load(executable)
             loader.channels.connect([(e.number or 0, e.program, e.devices) for e, _ in calls])
+            loader.communicators.await_others()
             kept = [executable.place_arguments(rows) for executable, rows in calls]
             outs = [executable.place_results() for executable, _ in calls]
             numbers = {d: executable.number or 0 for executable, _ in calls for d in executable.devices}

@@ -28,6 +28,7 @@ class Communicators:
         self._areas: list[tuple[int, int]] = []
         self._configured: dict[int, int] = {}
         self._elsewhere: dict[int, dict[int, int]] = {index: {} for index in self._remotes}
+        self._told: set[int] = set()  # hosts that may not have heard yet what was written last
 
     def place(self, spec: CommunicatorSpec, device: int) -> int | None:
         """The state of the device's group, None where it is in none; equal keys and groups share one state."""
@@ -62,6 +63,7 @@ class Communicators:
                     self._block.words[word] = value
                 else:
                     self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
+                    self._told.add(index)
 
     def state_of(self, index: int) -> tuple[list[tuple[int, int]], Mapping[int, int]]:
         """What `zero` stands for on another host: (offset, bytes) to be zeroed, then words to be written, by number."""
@@ -69,6 +71,7 @@ class Communicators:
 
     def clear(self, offset: int, size: int) -> None:
         """Zero a part of some state while nobody runs, but for the words that were configured."""
+        self._told.update(self._remotes)
         for index, remote in self._remotes.items():
             remote.control_zero(offset, size)
             for word in range(offset // 4, (offset + size) // 4):
@@ -78,6 +81,13 @@ class Communicators:
         for word in range(offset // 4, (offset + size) // 4):
             if word in self._configured:
                 self._block.words[word] = self._configured[word]
+
+    def await_others(self) -> None:
+        """Block until the other hosts have written what was configured or cleared: devices elsewhere may begin to send
+        to them before they begin to run. Raises as `Host.control_read`."""
+        for index in sorted(self._told):
+            self._remotes[index].control_read(0, 8)
+        self._told.clear()
 
     def zero(self) -> None:
         """Begin afresh after a failed call, while nobody runs: everything but the configured words, on this host."""

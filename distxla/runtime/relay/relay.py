@@ -25,6 +25,7 @@ from distxla.codegen.abi import Status
 from distxla.codegen.image import LoadedImage, load_image, resolve_import
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block as control
+from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
 from distxla.errors import ClusterError, CompileError
 from distxla.runtime.memory import ControlBlock, Segment
@@ -144,11 +145,13 @@ class Relay:
         for device, offsets in communicators.items():
             for spec, offset in zip(program.communicators, offsets, strict=True):
                 group = next((g for g in spec.groups if device in g), ())
-                if offset is None or spec.stream is not None or spec.channel is not None or not self._crosses(group):
+                if offset is None or not self._crosses(group):
                     continue
                 if spec.pairs:
                     self._pairs.add(offset, group, spec.pairs)
                     continue
+                if spec.state_bytes[spec.groups.index(group)] != state.group_bytes(len(group)):
+                    continue  # no group that meets in rounds
                 crossing = True
                 if offset not in self._groups:
                     found = Group(self.block, offset, group, self._home, self.host)

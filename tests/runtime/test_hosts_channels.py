@@ -1,0 +1,105 @@
+"""Sends and recvs between devices on several Ray nodes: the same values as on one host, whatever their size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.runtime.cluster import Cluster
+from tests.runtime.nodes import ray_nodes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+LOOP = """HloModule loop
+more {
+  p = (s32[], SHAPE) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(20)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+body {
+  p = (s32[], SHAPE) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  v = SHAPE get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  t = token[] after-all()
+  BODY
+  w = SHAPE get-tuple-element(rd), index=0
+  u = SHAPE multiply(w, w)
+  h = f32[] constant(0.5)
+  b = SHAPE broadcast(h), dimensions={}
+  x = SHAPE add(u, b)
+  ROOT q = (s32[], SHAPE) tuple(j, x)
+}
+ENTRY main {
+  x = SHAPE parameter(0)
+  zero = s32[] constant(0)
+  p = (s32[], SHAPE) tuple(zero, x)
+  w = (s32[], SHAPE) while(p), condition=more, body=body
+  ROOT r = SHAPE get-tuple-element(w), index=1
+}"""
+PING = """s = (SHAPE, u32[], token[]) send(v, t), channel_id=1
+  sd = token[] send-done(s), channel_id=1
+  r = (SHAPE, u32[], token[]) recv(sd), channel_id=2
+  rd = (SHAPE, token[]) recv-done(r), channel_id=2"""
+PONG = """r = (SHAPE, u32[], token[]) recv(t), channel_id=1
+  rd = (SHAPE, token[]) recv-done(r), channel_id=1
+  t1 = token[] get-tuple-element(rd), index=1
+  s = (SHAPE, u32[], token[]) send(v, t1), channel_id=2
+  sd = token[] send-done(s), channel_id=2"""
+PAIRS = 'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,2},{2,3},{3,0}}"}'
+AROUND = f"""r = (SHAPE, u32[], token[]) recv(t), channel_id=1, {PAIRS}
+  s = (SHAPE, u32[], token[]) send(v, t), channel_id=1, {PAIRS}
+  rd = (SHAPE, token[]) recv-done(r), channel_id=1
+  sd = token[] send-done(s), channel_id=1"""
+SIZES = [1, 5000, 300_000]  # in the message, in the message, staged
+
+
+def text(body: str, size: int) -> str:
+    return LOOP.replace("BODY", body).replace("SHAPE", f"f32[{size}]")
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[list[Cluster]]:
+    """On one host, on two and on three."""
+    with ray_nodes([4, 4, 4]) as started:
+        opened = []
+        try:
+            for counts in ([4], [2, 2], [1, 2, 1]):
+                opened.append(dx.Cluster(partitions=4, address=str(started.address), devices_per_host=counts).start())
+            for cluster in opened:
+                cluster.wait_started()
+            yield opened
+        finally:
+            for cluster in opened:
+                cluster.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_round_a_ring(clusters: list[Cluster], size: int) -> None:
+    args = [[np.random.default_rng(d).uniform(-0.5, 0.5, size).astype(np.float32)] for d in range(4)]
+    module = dx.parse(text(AROUND, size))
+    found = []
+    for cluster in clusters:
+        step = cluster.compile(module)
+        for _ in range(2):
+            outs = step(args, time_limit=60)
+        found.append([np.asarray(row[0]).tobytes() for row in outs])
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_between_two_programs(clusters: list[Cluster], size: int) -> None:
+    programs = {0: dx.parse(text(PING, size)), 3: dx.parse(text(PONG, size))}
+    args = {d: [np.random.default_rng(d).uniform(-0.5, 0.5, size).astype(np.float32)] for d in (0, 3)}
+    found = []
+    for cluster in clusters:
+        outs = cluster.run(programs, args, time_limit=60)
+        found.append([np.asarray(outs[d][0]).tobytes() for d in (0, 3)])
+    assert found[1] == found[0]
+    assert found[2] == found[0]
