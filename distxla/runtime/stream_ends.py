@@ -274,9 +274,10 @@ class HostToDevice(_End):
         taken, number = self._taken_then(), self.posted
         if number - taken >= streams.SLOTS:
             return None, None
-        while self._blocks and self._blocks[0][0] < taken:
-            self._blocks.popleft()
         if size > self._far.end - self._far.begin:
+            taken = self.taken
+            while self._blocks and self._blocks[0][0] < taken:
+                self._blocks.popleft()
             if len(self._blocks) >= MOST_BLOCKS:
                 return None, None
             block = self._allocate(size)
@@ -376,6 +377,7 @@ class DeviceToHost(_End):
     def move(self, block: Block) -> None:
         """No program runs on the device: use another block from now on."""
         with self._lock:
-            while self._word(streams.T_POSTED) != 2 * self.taken & _MASK:
+            self._seen = self._word(streams.T_POSTED)
+            while self._seen != 2 * self.taken & _MASK:
                 self._kept.append(self._take())
             self._place(block)
