@@ -14,7 +14,8 @@ from distxla.collectives import channel_state as state
 from distxla.ir.shape import Shape
 from distxla.runtime.compiler import compile_module, optimised
 from distxla.text.parser import parse_module
-from tests.channel_programs import CASES, ChannelCase, counted_ring, mine, pipelined, pipelined_text, ring
+from tests.channel_case import ChannelCase, mine, ring
+from tests.channel_programs import CASES, counted_ring, pipelined, pipelined_text
 from tests.codegen.runner import Devices
 from tests.collectives.transports import DelayedDevices
 

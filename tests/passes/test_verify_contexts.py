@@ -7,7 +7,8 @@ import pytest
 from distxla.errors import VerificationError
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
-from tests.channel_programs import CASES, ChannelCase
+from tests.channel_case import ChannelCase
+from tests.channel_programs import CASES
 
 C = "(f32[2], u32[], token[])"
 

@@ -10,7 +10,8 @@ from distxla.ir.module import Module
 from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
-from tests.channel_programs import CASES, ChannelCase, annotated
+from tests.channel_case import ChannelCase, annotated
+from tests.channel_programs import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

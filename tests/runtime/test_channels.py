@@ -12,7 +12,8 @@ from distxla.builder.xla_builder import XlaBuilder
 from distxla.errors import CollectiveMismatchError, DeadlockError, VerificationError
 from distxla.runtime.cluster import Cluster
 from distxla.text.parser import parse_module
-from tests.channel_programs import CASES, ChannelCase, annotated
+from tests.channel_case import ChannelCase, annotated
+from tests.channel_programs import CASES
 
 
 @pytest.fixture(scope="module")
