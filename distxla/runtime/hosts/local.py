@@ -178,6 +178,10 @@ class LocalHost:
 
     # --- the end
 
+    def control_read(self, offset: int, size: int) -> bytes:
+        """Bytes of the control block."""
+        return bytes(self.control.view[offset : offset + size])
+
     def kill(self) -> None:
         """End all replicas' processes at once."""
         if self._watch is not None:
