@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from distxla.errors import ClusterError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.memory import Block
 
+SETTLE_S = 0.2  # for what was told last to cross from host to host
 Loaded = tuple[int, CompiledProgram, tuple[int, ...]]  # number, program, the devices that run it
 
 
@@ -39,16 +41,16 @@ class Channels:
     def __init__(
         self,
         communicators: Communicators,
-        word: Callable[[int], int],
+        words: Sequence[int],
         allocate: Callable[[int], Block],
         replicas: int,
         partitions: int,
         hosts: Sequence[range],
     ) -> None:
-        """word: the u32 of the control block at an offset.  allocate: bytes at one offset of all devices' memory.
+        """words: the control block's u32s.  allocate: bytes at one offset of all devices' memory.
         hosts: the devices of each host, the driver's first."""
         self._communicators = communicators
-        self._word, self._allocate = word, allocate
+        self._words, self._allocate = words, allocate
         self._counts, self._hosts = (replicas, partitions), hosts
         devices = tuple(range(replicas * partitions))
         self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
@@ -152,14 +154,27 @@ class Channels:
         return next(index for index, devices in enumerate(self._hosts) if device in devices)
 
     def _settle(self, pair: Pair) -> None:
-        """Begin afresh where the last call left something under way: a send or recv whose done was never executed."""
-        sends = self._word(pair.offset + state.C_SENDS)
-        settled = sends == self._word(pair.offset + state.C_RECVS)
-        for transfer in range(max(0, sends - state.RING), sends):
-            slot = pair.offset + state.C_SLOTS + transfer % state.RING * pair.slot_bytes
-            settled = settled and self._word(slot + state.W_TAKEN) == transfer + 1
-        if not settled:
-            self._communicators.clear(pair.offset, state.pair_bytes(pair.slot_bytes))
+        """Begin afresh where the last call left something under way: a send or recv whose done was never executed.
+
+        What a relay tells the other side of the end of a call may come a moment after it.
+        """
+        end = time.monotonic() + (SETTLE_S if pair.hosts[0] != pair.hosts[1] else 0.0)
+        while not self._is_settled(pair):
+            if time.monotonic() >= end:
+                self._communicators.clear(pair.offset, state.pair_bytes(pair.slot_bytes))
+                return
+            time.sleep(0.0005)
+
+    def _is_settled(self, pair: Pair) -> bool:
+        words = self._words
+        sends = words[(pair.offset + state.C_SENDS) // 4]
+        if sends != words[(pair.offset + state.C_RECVS) // 4]:
+            return False
+        first = pair.offset + state.C_SLOTS + state.W_TAKEN
+        return all(
+            words[(first + transfer % state.RING * pair.slot_bytes) // 4] == transfer + 1
+            for transfer in range(max(0, sends - state.RING), sends)
+        )
 
 
 def _halves(value: int) -> tuple[int, int]:

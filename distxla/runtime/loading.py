@@ -41,9 +41,7 @@ class Loader:
         self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._lost)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         words = hosts.local.control.words
-        self.channels = Channels(
-            self.communicators, lambda at: words[at // 4], heap.allocate, replicas, partitions, hosts.devices
-        )
+        self.channels = Channels(self.communicators, words, heap.allocate, replicas, partitions, hosts.devices)
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
     def load(self, executable: Executable) -> None:

@@ -65,11 +65,8 @@ class ThreadChannels:
         self._memory = (memory + 63) // 64 * 64
         self._calls = [(0, program, tuple(range(program.replicas * program.partitions)))]
         counts = (program.replicas, program.partitions)
-
-        def word(offset: int) -> int:
-            return int.from_bytes(control[offset : offset + 4], "little")
-
-        self._channels = Channels(communicators, word, self._allocate, *counts, [range(counts[0] * counts[1])])
+        words = memoryview(control).cast("B")[: len(control) // 4 * 4].cast("I")
+        self._channels = Channels(communicators, words, self._allocate, *counts, [range(counts[0] * counts[1])])
 
     def connect(self) -> None:
         self._channels.connect(self._calls)
