@@ -1,0 +1,40 @@
+"""Asynchronous pairs of devices on several Ray nodes: a relay takes part in rounds that are begun and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.reference.lockstep import run_reference
+from distxla.runtime.cluster import Cluster
+from tests.runtime.nodes import ray_nodes
+from tests.runtime.random_modules import RandomModule
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+DEVICES = 4
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with ray_nodes([4, 4]) as nodes, Cluster(DEVICES, address=nodes.address, devices_per_host=[1, 3]) as opened:
+        opened.wait_started()
+        yield opened
+
+
+@pytest.mark.parametrize("seed", range(400, 412))
+def test_random_modules(cluster: Cluster, seed: int) -> None:
+    made = RandomModule(seed, DEVICES, pairs=True)
+    module = dx.parse(made.text, f"random{seed}.hlo")
+    random = np.random.default_rng(seed)
+    extents = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
+    arguments = [
+        [random.integers(-9, 9, extents[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
+    ]
+    wanted = run_reference(module, arguments, replicas=DEVICES, partitions=1)
+    outs = cluster.compile(module)(arguments, time_limit=60)
+    for got, want in zip(outs, wanted, strict=True):
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(np.asarray(a), b)
