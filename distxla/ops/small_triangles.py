@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LARGEST_TRIANGLE = 8
 _TYPES = (F16, BF16, F32, F64)
-_PARTS = 4
+_LEAST_TILE = 128  # products from which on XLA CPU computes f32 in tiles
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class System:
     def has_reciprocals(self, kind: ElementType) -> bool:
         return self.alone and kind is not BF16
 
-    def parts(self, kind: ElementType, solutions: int) -> int:
+    def parts(self, kind: ElementType, n: int, solutions: int) -> int:
         """How many interleaved partial sums XLA CPU's product has there, added in pairs."""
-        if kind is F32:
-            return _PARTS if solutions > 1 and not (self.left and self.transposed) else 1
-        if kind is F64:
-            return _PARTS if solutions == 1 and self.by_rows else 1
-        return 1
+        if kind is F32 and n % 4 == 0 and n * n * solutions >= _LEAST_TILE:
+            return 1 if self.left and self.transposed else 4
+        if kind is F32 and n == 8 and solutions == 1 and self.by_rows:
+            return 8
+        return 4 if kind is F64 and n == 4 and solutions == 1 and self.by_rows else 1
 
 
 def applies(kind: ElementType, n: int) -> bool:
@@ -74,7 +74,7 @@ def evaluate(system: System, kind: ElementType, triangles: Any, right: Any) -> A
         inverse = _inverse(system, kind, triangles)
         lines = inverse if system.by_rows else inverse.swapaxes(-1, -2)
         known = right if system.left else right.swapaxes(-1, -2)
-        parts = system.parts(kind, known.shape[-1])
+        parts = system.parts(kind, n, known.shape[-1])
         x = np.empty_like(known)
         for i in range(n):
             sums = [
@@ -85,7 +85,9 @@ def evaluate(system: System, kind: ElementType, triangles: Any, right: Any) -> A
                 )
                 for part in range(parts)
             ]
-            x[..., i, :] = sums[0] if parts == 1 else (sums[0] + sums[1]) + (sums[2] + sums[3])
+            while len(sums) > 1:
+                sums = [p + q for p, q in zip(sums[::2], sums[1::2])]
+            x[..., i, :] = sums[0]
     return x if system.left else x.swapaxes(-1, -2)
 
 
@@ -119,7 +121,7 @@ def emit_kernel(system: System, emit: KernelEmitter, triangles: Buffer, right: B
     """X = result, which may be the memory of B = right."""
     kind, n = triangles.shape.dtype, triangles.shape.dims[-1]
     solutions = right.shape.dims[-1 if system.left else -2]
-    parts = system.parts(kind, solutions)
+    parts = system.parts(kind, n, solutions)
     with emit.loops(triangles.shape.dims[:-2]) as batch:
         inverse = _emit_inverse(system, emit, part(emit, triangles, batch))
         b, x = part(emit, right, batch), part(emit, result, batch)
