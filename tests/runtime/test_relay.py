@@ -116,6 +116,15 @@ def test_the_same_bits_as_on_one_host(name, n):
         hold_together(program, placement)
 
 
+@pytest.mark.parametrize("kind", ["pred", "s4", "u8", "s64", "f8e4m3fn", "bf16", "f16", "f64", "c128"])
+def test_types(kind):
+    """Folds along the hosts, of elements of every width."""
+    text = ADD.format(t=kind).replace(" add(a, b)", " or(a, b)" if kind == "pred" else " add(a, b)")
+    v = f"{kind}[40000]"
+    groups = "replica_groups={{0,1,2,3}}"
+    hold_together(compiled(text + entry(f"all-reduce(x), {groups}, to_apply=add", v, v)), THREE_HOSTS, 1)
+
+
 LOOP = """c { p = (s32[], V) parameter(0)
  i = s32[] get-tuple-element(p), index=0
  m = s32[] constant(11)

@@ -299,6 +299,7 @@ class Pairs:
                 raise ClusterError(f"host {link.host} sent {frame.length} bytes to end a value")
             self._store_head(slot + channel.M_SIGNATURE, self._take_head(link))
             self._words[(slot + channel.M_KIND) // 4] = kind
+            self._words[(pair + channel.C_SENDS) // 4] = mark
             self._set(slot + channel.W_SENT, mark)
 
     # --- words and frames
