@@ -226,3 +226,32 @@ def test_builders_programs_run(four: Cluster) -> None:
     outs = four.run({(1,): one.build(back), (3,): other.build(got)}, {1: [value(5)]}, time_limit=20)
     assert np.asarray(outs[1][0]).tolist() == (2 * value(5)).tolist()
     assert np.asarray(outs[3][0]).tolist() == value(5).tolist()
+
+
+def test_a_peer_that_ended_without_sending_is_named(four: Cluster) -> None:
+    text = """
+give {
+  x = f32[2] parameter(0)
+  t = token[] after-all()
+  s = (f32[2], u32[], token[]) send(x, t), channel_id=1
+  sd = token[] send-done(s), channel_id=1
+  ROOT z = f32[2] negate(x)
+}
+keep {
+  ROOT x = f32[2] parameter(0)
+}
+ENTRY main {
+  x = f32[2] parameter(0)
+  p = pred[] parameter(1)
+  ROOT z = f32[2] conditional(p, x, x), true_computation=give, false_computation=keep
+}"""
+    programs = {
+        (0,): four.compile(parse_module(text, "maybe.hlo"), [0]),
+        (1,): four.compile(parse_module(one_way("recv"), "taker.hlo"), [1]),
+    }
+    outs = four.run(programs, {0: [value(0), np.array(True)]}, time_limit=20)
+    assert np.asarray(outs[1][0]).tolist() == value(0).tolist()
+    with pytest.raises(DeadlockError, match=r"device 1 waits in rd \(taker.hlo:5:3\) for device 0"):
+        four.run(programs, {0: [value(0), np.array(False)]}, time_limit=20)
+    outs = four.run(programs, {0: [value(0), np.array(True)]}, time_limit=20)
+    assert np.asarray(outs[1][0]).tolist() == value(0).tolist()
