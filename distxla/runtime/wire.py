@@ -31,6 +31,7 @@ SECRET_BYTES = 32
 HANDSHAKE_S = 10.0
 CONNECT_S = 20.0
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
+UNANSWERED_MS = 30_000  # that bytes may be under way before the connection counts as lost
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 MOST_STRANGERS = 16  # connections that have not proved anything yet, at one time
 
@@ -343,6 +344,10 @@ def _exactly(sock: socket.socket, count: int, end: float) -> bytes:
 
 def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # a host that was switched off says nothing: ask after two seconds of silence, give up three seconds later
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3)):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS)
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)

@@ -171,6 +171,13 @@ def test_the_drivers_host_may_have_no_device(address: str) -> None:
 # --- placement
 
 
+def test_devices_go_where_cpus_are(address: str) -> None:
+    with Cluster(3, address=address) as opened:
+        outs = opened.adopt(hand_made.add_one(3))([X])
+        assert opened._hosts.devices == [range(2), range(2, 3)]
+        assert np.array_equal(np.asarray(outs[2][0]), X + 1)
+
+
 @pytest.mark.parametrize(
     ("devices", "cpus", "counts"),
     [

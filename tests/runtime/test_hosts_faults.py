@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,7 +220,6 @@ def test_strangers_are_sent_away() -> None:
 def test_a_driver_that_is_killed_leaves_nothing(ray_cluster: Any) -> None:
     import subprocess
     import sys
-    from pathlib import Path
 
     code = f"""
 import time
@@ -240,6 +240,28 @@ with Cluster(2, address={ray_cluster.address!r}, devices_per_host=[1, 1]) as clu
         driver.communicate()
     assert len(replicas) == 2
     assert ended_within(replicas, 5)
+
+
+def test_a_node_without_distxla_is_named(ray_cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        """
+import sys
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "distxla":
+            raise ModuleNotFoundError("No module named 'distxla'", name="distxla")
+sys.meta_path.insert(0, Refusing())
+"""
+    )
+    node = ray_cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path)})
+    try:
+        with (
+            pytest.raises(dx.ClusterError, match=r"host [123] \(.*\) has no distxla of this version"),
+            Cluster(4, address=ray_cluster.address, devices_per_host=[1, 1, 1, 1]) as opened,
+        ):
+            opened.wait_started()
+    finally:
+        ray_cluster.remove_node(node)
 
 
 def test_a_lost_node_is_named(ray_cluster: Any) -> None:
