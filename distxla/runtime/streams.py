@@ -39,6 +39,7 @@ from distxla.runtime.stream_ends import (
     StreamMemory,
 )
 
+_FAILURES = (Status.STREAM_ENDED, Status.ITEM_REFUSED)
 KNOWN_SHAPES = 2 * streams.SLOTS  # of the items put last; more than can wait in a stream
 
 
@@ -339,9 +340,17 @@ class Streams:
         return device in self._running
 
     def failure(self, device: int, status: int, records: Records) -> DistxlaError | None:
-        """The error of a device whose program has returned `status`, if that is about a stream."""
-        if status not in (Status.STREAM_ENDED, Status.ITEM_REFUSED):
+        """The error of a device whose program has returned `status`, if that is about a stream; those of other devices
+        of the call as its notes."""
+        if status not in _FAILURES:
             return None
+        error = self._failure_of(device, status, records)
+        for other in sorted(self._running - {device}):
+            if (theirs := records.record(other, control.R_STATUS)) in _FAILURES:
+                error.add_note(f"also {self._failure_of(other, theirs, records).message}")
+        return error
+
+    def _failure_of(self, device: int, status: int, records: Records) -> DistxlaError:
         program = self._programs[records.record(device, control.R_PROGRAM)]
         site = program.sites[records.record(device, control.R_SITE)]
         key = program.communicators[site.communicator].stream

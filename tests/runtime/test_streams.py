@@ -163,6 +163,26 @@ def test_the_end_of_one_stream_releases_the_others(cluster: dx.Cluster) -> None:
     assert [cluster.outfeed(device).get(1).tolist() for device in range(2)] == [[2, 2], [2, 2]]
 
 
+def test_several_streams_may_end_at_once(cluster: dx.Cluster) -> None:
+    step = cluster.compile(dx.parse(echo("s32[]")))
+    for device in range(2):
+        cluster.infeed(device).close()
+    with pytest.raises(dx.StreamEndError) as caught:
+        step([])
+    assert sum(f"device {device}" in caught.value.message for device in range(2)) == 1
+    for device in range(2):  # the other one's end was met, too, or is still to be met
+        if any(f"device {device}" in text for text in [caught.value.message, *getattr(caught.value, "__notes__", [])]):
+            cluster.infeed(device).put(np.int32(1))
+        else:
+            with pytest.raises(dx.StreamEndError):
+                cluster.infeed(device).put(np.int32(1))
+            with pytest.raises(dx.StreamEndError, match=f"device {device}"):
+                cluster.compile(dx.parse(echo("s32[]")), [device])([])
+            cluster.infeed(device).put(np.int32(1))
+    step([])
+    assert [int(cluster.outfeed(device).get(1)) for device in range(2)] == [1, 1]
+
+
 def test_an_item_of_another_type_is_refused_alone(cluster: dx.Cluster, three: dx.Executable) -> None:
     feed = cluster.infeed(0)
     feed.put_all([item(1), (np.zeros((2, 2), np.float64), np.int8(1)), item(2), item(3), item(4)])
