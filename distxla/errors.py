@@ -148,7 +148,7 @@ class TimeLimitError(DistxlaError):
 class StreamEndError(DistxlaError):
     """A program wanted an item of an infeed, or of a host's channel, that the host had closed before.
 
-    Like other errors that depend on how far a program gets, and unlike those of its input files, it is none of status 2.
+    Like other errors that depend on how far a program gets, and unlike those of input files, it is none of status 2.
     """
 
     code = "stream-end"
