@@ -100,6 +100,74 @@ NATIVE = {
         ),
         lambda xs, i: [_sum(xs)[2 * i : 2 * i + 2]],
     ),
+    "collective-broadcast": (
+        _entry(
+            "s = ((f32[8]), f32[8], u32[]) collective-broadcast-start(x), replica_groups={{2,1,0,3}}",
+            "y = f32[8] negate(x)",
+            "d = f32[8] collective-broadcast-done(s)",
+            "ROOT r = (f32[8], f32[8]) tuple(d, y)",
+        ),
+        lambda xs, i: [xs[2], -xs[i]],
+    ),
+    "collective-broadcast to some": (
+        _entry(
+            "s = ((f32[8]), f32[8]) collective-broadcast-start(x), replica_groups={{3,1}}",
+            "ROOT d = f32[8] collective-broadcast-done(s)",
+        ),
+        lambda xs, i: [xs[3] if i % 2 else np.zeros_like(X)],
+    ),
+    "all-to-all of four": (
+        _entry(
+            *(f"x{k} = f32[2] slice(x), slice={{[{2 * k}:{2 * k + 2}]}}" for k in range(4)),
+            f"s = ((f32[2], f32[2], f32[2], f32[2]), (f32[2], f32[2], f32[2], f32[2])) "
+            f"all-to-all-start(x0, x1, x2, x3), {GROUP}",
+            "y = f32[8] negate(x)",
+            "ROOT d = (f32[2], f32[2], f32[2], f32[2]) all-to-all-done(s)",
+        ),
+        lambda xs, i: [x[2 * i : 2 * i + 2] for x in xs],
+    ),
+    "ragged-all-to-all": (
+        _entry(
+            "n = s32[4] constant({1, 1, 1, 1})",
+            "at = s32[4] constant({0, 2, 4, 6})",
+            "me = u32[] replica-id()",
+            "row = s32[] convert(me)",
+            "there = s32[4] broadcast(row), dimensions={}",
+            "kept = f32[8] negate(x)",
+            "s = ((f32[8], f32[8], s32[4], s32[4], s32[4], s32[4]), f32[8], u32[]) "
+            f"ragged-all-to-all-start(x, kept, at, n, there, n), {GROUP}",
+            "y = f32[8] add(x, x)",
+            "d = f32[8] ragged-all-to-all-done(s)",
+            "ROOT r = (f32[8], f32[8], f32[8]) tuple(d, y, kept)",
+        ),
+        lambda xs, i: [np.concatenate([[x[2 * i] for x in xs], -xs[i][4:]]), 2 * xs[i], -xs[i]],
+    ),
+    "all-reduce of more than a slot holds": (
+        _entry(
+            *(f"x{k} = f32[8] {'negate' if k % 2 else 'copy'}(x)" for k in range(400)),
+            f"s = ({', '.join(['f32[8]'] * 400)}) "
+            f"all-reduce-start({', '.join(f'x{k}' for k in range(400))}), to_apply=add",
+            "y = f32[8] negate(x)",
+            f"d = ({', '.join(['f32[8]'] * 400)}) all-reduce-done(s)",
+            "e = f32[8] get-tuple-element(d), index=0",
+            "f = f32[8] get-tuple-element(d), index=399",
+            "ROOT r = (f32[8], f32[8], f32[8]) tuple(e, f, y)",
+            before=ADD,
+        ),
+        lambda xs, i: [_sum(xs), -_sum(xs), -xs[i]],
+    ),
+    "collective-permute of more than a post holds": (
+        _entry(
+            *(f"x{k} = f32[8] {'negate' if k % 2 else 'copy'}(x)" for k in range(600)),
+            f"s = (({', '.join(['f32[8]'] * 600)}), ({', '.join(['f32[8]'] * 600)})) "
+            f"collective-permute-start({', '.join(f'x{k}' for k in range(600))}), {SHIFT}",
+            f"d = ({', '.join(['f32[8]'] * 600)}) collective-permute-done(s)",
+            "e = f32[8] get-tuple-element(d), index=0",
+            "f = f32[8] get-tuple-element(d), index=599",
+            "ROOT r = (f32[8], f32[8]) tuple(e, f)",
+        ),
+        lambda xs, i: [xs[i - 1], -xs[i - 1]] if i else [np.zeros_like(X)] * 2,
+    ),
     "all-reduce in async-start in a loop": (
         """HloModule nested
 add {

@@ -240,3 +240,44 @@ def test_starts_do_not_match_what_is_different(cluster: Cluster, name: str) -> N
         step(arguments, time_limit=20)
     with pytest.raises(dx.CollectiveMismatchError, match=r"branching\.hlo:9:3"):
         run_reference(module, arguments, replicas=DEVICES, partitions=1)
+
+
+CROSSED = f"""HloModule crossed, replica_count={DEVICES}
+{ADD}one {{
+  x = f32[4] parameter(0)
+  ONE
+}}
+other {{
+  x = f32[4] parameter(0)
+  OTHER
+}}
+ENTRY main {{
+  p = pred[] parameter(0)
+  x = f32[4] parameter(1)
+  ROOT c = (f32[4], f32[4]) conditional(p, x, x), true_computation=one, false_computation=other
+}}
+"""
+UP, DOWN = "replica_groups={{0,1,2,3}}, to_apply=add", "replica_groups={{3,2,1,0}}, to_apply=add"
+
+
+def test_groups_may_be_entered_in_any_order_where_nobody_waits(cluster: Cluster) -> None:
+    """What is a deadlock with whole collectives is none with pairs, compiled and in the reference."""
+    arguments = [[np.array(d < 2), np.full(4, d, np.float32)] for d in range(DEVICES)]
+    up, down = f"s = f32[4] all-reduce-start(x), {UP}", f"t = f32[4] all-reduce-start(x), {DOWN}"
+    ends = ["d = f32[4] all-reduce-done(s)", "e = f32[4] all-reduce-done(t)"]
+    root = "ROOT r = (f32[4], f32[4]) tuple(d, e)"
+    text = CROSSED.replace("ONE", "\n  ".join([up, down, *ends, root]))
+    module = dx.parse(text.replace("OTHER", "\n  ".join([down, up, *ends, root])))
+    outs = cluster.compile(module)(arguments, time_limit=20)
+    wanted = run_reference(module, arguments, replicas=DEVICES, partitions=1)
+    for got, want in zip(outs, wanted, strict=True):
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(np.asarray(a), np.full(4, 6, np.float32))
+            np.testing.assert_array_equal(b, np.full(4, 6, np.float32))  # type: ignore[arg-type]
+    up, down = f"d = f32[4] all-reduce(x), {UP}", f"e = f32[4] all-reduce(x), {DOWN}"
+    text = CROSSED.replace("ONE", "\n  ".join([up, down, root])).replace("OTHER", "\n  ".join([down, up, root]))
+    module = dx.parse(text)
+    with pytest.raises(dx.DistxlaError):
+        cluster.compile(module)(arguments, time_limit=20)
+    with pytest.raises(dx.DistxlaError):
+        run_reference(module, arguments, replicas=DEVICES, partitions=1)
