@@ -125,6 +125,16 @@ def test_types(kind):
     hold_together(compiled(text + entry(f"all-reduce(x), {groups}, to_apply=add", v, v)), THREE_HOSTS, 1)
 
 
+@pytest.mark.parametrize("n", [16, 20_000])
+@pytest.mark.parametrize("order", ["tree", "ring"])
+def test_other_orders_of_reduction(order, n):
+    """Folds that need all operands at once."""
+    collective = f"all-reduce(x), replica_groups={{{{0,1,2,3}}}}, to_apply=add, reduction_order={order}"
+    program = compiled(ADD.format(t="f32") + entry(collective, f"f32[{n}]", f"f32[{n}]"))
+    for placement in (TWO, THREE_HOSTS):
+        hold_together(program, placement, 1)
+
+
 LOOP = """c { p = (s32[], V) parameter(0)
  i = s32[] get-tuple-element(p), index=0
  m = s32[] constant(11)
