@@ -84,11 +84,18 @@ class Connection:
     # --- sending
 
     def send(self, kind: int, tag: int = 0, a: int = 0, b: int = 0, c: int = 0, payload: Sequence[Buffer] = ()) -> None:
-        """Send one frame; blocks until the kernel has taken all of it. payload: buffers of bytes, sent in order."""
+        """Send one frame; blocks until the kernel has taken all of it. payload: buffers of bytes, sent in order.
+
+        Interrupted, it closes the connection.
+        """
         length = sum(len(part) for part in payload)
         header = _HEADER.pack(_FRAME_MAGIC, kind, tag, a, b, c, length)
         with self._sending:
-            self.send_parts([header, *payload])
+            try:
+                self.send_parts([header, *payload])
+            except BaseException:  # a Ctrl-C, too: nothing may follow a part of a frame
+                self.close()
+                raise
 
     def send_parts(self, parts: Sequence[Buffer], *, wait: bool = True) -> list[Buffer]:
         """Send buffers that make up whole frames; what is left of them (nothing where `wait`).
@@ -117,15 +124,13 @@ class Connection:
 
     # --- receiving
 
-    def receive(self, timeout: float | None = None) -> Frame:
-        """The next frame's header; blocks, at most `timeout` seconds for its first byte (TimeoutError).
+    def receive(self) -> Frame:
+        """The next frame's header; blocks.
 
         The payload must be taken with `receive_into`, `receive_bytes` or `discard` before the next header.
         """
         header = self._header
-        view = memoryview(header)
-        got = self._take(view) if timeout is None else self._take_within(view, timeout)
-        self.receive_into(view[got:])
+        self.receive_into(memoryview(header))
         magic, kind, tag, a, b, c, length = _HEADER.unpack(header)
         if magic != _FRAME_MAGIC:
             raise ClusterError(f"node {self.node} sent what is no frame")
@@ -153,24 +158,10 @@ class Connection:
             self.receive_into(part)
             length -= len(part)
 
-    def _take_within(self, view: memoryview, timeout: float) -> int:
-        try:
-            self._socket.settimeout(timeout)
-            return self._take(view)
-        except OSError as error:
-            if isinstance(error, TimeoutError):
-                raise
-            raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
-        finally:
-            with contextlib.suppress(OSError):
-                self._socket.settimeout(None)
-
     def _take(self, view: memoryview) -> int:
         try:
             got = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
-        except TimeoutError:
-            raise
-        except OSError as error:
+        except OSError as error:  # TimeoutError among them: a peer that does not answer the kernel any more
             raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
         if got == 0:
             raise ClusterError(f"node {self.node} has closed the connection")
@@ -287,6 +278,7 @@ class Listener:
                 self._strangers.release()
                 if self._closed:
                     return
+                time.sleep(0.05)  # where no descriptor is left, it would go on at once
                 continue
             threading.Thread(target=self._greet, args=(sock,), name="distxla-peer", daemon=True).start()
 

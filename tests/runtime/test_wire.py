@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import queue
 import socket
 import threading
@@ -142,10 +143,45 @@ def test_frames_beyond_the_limit_and_garbage_are_errors(listener, accepted):
 
 def test_a_lost_peer_ends_a_receive_and_a_send(listener, accepted):
     mine, theirs = join(listener, accepted)
-    with pytest.raises(TimeoutError):
-        theirs.receive(0.05)
     mine.close()
     with pytest.raises(ClusterError, match="node 2"):
         theirs.receive()
     with pytest.raises(ClusterError, match="node 2"):
         theirs.send(1, payload=[bytes(1 << 20)] * 100)
+
+
+class Failing:
+    """A socket whose next receiving call fails with what the kernel says of a peer that was switched off."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def recv_into(self, *_: object) -> int:
+        raise OSError(errno.ETIMEDOUT, "Connection timed out")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+
+def test_a_peer_that_was_switched_off_is_a_lost_one(listener, accepted):
+    mine, _ = join(listener, accepted)
+    mine._socket = Failing(mine._socket)
+    with pytest.raises(ClusterError, match="node 1 is lost: Connection timed out"):
+        mine.receive()
+
+
+def test_nothing_follows_a_part_of_a_frame(listener, accepted):
+    mine, theirs = join(listener, accepted)
+
+    def interrupted(parts: object, *, wait: bool = True) -> None:
+        mine._socket.sendall(b"a part")
+        raise KeyboardInterrupt
+
+    mine.send_parts = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        mine.send(1)
+    del mine.send_parts
+    with pytest.raises(ClusterError, match="lost"):
+        mine.send(2)
+    with pytest.raises(ClusterError):
+        theirs.receive()
