@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from distxla.collectives import channel_state as channel
+from distxla.collectives import control_block as control
 from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
 from distxla.errors import ClusterError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 16  # signature, site, device
 FIRST_KIND = 16
 KIND_SHIFT = 56  # of channel_state's kind of message, above an offset
-PATIENCE_S = 1.0  # until a target that has begun a round, but asks for no large message, is held to run something else
+PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is held to run something else
 
 
 class Kind(IntEnum):
@@ -54,10 +55,8 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """A place in the ring of a permute's pair. number: of its place."""
+    """The devices of a place in the ring of a permute's pair."""
 
-    pair: int
-    number: int
     source: int
     target: int
 
@@ -97,7 +96,7 @@ class Pairs:
             pair = offset + group.index(target) * state.PAIR_BYTES
             for number in range(state.RING):
                 place = pair + state.P_RING + number * state.MESSAGE_BYTES
-                self._messages[place] = Message(pair, number, source, target)
+                self._messages[place] = Message(source, target)
 
     def reset(self) -> None:
         """Forget what is under way."""
@@ -173,15 +172,17 @@ class Pairs:
         self._post(place, coming)
 
     def look(self) -> None:
-        """Find targets that have begun the round of a large message and do not ask for it: they run something else."""
+        """Find targets that wait, but did not ask for the large message that comes: they run something else."""
         now = time.monotonic()
         with self._lock:
             waiting = [(place, coming) for place, coming in self._incoming.items() if now - coming.since > PATIENCE_S]
         for place, coming in waiting:
             message = self._messages[place]
             asked = self._asked.get(place, (0, 0))[0] == coming.use
-            round_ = (coming.use - 1) * state.RING + message.number
-            if not asked and self._long(message.pair + state.P_ASKED) > round_:
+            record = control.record_offset(message.target)
+            waits = self._word(record + control.R_STATE) == control.DeviceState.WAITING
+            here = self._long(record + control.R_WAIT_WORD) == place + state.M_POSTED
+            if waits and here and not asked:
                 with self._lock:
                     if self._incoming.pop(place, None) is None:
                         continue

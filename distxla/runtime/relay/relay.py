@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
@@ -95,8 +96,10 @@ class Relay:
         self._pairs = Pairs(self, self._home)
         self._rounds: dict[tuple[int, int], Round] = {}
         self._ready: dict[tuple[int, int], dict[int, memoryview]] = {}
+        self._takes: int | None = 0  # the epoch whose frames are taken; None while it ends
         self._inside = 0
         self._left = threading.Condition(self._lock)
+        self._draining: threading.Event | None = None  # to be set by the relay's own thread
         self._workers = ThreadPoolExecutor(WORKERS, "distxla-relay")
         self._failure: Callable[[int, str], None] | None = None
         self._closed = False
@@ -160,14 +163,6 @@ class Relay:
         if crossing:
             self._images[number] = load_image(program, _resolve)
 
-    def unload(self, number: int) -> None:
-        """Forget a program that will not run again."""
-        image = self._images.pop(number, None)
-        self._programs.pop(number, None)
-        if image is not None:
-            self._plans = {key: plan for key, plan in self._plans.items() if key[0] != number}
-            image.close()
-
     def release(self) -> None:
         """Give up every round; devices in them are woken, and find the poison word."""
         with self._lock:
@@ -181,20 +176,32 @@ class Relay:
     def reset(self, epoch: int) -> None:
         """Begin anew after a failed call, when no device runs: frames of other epochs will be dropped.
 
-        Blocks until nothing is written any more for rounds that were given up. ClusterError where that takes too long.
+        Blocks until no thread works for the call that has failed. ClusterError where that takes too long.
         """
-        self.release()
         with self._lock:
-            self.epoch = epoch
-        self._pairs.reset()
-        for link in self._links.values():
-            link.forget()
-        while self._queue.take(0) is not None:
-            pass
+            self._takes = None
+        self._drain()
+        self.release()
         with self._lock:
             if not self._left.wait_for(lambda: self._inside == 0, QUIET_S):
                 raise ClusterError("the relay still works for a call that has failed")
+        self.release()  # what they have left
         self._pairs.reset()
+        for link in self._links.values():
+            link.forget()
+        with self._lock:
+            self.epoch = self._takes = epoch
+
+    def _drain(self) -> None:
+        """Drop what devices have handed over; blocks until the relay's own thread, which alone takes it, has done so
+        and is in no round."""
+        done = self._draining = threading.Event()
+        end = time.monotonic() + QUIET_S
+        self._queue.wake()
+        while not done.wait(0.01):
+            if time.monotonic() > end:
+                raise ClusterError("the relay still works for a call that has failed")
+            self._queue.wake()  # it was about to sleep
 
     def close(self) -> None:
         """End all connections and threads. Twice is fine."""
@@ -249,6 +256,11 @@ class Relay:
 
     def _serve(self) -> None:
         while not self._closed:
+            if self._draining is not None:
+                while self._queue.take(0) is not None:
+                    pass
+                draining, self._draining = self._draining, None
+                draining.set()
             found = self._queue.take(0.5)
             try:
                 if found is None:
@@ -301,7 +313,7 @@ class Relay:
 
     def _on_frame(self, link: Link, frame: Frame) -> None:
         with self._lock:
-            current = frame.tag == self.epoch
+            current = frame.tag == self._takes
             if current:
                 self._inside += 1
         if not current:
