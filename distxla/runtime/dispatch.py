@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from distxla.ir.module import Module
     from distxla.runtime.routines import RoutineFailure
 
+LOSS_S = 0.3
 SLICE_NS = 50_000_000  # how long a wait in native code keeps Python from handling signals, at most
 
 
@@ -86,6 +87,7 @@ class Dispatcher:
                 self._end(devices)
                 raise
             if outcome == call_loops.CALL_POISONED or local.is_poisoned:
+                self._await_losses()
                 records = self._records()
                 waiting = describe(records, devices, self.programs, self.modules)
                 died = ended(records, self._lost(), self.programs, self.modules)
@@ -145,6 +147,12 @@ class Dispatcher:
     def _failures(self) -> list[str]:
         """Why hosts can't go on although their replicas live."""
         return [agent.failure for agent in self._agents if agent.failure]
+
+    def _await_losses(self) -> None:
+        """A relay may miss another host's before the driver does: the loss of that host says more."""
+        with self._hosts.news:
+            if self._failures():
+                self._hosts.news.wait_for(self._lost, LOSS_S)
 
     def _require_all(self) -> None:
         if self._lost():

@@ -171,9 +171,10 @@ class Agent:
         elif frame.kind == Command.POISON:
             self._poison()
         elif frame.kind in (Command.END, Command.CLEAR, Command.BYE):
-            if frame.kind != Command.CLEAR:
+            if frame.kind == Command.CLEAR:
+                self._epoch = frame.tag
+            else:
                 self._poison()
-            self._epoch = frame.tag
             self._work.put((Command(frame.kind), connection.receive_bytes(frame)))
         elif frame.kind == Command.DUMP:
             connection.send(Command.RECORDS, payload=[self._records()])
