@@ -269,6 +269,28 @@ def test_after_a_failed_call_the_next_one_is_whole():
         assert not hosts.failures
 
 
+def test_what_a_relay_was_about_to_say_of_a_failed_call_is_not_said_in_the_next_one(monkeypatch):
+    program = compiled(collectives(20_000)["all-reduce"])
+    args = arguments(program)
+    want = on_one_host(program, args)
+    plan = Relay._plan
+
+    def slow(relay: Relay, area: Any, signature: int, site: int, device: int) -> Any:
+        first = relay.epoch == 0
+        found = plan(relay, area, signature, site, device)
+        time.sleep(1.0 if first else 0)
+        return found
+
+    monkeypatch.setattr(Relay, "_plan", slow)
+    with Hosts(TWO, program) as hosts:
+        hosts.statuses([0, 1, 2], seconds=0.1)
+        hosts.begin_anew(1)
+        time.sleep(1.0)
+        outs = hosts.run(args)
+        assert [row[0].tobytes() for row in outs] == [row[0].tobytes() for row in want]
+        assert not hosts.failures
+
+
 def test_relays_without_the_secret_are_refused():
     program = compiled(collectives(16)["all-reduce"])
     with Hosts(TWO, program) as hosts:
