@@ -24,8 +24,6 @@ import numpy as np
 
 START_S = 180.0
 KINDS = ("mpi", "gloo")
-# MPICH's settings: found by trying, 8 processes on 2 cores; see docs/design.md
-MPI_SETTINGS: dict[str, str] = {}
 
 
 def missing(kind: str) -> str | None:
@@ -87,8 +85,9 @@ class Peers:
         program = [sys.executable, "-m", f"bench.{self.kind}", place]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         if self.kind == "mpi":
-            start = [_mpiexec() or "mpiexec", "-n", str(self.members)]
-            return [([*start, *program], environment | MPI_SETTINGS)]
+            # MPICH as it comes: giving way sooner, or never (MPIR_CVAR_POLLS_BEFORE_YIELD 0, 1, 10), made 8 processes
+            # on 2 cores slower at every size
+            return [([_mpiexec() or "mpiexec", "-n", str(self.members), *program], environment)]
         return [([*program, str(rank), str(self.members)], environment) for rank in range(self.members)]
 
     def steps(self, collective: str, size: int, trips: int, count: int) -> list[float]:
