@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,8 +36,3 @@ def ray_nodes(cpus: Sequence[int]) -> Iterator[Any]:
             ray.shutdown()
             started.shutdown()
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def python_path() -> str:
-    """Where a driver in a process of its own finds the project."""
-    return os.pathsep.join(entry for entry in sys.path if entry)
