@@ -29,16 +29,14 @@ from distxla.ir.element_type import ElementType
 from distxla.ops.movement import RaggedMovement
 
 
-def plan_ragged_work(
-    movement: RaggedMovement, element_bytes: int, operands: Sequence[int], members: int, *, cut: bool = True
-) -> WorkPlan:
+def plan_ragged_work(movement: RaggedMovement, element_bytes: int, operands: Sequence[int], members: int) -> WorkPlan:
     """Items of the movement in a group of `members`: one table row as work_table.RAGGED says.
 
     element_bytes: of an element of the result.  operands: bytes of each operand leaf.
     """
     row = movement.row * element_bytes
     rows = movement.result_rows
-    shared = cut and (movement.operand_rows + rows) * row * members >= SHARED_WORK_BYTES
+    shared = (movement.operand_rows + rows) * row * members >= SHARED_WORK_BYTES
     piece_rows = max(1, min(rows, PIECE_BYTES // max(1, row) if shared else rows))
     pieces = -(-rows // piece_rows)
     items = members * pieces if row else 0

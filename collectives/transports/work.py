@@ -28,7 +28,11 @@ PIECE_BYTES = 128 * 1024  # of an operand, in one item of shared work
 
 @dataclass(frozen=True)
 class WorkPlan:
-    """table: one row of COLUMNS a movement.  items: of the whole round.  shared: whether members share them."""
+    """table: one row of COLUMNS a movement.  items: of the whole round.  shared: whether members share them.
+
+    Members that share items find them in tables of their own, so table and items follow from what all members agree on;
+    whether the items are shared, and results written once, the last one to come decides.
+    """
 
     table: tuple[tuple[int, ...], ...]
     items: int
@@ -41,7 +45,6 @@ def plan_work(
     operand_leaves: int,
     members: int,
     *,
-    cut: bool = True,
     result_leaves: int = 0,
     order: str = RANK,
 ) -> WorkPlan:
@@ -50,8 +53,10 @@ def plan_work(
     result_leaves: where results may be written once for all members, how many there are.  order: of folds; the chunks
     of a ring are movements of their own.
     """
-    traffic = sum(_traffic(m, sizes[m.operand], members, once=result_leaves > 0) for m in movements)
-    shared = cut and traffic >= SHARED_WORK_BYTES
+    most, traffic = (
+        sum(_traffic(m, sizes[m.operand], members, once=once) for m in movements) for once in (False, result_leaves > 0)
+    )
+    cut, shared = most >= SHARED_WORK_BYTES, traffic >= SHARED_WORK_BYTES
     streamed = int(traffic >= STREAMED_BYTES)
     table, items = [], 0
     for m, begin, first in _parts(movements, members, order):
@@ -60,10 +65,10 @@ def plan_work(
         if rows * row == 0:
             continue
         if rows == 1:
-            piece_rows, piece = 1, min(row, PIECE_BYTES) if shared else row
+            piece_rows, piece = 1, min(row, PIECE_BYTES) if cut else row
             pieces = -(-row // piece)
         else:
-            piece_rows, piece = (max(1, PIECE_BYTES // row) if shared else rows), row
+            piece_rows, piece = (max(1, PIECE_BYTES // row) if cut else rows), row
             pieces = -(-rows // piece_rows)
         targets = members if m.by_target else 1
         items += (members if m.by_source else 1) * targets * pieces

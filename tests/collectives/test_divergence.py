@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
+from tests.collectives.transports import DelayedDevices
 
 ADD = """add { a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -45,6 +48,40 @@ def test_rounds_of_two_branches_meet_in_the_order_of_their_text(executor: str) -
     for row in outs:
         assert row[0].tolist() == [6.0] * 4
         assert row[1].tolist() == [10.0 + 6.0 + 6.0] * 4
+
+
+N = 50_000
+APART = f"""HloModule apart
+plain {{ x = f32[{N}] parameter(0)
+  g = f32[{2 * N}] all-gather(x), replica_groups={{{{0,1}}}}, dimensions={{0}}
+  ROOT r = f32[{2 * N}] negate(g) }}
+changed {{ x = f32[{N}] parameter(0)
+  g = f32[{2 * N}] all-gather(x), replica_groups={{{{0,1}}}}, dimensions={{0}}
+  i = s32[] constant(3)
+  u = f32[4] slice(x), slice={{[0:4]}}
+  h = f32[{2 * N}] dynamic-update-slice(g, u, i)
+  ROOT r = f32[{2 * N}] negate(h) }}
+ENTRY main {{
+  x = f32[{N}] parameter(0)
+  id = u32[] replica-id()
+  which = s32[] convert(id)
+  ROOT r = f32[{2 * N}] conditional(which, x, x), branch_computations={{plain, changed}}
+}}
+"""
+
+
+def test_members_share_work_although_only_one_would_share_the_result() -> None:
+    """The other one overwrites it. Both find the same items, for a size that is shared work only without sharing."""
+    program = compile_module(parse_module(APART), replicas=2, partitions=1)
+    assert [site.shares for site in program.sites] == [True, False]
+    for seed in range(10):
+        devices = DelayedDevices(program, seed, 0.003)
+        given = [np.random.default_rng(seed + d).standard_normal(N).astype(np.float32) for d in range(2)]
+        want = [-np.concatenate(given) for _ in range(2)]
+        want[1][3:7] = -given[1][:4]
+        for found, expected in zip(devices([[row] for row in given]), want, strict=True):
+            np.testing.assert_array_equal(found[0], expected)
+        devices.close()
 
 
 LOOPS = f"""HloModule loops
