@@ -124,8 +124,10 @@ class Channels:
         source, target = transfer.source, transfer.target
         hosts = self._host(source), self._host(target)
         slot = max(state.slot_bytes(end.payload) for end in ends)
-        # What is kept needs no staging place, unless the other side can't reach it.
-        staged = max(0 if end.kept and hosts[0] == hosts[1] else state.packed(end.payload)[1] for end in ends)
+        # What is kept needs no staging place, unless the other side can't reach it, or so many recvs may be under way
+        # that one finds the slot where it would post its place still in use.
+        in_place = hosts[0] == hosts[1] and len(transfer.recvs) <= state.RING
+        staged = max(0 if end.kept and in_place else state.packed(end.payload)[1] for end in ends)
         staged = staged if staged > state.INLINE_BYTES else 0
         key = (transfer.channel, transfer.stream, source, target, slot, staged)
         found = self._pairs.get(key)

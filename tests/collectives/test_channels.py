@@ -67,6 +67,34 @@ def test_a_thousand_rounds(size: int) -> None:
     devices.close()
 
 
+def test_more_recvs_than_the_ring_has_places_may_be_under_way() -> None:
+    """The last one's place can't be posted: a send-done that comes first must not copy to where nothing is meant."""
+    size, count = 20_000, state.RING + 1
+    shape, context = f"f32[{size}]", f"(f32[{size}], u32[], token[])"
+    pairs = "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1}}}"
+    lines = ["x = " + shape + " parameter(0)", "t = token[] after-all()"]
+    for k in range(count):
+        lines += [f"m{k} = f32[] constant({k})", f"n{k} = {shape} broadcast(m{k}), dimensions={{}}"]
+        lines += [f"x{k} = {shape} add(x, n{k})", f"s{k} = {context} send(x{k}, t), {pairs}"]
+    lines += [f"r{k} = {context} recv(t), {pairs}" for k in range(count)]
+    done = [f"d{k} = ({shape}, token[]) recv-done(r{k})" for k in range(count)]
+    lines += [*done[:-1], *(f"e{k} = token[] send-done(s{k})" for k in range(count)), done[-1]]
+    lines += [f"y{k} = {shape} get-tuple-element(d{k}), index=0" for k in range(count)]
+    names = ", ".join(f"y{k}" for k in range(count))
+    root = f"ROOT r = ({', '.join([shape] * (count + 1))}) tuple({names}, x)"
+    program = compile_module(
+        parse_module("ENTRY main {\n  " + "\n  ".join([*lines, root]) + "\n}"), replicas=2, partitions=1
+    )
+    for seed in range(10):
+        devices = DelayedDevices(program, seed, 0.004)
+        outs = devices([[mine(0, size)], [mine(1, size)]])
+        for device in range(2):
+            np.testing.assert_array_equal(outs[device][count], mine(device, size))
+        for k in range(count):
+            np.testing.assert_array_equal(outs[1][k], mine(0, size) + np.float32(k))
+        devices.close()
+
+
 def test_a_bound_of_transfers_may_be_under_way() -> None:
     """A device sends RING values before anybody receives one, for values of all ways to travel."""
     for size in (1, 20_000):
