@@ -31,7 +31,7 @@ from distxla.collectives import control_block as control
 from distxla.collectives.relay_queue import RING_BYTES
 from distxla.errors import ClusterError
 
-PAGE = 4096
+PAGE, HUGE_PAGE = 4096, 2 << 20
 CONTROL_BYTES = 1 << 30
 LARGEST_MEMORY = 64 << 30
 KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again
@@ -55,7 +55,7 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 def memory_bytes() -> int:
     """Address space of one device's memory: the machine's RAM, at most LARGEST_MEMORY."""
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(LARGEST_MEMORY, ram) // PAGE * PAGE
+    return min(LARGEST_MEMORY, ram) // HUGE_PAGE * HUGE_PAGE
 
 
 class _Mapping:
@@ -64,10 +64,12 @@ class _Mapping:
 
     def __init__(self, parts: Sequence[tuple[int, int]]) -> None:
         size = sum(part for _, part in parts)
-        # the range is reserved first, so that nothing else can take the place of its later parts
-        address = self._map(None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
-        self._address, self._size = address, size
-        at = address
+        # The range is reserved first, so that nothing else can take the place of its later parts; at a multiple of the
+        # huge pages' size, without which there are none.
+        self._size = size + HUGE_PAGE
+        reserved = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        self._address = self._map(None, self._size, _PROT_NONE, reserved, -1)
+        address = at = -(-self._address // HUGE_PAGE) * HUGE_PAGE
         for descriptor, part in parts:
             self._map(at, part, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor)
             if part > CONTROL_BYTES:
