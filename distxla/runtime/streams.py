@@ -90,6 +90,8 @@ class Infeed:
                     raise StreamEndError(f"{self} was closed after {self._end.posted} items")
                 self._ended = False
                 self._end.close(False)
+            if self._shapes and self._shapes[-1][0] == self._end.posted:
+                self._shapes.pop()  # of an attempt that found no room
             self._shapes.append((self._end.posted, shape))
             if not self._end.put(item, deadline, check):
                 raise self._full(timeout)

@@ -226,7 +226,7 @@ def test_a_full_infeed_makes_the_host_wait(cluster: dx.Cluster) -> None:
     assert feed.put_all([large] * count) == count
     with pytest.raises(dx.TimeLimitError, match=r"infeed of device 0 had no room for item \d+ within 0.2 s: 32 wait"):
         feed.put(large, timeout=0.2)
-    assert cluster.heap.used == used
+    assert cluster.heap.used <= used
     filling = Beside(lambda: feed.put_all([large] * 8))
     time.sleep(0.1)
     assert filling.is_running
