@@ -173,11 +173,14 @@ class RemoteHost:
         with self._news:
             self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
             self._fetches[number] = fetch
-        self._send(kind, tag=number, a=a, b=b, c=c)
-        with self._news:
-            while not fetch.done and not self.is_lost and not self._closing:
-                self._news.wait(0.2)
-            self._fetches.pop(number, None)
+        try:
+            self._send(kind, tag=number, a=a, b=b, c=c)
+            with self._news:
+                while not fetch.done and not self.is_lost and not self._closing:
+                    self._news.wait(0.2)
+        finally:
+            with self._news:
+                self._fetches.pop(number, None)
         return fetch.done
 
     def punch(self, offset: int, size: int, *, common: bool) -> None:
