@@ -107,9 +107,12 @@ class Link:
                 done()
 
     def _send(self) -> None:
-        while not self._closed:
-            self._left.acquire()
-            self._drain(wait=True)
+        try:
+            while not self._closed:
+                self._left.acquire()
+                self._drain(wait=True)
+        except Exception as error:  # of a frame's `done`
+            self._lost(ClusterError(f"{type(error).__name__}: {error}"))
 
     def _receive(self) -> None:
         try:

@@ -289,11 +289,15 @@ class Pairs:
             return
         kind, offset = frame.c >> KIND_SHIFT, frame.c & (1 << KIND_SHIFT) - 1
         slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
+        if slot + self._long(pair + channel.C_SLOT_BYTES) > self._size:
+            raise ClusterError(f"host {link.host} sent a value for no pair")
         if frame.kind == Kind.RECEIVED:
             self._set(slot + channel.W_TAKEN, mark)
         elif frame.kind == Kind.VALUE_PART:
             if offset + frame.length > size or kind not in (channel.INLINE, channel.STAGED):
                 raise ClusterError(f"host {link.host} sent a value of more than {size} bytes")
+            if kind == channel.STAGED and not self._relay.holds(target, place - self._relay.base(target), size):
+                raise ClusterError(f"host {link.host} sent a value for a place that does not exist")
             link.connection.receive_into(view(place + offset, frame.length))
         else:
             if frame.length != HEAD_BYTES or kind not in (channel.INLINE, channel.STAGED):
