@@ -21,6 +21,7 @@ from distxla.collectives.transports.tables import by_device, constant, device_ro
 from distxla.collectives.transports.words import I32, I64, POINTER, i32, i64
 from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, plan_work
 from distxla.collectives.work_table import RAGGED
+from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.collective import RANK, GroupedCollective
@@ -49,6 +50,8 @@ class GroupFamily:
         sent, result = of_whole(instruction, operands)
         for size in {len(group) for group in groups}:
             op.check_size(result, sent, size)
+            if not isinstance(op, RaggedAllToAll):
+                _batches(op.movements(sent, size), sent)
         silent = op.silent_devices(replicas, partitions)
         sizes = tuple(state.group_bytes(len(group)) for group in groups)
         key = f"groups {digest((groups, silent))}"
@@ -241,9 +244,12 @@ class _GroupSite:
 def _batches(movements: tuple[Movement, ...], operands: Sequence[Shape]) -> list[tuple[list[Movement], range, range]]:
     """Movements by round, with leaf numbers within the round, and which operand and result leaves they are.
 
-    Movements with steps are the whole of their instruction's leaves and can't be divided: their slots hold 254 members.
+    Movements with steps are the whole of their instruction's leaves and can't be divided: UnsupportedOpError where
+    these are more than a slot holds.
     """
     if any(m.operand_step or m.result_step for m in movements):
+        if len(operands) > state.OFFSETS // 2:
+            raise UnsupportedOpError(f"{len(operands)} operands: this version exchanges at most {state.OFFSETS // 2}")
         return [(list(movements), range(len(operands)), range(len(operands)))]
     limit = state.OFFSETS // 3  # operands, results, and the results' shared places
     found = []

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distxla.collectives.transports.group_site import GroupFamily
+from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import BF16, C64, DATA_TYPES, F32, F64, PRED, S32, U8, ElementType
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
@@ -286,6 +288,19 @@ def test_more_operands_than_a_slot_holds() -> None:
         Case(CollectivePermute(source_target_pairs=((0, 1), (1, 2))), tuple(operands), Shape.tuple(tuple(operands))),
     ]
     check(cases, 3, 1)
+
+
+def test_an_all_to_all_of_more_operands_than_a_slot_holds_is_refused() -> None:
+    """Its one round can't be divided; 254 operands and as many results fit."""
+    for count in (254, 255):
+        operands = (Shape(S32, (2,)),) * count
+        module = module_of(AllToAll(), operands, Shape.tuple(operands))
+        root, family = module.entry_computation.root_instruction, GroupFamily()
+        if count == 254:
+            assert family.communicator(root, operands, count, 1).groups == (tuple(range(count)),)
+        else:
+            with pytest.raises(UnsupportedOpError, match="255 operands: this version exchanges at most 254"):
+                family.communicator(root, operands, count, 1)
 
 
 def test_large_permutes_in_several_operands() -> None:
