@@ -46,7 +46,7 @@ _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _lock = threading.Lock()
 _users = 0
 _running: EmbeddedRay | None = None
-_joined = False  # this module has joined a Ray that others have started
+_joined: str | None = None  # the address of a Ray that others have started and this module has joined
 
 
 class EmbeddedRay:
@@ -338,7 +338,9 @@ def acquire(workers: int, address: str | None) -> bool:
     """
     global _users, _running, _joined
     with _lock:
-        if _joined:
+        if _joined is not None:
+            if address not in (None, "auto", _joined, _head()):
+                raise ClusterError(f"this process has joined the Ray at {_joined} and can join no other")
             _users += 1
             return True
         if _running is None:
@@ -349,7 +351,7 @@ def acquire(workers: int, address: str | None) -> bool:
             if _running is not None:
                 raise ClusterError("this process already runs an embedded Ray and can join no other")
             _join(address)
-            _joined, _users = True, 1
+            _joined, _users = address, 1
             return True
         if _running is None:
             started = EmbeddedRay()
@@ -368,14 +370,21 @@ def release() -> None:
     global _users, _running, _joined
     with _lock:
         _users -= 1
-        if _users == 0 and _joined:
-            _joined = False
+        if _users == 0 and _joined is not None:
+            _joined = None
             ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
                 ray.shutdown()
         if _users == 0 and _running is not None:
             running, _running = _running, None
             running.close()
+
+
+def _head() -> str:
+    """The address of the Ray that this process has joined, as Ray spells it."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else ""
 
 
 def _join(address: str) -> None:
