@@ -17,6 +17,7 @@ head=$!
 trap 'kill "$head" 2>/dev/null; wait "$head" 2>/dev/null || :' EXIT  # the status is the command's
 for _ in $(seq 60); do
   "$bin/ray" status --address "127.0.0.1:${DISTXLA_PORT:-6399}" >/dev/null 2>&1 && break
+  kill -0 "$head" 2>/dev/null || { echo "$0: no Ray head came up on port ${DISTXLA_PORT:-6399}; is it taken?" >&2; exit 1; }
   sleep 0.5
 done
 "$@"
