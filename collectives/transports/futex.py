@@ -66,7 +66,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     """i32 distxla_wait(Context*, ptr word, i32 expected, i32 waits_for, ptr sleepers).
 
     Blocks while *word == expected. Status.OK, with everything visible that was written before the word was changed, or
-    Status.RELEASED when the poison word was set. waits_for: a device, or -1 for the missing members of a group.
+    Status.RELEASED when the poison word was set. waits_for: a device, or one of control_block.WAITS_FOR_*.
     word and sleepers lie in the control block.
     """
     found = llvm_module.globals.get(WAIT_FUNCTION)
