@@ -6,7 +6,6 @@ through a `StreamMemory` only.
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import sys
 import threading
@@ -20,16 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives import streams
+from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.memory import Block, Segment
 
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
 RECYCLED_BYTES = 64 << 10
 KEPT_BYTES = 64 << 20  # in one stream
 MOST_BLOCKS = 2  # items in blocks of their own that may be under way in one stream
-_SYS_FUTEX, _FUTEX_WAIT, _FUTEX_WAKE = 202, 0, 1
 _MASK = 0xFFFFFFFF
 _SLOT = struct.Struct("<QQQIII")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 Bytes = NDArray[np.uint8]
 
@@ -56,10 +54,6 @@ class StreamMemory(Protocol):
         """Copy bytes into the device's memory."""
 
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
 class LocalStreamMemory:
     """`StreamMemory` of a device whose memory this process maps."""
 
@@ -77,22 +71,10 @@ class LocalStreamMemory:
         self._words[offset // 4] = value
 
     def wait(self, offset: int, value: int, seconds: float) -> None:
-        await_word(self._base + offset, value, seconds)
+        sleep_on(self._base + offset, value, seconds)
 
     def wake(self, offset: int) -> None:
-        wake_word(self._base + offset)
-
-
-def await_word(address: int, value: int, seconds: float) -> None:
-    """Sleep while the u32 at an address of this process is `value`, at most that long; may return early."""
-    limit = _Timespec(int(seconds), int(seconds % 1 * 1e9))
-    place = ctypes.c_void_p(address)
-    _libc.syscall(_SYS_FUTEX, place, _FUTEX_WAIT, ctypes.c_uint32(value), ctypes.byref(limit), None, 0)
-
-
-def wake_word(address: int) -> None:
-    """Wake all who sleep on the u32 at an address of this process."""
-    _libc.syscall(_SYS_FUTEX, ctypes.c_void_p(address), _FUTEX_WAKE, 0x7FFFFFFF, None, None, 0)
+        wake_all(self._base + offset)
 
 
 @dataclass(frozen=True)

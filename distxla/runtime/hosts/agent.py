@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.errors import ClusterError, DistxlaError
+from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.local import LocalHost, Ticket
@@ -23,7 +24,6 @@ from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.replica import Attachment, Identity
-from distxla.runtime.stream_ends import await_word, wake_word
 from distxla.runtime.wire import Connection, Frame, Listener
 
 SLICE_NS = 200_000_000
@@ -164,7 +164,7 @@ class Agent:
             connection.receive_into(self._control.view[frame.a : frame.a + frame.length])
         elif frame.kind == Command.WAKE:
             self._require_inside(frame.a, 4, self._control.segment.size)
-            wake_word(self._control.segment.address + frame.a)
+            wake_all(self._control.segment.address + frame.a)
         elif frame.kind == Command.AWAIT:
             self._require_inside(frame.a, 4, self._control.segment.size)
             threading.Thread(target=self._await, args=(connection, frame), name="distxla-await", daemon=True).start()
@@ -189,7 +189,7 @@ class Agent:
     def _await(self, connection: Connection, frame: Frame) -> None:
         """In a thread of its own: wait for a word of the control block, then answer."""
         seconds = min(frame.c / 1000, LONGEST_WAIT_S)
-        await_word(self._control.segment.address + frame.a, frame.b & 0xFFFFFFFF, seconds)
+        sleep_on(self._control.segment.address + frame.a, frame.b & 0xFFFFFFFF, seconds)
         with contextlib.suppress(ClusterError):  # the driver is gone, which the connection's thread knows
             connection.send(Command.DATA, frame.tag)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from distxla.collectives import state
+from distxla.runtime.futex import wake_all
 from distxla.runtime.memory import ControlBlock
-from distxla.runtime.relay.queue import wake_all
 
 HEAD_BYTES = 16  # of what a member posts: signature, site, device
 

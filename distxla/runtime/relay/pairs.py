@@ -24,9 +24,9 @@ from distxla.collectives import control_block as control
 from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
 from distxla.errors import ClusterError
+from distxla.runtime.futex import wake_all
 from distxla.runtime.relay.links import Link
 from distxla.runtime.relay.memory import PIECE_BYTES, view
-from distxla.runtime.relay.queue import wake_all
 from distxla.runtime.wire import Buffer, Frame
 
 if TYPE_CHECKING:

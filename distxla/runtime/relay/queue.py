@@ -1,40 +1,11 @@
-"""The relay's end of the queue in the control block (collectives/relay_queue.py), and words that devices sleep on."""
+"""The relay's end of the queue in the control block (collectives/relay_queue.py)."""
 
 from __future__ import annotations
 
-import ctypes
-
 from distxla.collectives import control_block as control
 from distxla.collectives import relay_queue
+from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.memory import ControlBlock
-
-_SYS_FUTEX, _FUTEX_WAIT, _FUTEX_WAKE, _EVERYBODY = 202, 0, 1, 0x7FFFFFFF
-_syscall = ctypes.CDLL(None, use_errno=True).syscall
-_syscall.argtypes = (
-    ctypes.c_long,
-    ctypes.c_void_p,
-    ctypes.c_int,
-    ctypes.c_uint32,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_int,
-)
-_syscall.restype = ctypes.c_long
-
-
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_int64), ("nanoseconds", ctypes.c_int64))
-
-
-def sleep_on(address: int, expected: int, seconds: float) -> None:
-    """Sleep while the u32 at an address is `expected`, at most `seconds`, or until somebody wakes its sleepers."""
-    limit = _Timespec(int(seconds), int(seconds % 1 * 1e9))
-    _syscall(_SYS_FUTEX, address, _FUTEX_WAIT, expected, ctypes.addressof(limit), None, 0)
-
-
-def wake_all(address: int) -> None:
-    """Wake everybody who sleeps on the u32 at an address; its value was changed before."""
-    _syscall(_SYS_FUTEX, address, _FUTEX_WAKE, _EVERYBODY, None, None, 0)
 
 
 class Queue:
