@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
-from distxla.codegen.image import LoadedImage, load_image
+from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
@@ -163,13 +163,6 @@ class Replica:
 
     def _note(self, failure: RoutineFailure) -> None:
         self._routine_failure = failure
-
-    def unload(self, number: int) -> None:
-        """Forget a program that will not be run again."""
-        found = self._loaded.pop(number, None)
-        if found is not None:
-            image: LoadedImage = found[0]
-            image.close()
 
     def resident_bytes(self) -> int:
         """Resident memory of this process without what it shares with others: the arenas."""

@@ -1,8 +1,8 @@
 """Connections between hosts of one run: TCP, authenticated by a shared secret, frames of a fixed header and bytes.
 
-A frame is HEADER, then `length` bytes of payload. What the fields mean is the users' matter (relay_*.py, the driver's
-commands); here they are numbers with limits. Payloads are sent from and received into memory that the caller gives,
-device memory for example, without a copy in between. Nothing that a peer sends is ever unpickled.
+A frame is HEADER, then `length` bytes of payload. What the fields mean is up to users (relay/, hosts/commands.py);
+here they are numbers with limits. Payloads are sent from and received into memory that the caller gives, device memory
+for example, without a copy in between. Nothing that a peer sends is ever unpickled.
 
 Before the first frame both sides prove that they hold the secret (HMAC-SHA256 over both sides' random challenges, a
 different label for each direction so that no answer can be sent back), and say who they are: a number for the purpose

@@ -13,7 +13,7 @@ from distxla.collectives.control_block import RECORD_BYTES
 from distxla.errors import ClusterError
 
 CONTROL_BLOCK = (1 << 64) - 1  # READ's device, for the control block
-DRIVER_PURPOSE, RELAY_PURPOSE = 1, 2  # of a connection (wire.Listener)
+DRIVER_PURPOSE = 1  # of a connection (wire.Listener); relays' have another
 MOST_ROWS = 1 << 20  # of a table in a payload
 
 _PAIR32, _PAIR64 = struct.Struct("<II"), struct.Struct("<QQ")
