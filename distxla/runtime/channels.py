@@ -168,11 +168,13 @@ class Channels:
             time.sleep(0.0005)
 
     def _is_settled(self, pair: Pair) -> bool:
-        words = self._words
-        sends = words[(pair.offset + state.C_SENDS) // 4]
-        if sends != words[(pair.offset + state.C_RECVS) // 4]:
+        words, begin = self._words, pair.offset
+        if 0 not in pair.hosts:  # the driver's host knows nothing of it
+            words, begin = self._communicators.read(pair.hosts[0], begin, state.pair_bytes(pair.slot_bytes)), 0
+        sends = words[(begin + state.C_SENDS) // 4]
+        if sends != words[(begin + state.C_RECVS) // 4]:
             return False
-        first = pair.offset + state.C_SLOTS + state.W_TAKEN
+        first = begin + state.C_SLOTS + state.W_TAKEN
         return all(
             words[(first + transfer % state.RING * pair.slot_bytes) // 4] == transfer + 1
             for transfer in range(max(0, sends - state.RING), sends)

@@ -103,3 +103,38 @@ def test_between_two_programs(clusters: list[Cluster], size: int) -> None:
         found.append([np.asarray(outs[d][0]).tobytes() for d in (0, 3)])
     assert found[1] == found[0]
     assert found[2] == found[0]
+
+
+NEVER_TAKEN = """HloModule never
+yes {
+  p = (f32[4], u32[], token[]) parameter(0)
+  d = (f32[4], token[]) recv-done(p), channel_id=1
+  ROOT r = f32[4] get-tuple-element(d), index=0
+}
+no {
+  p = (f32[4], u32[], token[]) parameter(0)
+  c = f32[] constant(7)
+  ROOT r = f32[4] broadcast(c), dimensions={}
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  wanted = pred[] parameter(1)
+  t = token[] after-all()
+  s = (f32[4], u32[], token[]) send(x, t), channel_id=1, PAIRS
+  q = (f32[4], u32[], token[]) recv(t), channel_id=1, PAIRS
+  e = token[] send-done(s), channel_id=1, control-predecessors={q}
+  ROOT r = f32[4] conditional(wanted, q, q), true_computation=yes, false_computation=no, control-predecessors={e}
+}"""
+
+
+def test_what_a_call_leaves_under_way_ends_with_it(clusters: list[Cluster]) -> None:
+    """More often than a channel has places, and between devices that are not on the driver's host."""
+    module = NEVER_TAKEN.replace("PAIRS", PAIRS.replace("{0,1},{1,2},{2,3},{3,0}", "{2,3}"))
+    given = [np.full(4, 10 + device, np.float32) for device in range(4)]
+    for cluster in clusters:
+        step = cluster.compile(dx.parse(module))
+        for wanted in (True, *(False,) * 10, True):
+            results = step([[x, np.bool_(wanted)] for x in given], time_limit=30)
+            assert [np.asarray(row[0]).tolist() for row in results] == (
+                [[0.0] * 4] * 3 + [[12.0] * 4] if wanted else [[7.0] * 4] * 4
+            )
