@@ -272,8 +272,8 @@ class Agent:
         self._say(Command.FAILED, payload=f"{what}: {reason}".encode())
 
     def _say(self, kind: Command, a: int = 0, payload: bytes = b"") -> None:
-        """To the driver; where it is gone, the connection's thread knows."""
-        if self._driver is not None:
+        """To the driver, once it has connected; where it is gone, the connection's thread knows."""
+        if self._connected.wait(CONNECT_LIMIT_S) and self._driver is not None:
             try:
                 self._driver.send(kind, a=a, payload=[payload])
             except ClusterError:
