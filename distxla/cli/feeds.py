@@ -263,13 +263,15 @@ class _Task(threading.Thread):
             return
         infeed, items = self._cluster.infeed(device), self._feeds.given.get(device, [])
         put = 0
-        while put < len(items) and not self._stop_asked.is_set():
-            try:
-                infeed.put(items[put], POLL_S)
-                put += 1
-            except TimeLimitError:
-                continue
-        infeed.close()
+        try:
+            while put < len(items) and not self._stop_asked.is_set():
+                try:
+                    infeed.put(items[put], POLL_S)
+                    put += 1
+                except TimeLimitError:
+                    continue
+        finally:
+            infeed.close()  # after an error, too: the program would wait for what never comes
         self._stop_asked.wait()
         self._feeds.left[device] = len(items) - put + infeed.pending
 
