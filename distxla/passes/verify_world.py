@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from distxla.collectives.channels import module_transfers
 from distxla.collectives.signature import differences, signature, summary
-from distxla.errors import Location, VerificationError
+from distxla.errors import CollectiveMismatchError, Location, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -29,7 +29,8 @@ _Key = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
 def verify_world(programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
-    """Raise VerificationError, located in a program's text, for the first rule that the programs of a run break.
+    """Raise the error, located in a program's text, for the first rule that the programs of a run break:
+    CollectiveMismatchError for `world.collectives` and `world.order`, else VerificationError.
 
     programs: each with the flattened ids of the devices that run it, disjoint.
     """
@@ -151,7 +152,7 @@ class _Groups:
                         f"{certain.instruction.name} joins devices {_listed(group)}, but {self.run[number][1].name}, "
                     )
                     text += f"which runs on {devices}, has no collective of that group"
-                    raise VerificationError(f"world.collectives: {text}", _at_groups(certain))
+                    raise CollectiveMismatchError(f"world.collectives: {text}", _at_groups(certain))
         if any(by_program[number].sometimes for number in present):
             return
         for one, other in pairwise(present):
@@ -174,13 +175,13 @@ class _Groups:
             text += f"has {len(mine)}"
         else:
             text += f"what {near.module.name} has there is {near}; they differ in {lonely.difference(near)}"
-        raise VerificationError(text, lonely.location)
+        raise CollectiveMismatchError(text, lonely.location)
 
     def _compare_order(self, group: Sequence[int], one: list[_Collective], other: list[_Collective]) -> None:
         """Of a program that runs on a part of the devices rounds stay in the text's order."""
         for number, (mine, theirs) in enumerate(zip(one, other, strict=True), 1):
             if mine.signature != theirs.signature:
-                raise VerificationError(
+                raise CollectiveMismatchError(
                     f"world.order: {mine.instruction.name} is round {number} of devices {_listed(group)} in "
                     f"{mine.module.name}, in {theirs.module.name} it is {theirs}; they differ in "
                     f"{mine.difference(theirs)}",

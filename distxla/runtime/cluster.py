@@ -317,7 +317,7 @@ class Cluster:
         return outs
 
     def _verify_together(self, executables: Sequence[Executable]) -> None:
-        """VerificationError where these programs can't communicate when they run at once, which is looked at once."""
+        """What `verify_together` raises of programs that can't communicate when they run at once; looked at once."""
         numbers = tuple(executable.number for executable in executables)
         if numbers in self._verified:
             return
