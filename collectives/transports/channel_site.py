@@ -17,6 +17,7 @@ waits for the recv, a recv-done for the send. Each word has one writer, but for 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from llvmlite import ir
@@ -87,7 +88,7 @@ def _signature(payload: Shape) -> int:
     return int.from_bytes(hashlib.blake2b(flat.encode(), digest_size=8).digest(), "little")
 
 
-class _Routine:
+class _Routine(ABC):
     """What all four have in common: i32 name(Context*, u32 site, u64* operands, u64* results, state)."""
 
     def __init__(self, module: ir.Module, name: str, payload: Shape) -> None:
@@ -103,8 +104,9 @@ class _Routine:
         self.memory = self.words.device_memory(self.context, self.device)
         self.words.store(self.site, self.record, block.R_SITE)
 
+    @abstractmethod
     def emit(self) -> ir.Function:
-        raise NotImplementedError
+        """Write the body, with all its returns."""
 
     # --- pairs and slots
 
