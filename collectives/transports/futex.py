@@ -20,6 +20,7 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.collectives import control_block as block
+from distxla.collectives.transports.recording import note_resumed, note_wait
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 
 SYS_FUTEX, SYS_SCHED_YIELD = 202, 24  # x86-64
@@ -72,8 +73,18 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(WAIT_FUNCTION)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, WAIT_FUNCTION, I32, [POINTER, POINTER, I32, I32, POINTER])
-    function.attributes.add("noinline")
+    arguments = [POINTER, POINTER, I32, I32, POINTER]
+    function, words = Words.function(llvm_module, WAIT_FUNCTION, I32, arguments)
+    event = note_wait(words, function.args[0], function.args[3])
+    status = words.builder.call(_emit_unrecorded_wait(llvm_module, arguments), function.args)
+    with words.when(words.builder.icmp_unsigned("==", status, i32(Status.OK))):
+        note_resumed(words, event)
+    words.builder.ret(status)
+    return function
+
+
+def _emit_unrecorded_wait(llvm_module: ir.Module, arguments: list[ir.Type]) -> ir.Function:
+    function, words = Words.function(llvm_module, f"{WAIT_FUNCTION}_unrecorded", I32, arguments)
     context, word, expected, waits_for, sleepers = function.args
     builder = words.builder
     control, record = words.context_field(context, "control"), words.context_field(context, "record")

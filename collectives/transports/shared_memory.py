@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.codegen.abi import COMMUNICATE_SYMBOL
+from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.collectives.control_block import iterations_field
 from distxla.collectives.transports.channel_site import ChannelFamily
 from distxla.collectives.transports.family import Family, Routine
 from distxla.collectives.transports.group_site import GroupFamily
 from distxla.collectives.transports.permute_site import PermuteFamily
+from distxla.collectives.transports.recording import emit_recorded
 from distxla.collectives.transports.stream_site import StreamFamily
-from distxla.collectives.transports.words import I32, POINTER, Words
+from distxla.collectives.transports.words import I32, POINTER, Words, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -44,14 +46,18 @@ class SharedMemory:
         operands: tuple[Shape, ...],
     ) -> ir.Function:
         """The routine of `site`; what several sites need is added to `llvm_module` once, with internal linkage."""
-        name = COMMUNICATE_SYMBOL.format(site=site.index)
         arguments: list[ir.Type] = [POINTER, I32, POINTER, POINTER]
+        name = ROUND_SYMBOL.format(site=site.index)
         function, words = Words.function(llvm_module, name, I32, arguments, internal=False)
         table = words.context_field(function.args[0], "communicators")
         state = words.load(POINTER, table, 8 * site.communicator)
         family = self._family(instruction.op)
         family.emit(Routine(words, function, state, module, site, spec, instruction, operands))
-        return function
+        name = COMMUNICATE_SYMBOL.format(site=site.index)
+        outer, words = Words.function(llvm_module, name, I32, arguments, internal=False)
+        iterations = i64(iterations_field(len(site.loops)))
+        words.builder.ret(words.builder.call(emit_recorded(llvm_module), [*outer.args, function, iterations]))
+        return outer
 
     def _family(self, op: Op) -> Family:
         found = next((family for family in self._families if family.handles(op)), None)

@@ -19,8 +19,8 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap
 from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
-from distxla.codegen.program import CommunicatorSpec, HostRoutine, SharedArena, Site
-from distxla.collectives.control_block import H_POISON, R_STEP
+from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, SharedArena, Site
+from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_STEP, iterations_field
 from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
@@ -79,6 +79,15 @@ def _is_noted(step: Step) -> bool:
     return not isinstance(step, Branch | Swap)
 
 
+def _has_rounds(step: Step) -> bool:
+    """Whether the step communicates, or a step within it does."""
+    if isinstance(step, Loop):
+        return any(map(_has_rounds, (*step.condition, *step.body)))
+    if isinstance(step, Branch):
+        return any(_has_rounds(inner) for steps in step.branches for inner in steps)
+    return isinstance(step, Communicate)
+
+
 def _wanders(buffer: Buffer) -> bool:
     """Whether the buffer's offset is known at run time only."""
     return buffer.swaps or buffer.region is Region.SHARED
@@ -132,6 +141,7 @@ class _EntryEmitter:
         self.pointers: dict[tuple[Region, int], ir.Value] = {}
         self.chosen: dict[int, ir.Value] = {}  # by id() of a buffer whose place changes: where its offset is kept
         self.fields: dict[str, ir.Value] = {}
+        self.loops: list[EnclosingLoop] = []  # that have rounds in them, around the current step
 
     def run(self) -> Entry:
         self.own_memory = self.begin.load(
@@ -364,6 +374,7 @@ class _EntryEmitter:
             item=item,
             shares=_shares(step.results),
             facets=summary(self.module, instruction, operands),
+            loops=tuple(self.loops),
         )
         self.sites.append(site)
         routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
@@ -409,6 +420,7 @@ class _EntryEmitter:
         test, body, done = (
             self.function.append_basic_block(f"{step.instruction.name}.{part}") for part in ("test", "body", "done")
         )
+        count = self.begin_count(step) if _has_rounds(step) else None
         self.builder.branch(test)
         self.builder.position_at_end(test)
         poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
@@ -418,9 +430,33 @@ class _EntryEmitter:
         again = self.builder.load(self.pointer(step.predicate), typ=I8)
         self.builder.cbranch(self.builder.icmp_unsigned("!=", again, I8(0)), body, done)
         self.builder.position_at_end(body)
+        if count is not None:
+            self.count(count)
         self.steps(step.body)
+        if count is not None:
+            self.loops.pop()
         self.builder.branch(test)
         self.builder.position_at_end(done)
+
+    def begin_count(self, step: Loop) -> ir.Value:
+        """Where a loop with rounds in it counts its iterations: in the record, for reports."""
+        instruction = step.instruction
+        location = self.module.locate(instruction)
+        self.loops.append(EnclosingLoop(instruction.name, self.computation_of(instruction), location))
+        place = I64(iterations_field(len(self.loops)))
+        word = self.begin.gep(self.field("record", POINTER), [place], source_etype=I8)
+        if len(self.loops) < LOOP_DEPTHS:
+            self.builder.store(I32(0), word)
+        return word
+
+    def computation_of(self, instruction: Instruction) -> str:
+        holders = (c.name for c in self.module.computations if c.by_name.get(instruction.name) is instruction)
+        return next(holders, "")
+
+    def count(self, word: ir.Value) -> None:
+        """An iteration begins."""
+        if len(self.loops) < LOOP_DEPTHS:
+            self.builder.store(self.builder.add(self.builder.load(word, typ=I32), I32(1)), word)
 
     def branch(self, step: Branch) -> None:
         name = step.instruction.name

@@ -21,6 +21,15 @@ class HostRoutine:
 
 
 @dataclass(frozen=True)
+class EnclosingLoop:
+    """A while around a communicating instruction."""
+
+    instruction: str
+    computation: str
+    location: Location | None
+
+
+@dataclass(frozen=True)
 class Site:
     """One instruction of the compiled program that goes through the context's table; reports name it.
 
@@ -28,6 +37,7 @@ class Site:
     gives to the host or takes from it moves at a time.
     shares: results may live once for the group (abi: the results' table has a second half).
     facets: (name, text) of what the members of a round must agree on (collectives/signature.py), for reports.
+    loops: around it, outermost first; the device's record counts the iterations (control_block.R_ITERATIONS).
     """
 
     index: int
@@ -40,6 +50,7 @@ class Site:
     item: Shape | None = None
     shares: bool = False
     facets: tuple[tuple[str, str], ...] = ()
+    loops: tuple[EnclosingLoop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

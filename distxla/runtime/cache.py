@@ -22,8 +22,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import distxla
-from distxla.codegen.program import CompiledProgram
-from distxla.errors import ClusterError
+from distxla.codegen.program import CompiledProgram, EnclosingLoop, Site
+from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.runtime.compile_server import CompileServer
@@ -211,12 +211,16 @@ def _compiler() -> str:
 
 def _located(program: CompiledProgram, module: Module) -> CompiledProgram:
     """The program with its sites pointing into this module's text, which may have been another file's then."""
+
+    def place(one: Site | EnclosingLoop) -> Location | None:
+        holders = [c for c in module.computations if one.instruction in c.by_name]
+        holder = next((c for c in holders if c.name == one.computation), holders[0] if holders else None)
+        return module.locate(holder[one.instruction]) if holder else None
+
     sites = []
     for site in program.sites:
-        holders = [c for c in module.computations if site.instruction in c.by_name]
-        holder = next((c for c in holders if c.name == site.computation), holders[0] if holders else None)
-        location = module.locate(holder[site.instruction]) if holder else None
-        sites.append(dataclasses.replace(site, location=location))
+        loops = tuple(dataclasses.replace(loop, location=place(loop)) for loop in site.loops)
+        sites.append(dataclasses.replace(site, location=place(site), loops=loops))
     return dataclasses.replace(program, sites=tuple(sites))
 
 

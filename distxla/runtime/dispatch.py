@@ -23,6 +23,7 @@ from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.mismatch import Meetings, mismatch
 from distxla.runtime.streams import Streams
 from distxla.runtime.watch import End, current_site, describe, ended, site_text
@@ -165,7 +166,7 @@ class Dispatcher:
             rows.update(self._hosts.records_at_trouble)
         for remote, number in asked:
             rows.update(remote.records(number))
-        return Records(rows, self._local.control.devices)
+        return Records(rows, self._local.control.devices, read_rings(self._hosts.all, rows))
 
     def _where(self, text: str, devices: list[int]) -> str:
         waiting = describe(self._records(), devices, self.programs, self.modules)
