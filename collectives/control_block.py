@@ -62,7 +62,7 @@ R_FAULT = 152  # u64: the address that such a signal complains of
 R_DETAIL = 160  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
 R_WAIT_VALUE = 168  # u32: it sleeps while the word has this value
 R_RUN = 172  # u32: runs of programs that it has begun
-# (bytes 176..319: the flight recorder, recorder.py; written by the device's native code, but for R_RING and R_RING_MASK)
+# (bytes 176..319: the flight recorder, recorder.py; written by native code of the device, but for R_RING, R_RING_MASK)
 R_EVENTS = 176  # u64: events that it has recorded
 R_EVENT = 184  # u64: offset in the control block of the event of the site that it is in or was in last
 R_RING = 192  # u64: how far behind its place among the recorders its ring lies: 0 but where a trace is taken
