@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from distxla.collectives import control_block as block
@@ -71,6 +71,17 @@ class Event:
     waited: float | None
     resumed: float | None
     waits_for: int | None
+
+    def shifted(self, nanoseconds: float) -> Event:
+        """The same by a clock that is ahead by that much."""
+        if not nanoseconds:
+            return self
+        begun, *others = (
+            None if time is None else time + nanoseconds for time in (self.begun, self.ended, self.waited, self.resumed)
+        )
+        assert begun is not None
+        ended, waited, resumed = others
+        return replace(self, begun=begun, ended=ended, waited=waited, resumed=resumed)
 
 
 class Recorded(Protocol):

@@ -6,9 +6,9 @@ from llvmlite import ir
 
 from distxla.collectives import control_block as block
 from distxla.collectives import recorder
-from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
+from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 
-RECORDED_FUNCTION = "distxla_recorded"
+RECORDED_FUNCTION, STEP_RECORDED_FUNCTION = "distxla_recorded", "distxla_step_recorded"
 ROUTINE_TYPE = ir.FunctionType(I32, [POINTER, I32, POINTER, POINTER])
 
 
@@ -43,6 +43,32 @@ def emit_recorded(llvm_module: ir.Module) -> ir.Function:
     with words.when(builder.icmp_unsigned("==", status, i32(0)), likely=True):
         words.store(read_clock(words), event, recorder.E_ENDED)
     builder.ret(status)
+    return function
+
+
+def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
+    """void distxla_step_recorded(Context*, i32 step, i64 begun, i64 iterations).
+
+    Records a step that computed from `begun` until now. iterations: as for `emit_recorded`.
+    """
+    found = llvm_module.globals.get(STEP_RECORDED_FUNCTION)
+    if found is not None:
+        return found
+    function, words = Words.function(
+        llvm_module, STEP_RECORDED_FUNCTION, VOID, [POINTER, I32, I64, I64], optimised=True
+    )
+    function.attributes.add("noinline")
+    context, step, begun, iterations = function.args
+    builder = words.builder
+    ended = read_clock(words)
+    record, event = begin_event(words, context)
+    words.store(begun, event, recorder.E_BEGUN)
+    words.store(ended, event, recorder.E_ENDED)
+    words.store(i64(0), event, recorder.E_WAITED)
+    words.store(i64(0), event, recorder.E_ROUND)  # and E_MEETING
+    words.store(words.load(I32, record, iterations), event, recorder.E_ITERATION)
+    finish_event(words, record, event, builder.or_(step, i32(recorder.STEP)))
+    builder.ret_void()
     return function
 
 

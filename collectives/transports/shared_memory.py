@@ -13,7 +13,7 @@ from distxla.collectives.transports.channel_site import ChannelFamily
 from distxla.collectives.transports.family import Family, Routine
 from distxla.collectives.transports.group_site import GroupFamily
 from distxla.collectives.transports.permute_site import PermuteFamily
-from distxla.collectives.transports.recording import emit_recorded
+from distxla.collectives.transports.recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.stream_site import StreamFamily
 from distxla.collectives.transports.words import I32, POINTER, Words, i64
 from distxla.ir.instruction import Instruction
@@ -58,6 +58,10 @@ class SharedMemory:
         iterations = i64(iterations_field(len(site.loops)))
         words.builder.ret(words.builder.call(emit_recorded(llvm_module), [*outer.args, function, iterations]))
         return outer
+
+    def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
+        """See `codegen.communication.CommunicationEmitter`."""
+        return emit_step_recorded(llvm_module)
 
     def _family(self, op: Op) -> Family:
         found = next((family for family in self._families if family.handles(op)), None)

@@ -19,6 +19,7 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap
 from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
+from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of
 from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, SharedArena, Site
 from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_STEP, iterations_field
 from distxla.collectives.signature import summary
@@ -34,21 +35,20 @@ I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 ROUTINE = ir.FunctionType(I32, (POINTER, I32, POINTER, POINTER))
 
-UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would be a noticeable part of it
-
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions by the
-    number that the device's record holds while it computes them.  shared: the plan's."""
+    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
+    what is done for them (StepOrigin.kind), by the number that the device's record holds meanwhile.
+    shared: the plan's."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
     communicators: tuple[CommunicatorSpec, ...]
     arena_bytes: int
-    steps: tuple[Instruction, ...]
+    steps: tuple[tuple[Instruction, str], ...]
     shared: tuple[SharedArena, ...] = ()
 
 
@@ -60,32 +60,17 @@ def emit_entry(
     replicas: int,
     partitions: int,
     progress: Progress = lambda text: None,
+    traced: bool = False,
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
-    progress: told the name of each instruction before it is lowered.
+    progress: told the name of each instruction before it is lowered.  traced: steps that compute, loops and branches
+    record when they ran; they compute the same.
     Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
     """
-    return _EntryEmitter(ir.Module(module.name), module, plan, communication, replicas, partitions, progress).run()
-
-
-def _is_noted(step: Step) -> bool:
-    """Whether the step is worth a store: those that are not take nanoseconds, call nobody, and cannot fail."""
-    if isinstance(step, Copy):
-        return step.source.size > UNNOTED_BYTES
-    if isinstance(step, Kernel):
-        largest = max((b.size for b in (*step.operands, *step.results)), default=0)
-        return largest > UNNOTED_BYTES or not step.instruction.op.effects.is_free
-    return not isinstance(step, Branch | Swap)
-
-
-def _has_rounds(step: Step) -> bool:
-    """Whether the step communicates, or a step within it does."""
-    if isinstance(step, Loop):
-        return any(map(_has_rounds, (*step.condition, *step.body)))
-    if isinstance(step, Branch):
-        return any(_has_rounds(inner) for steps in step.branches for inner in steps)
-    return isinstance(step, Communicate)
+    return _EntryEmitter(
+        ir.Module(module.name), module, plan, communication, replicas, partitions, progress, traced
+    ).run()
 
 
 def _wanders(buffer: Buffer) -> bool:
@@ -115,15 +100,16 @@ class _EntryEmitter:
         replicas: int,
         partitions: int,
         progress: Progress,
+        traced: bool,
     ) -> None:
         self.llvm_module, self.module, self.plan = llvm_module, module, plan
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
-        self.progress = progress
+        self.progress, self.traced = progress, traced
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.scratch_bytes = 0
         self.sites: list[Site] = []
-        self.numbered: list[Instruction] = []
+        self.numbered: list[tuple[Instruction, str]] = []
         self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
         self.constants: dict[int, ir.GlobalVariable] = {}
         self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), ENTRY_SYMBOL)
@@ -260,9 +246,26 @@ class _EntryEmitter:
                 ) from error
 
     def step(self, step: Step) -> None:
-        if _is_noted(step):
-            self.builder.store(I32(len(self.numbered)), self.step_word)
-            self.numbered.append(step.instruction)
+        traced = self.traced and is_traced(step)
+        number = len(self.numbered)
+        if traced or is_noted(step):
+            self.builder.store(I32(number), self.step_word)
+            self.numbered.append((step.instruction, kind_of(step)))
+        if traced:
+            self.traced_step(step, number)
+        else:
+            self.plain_step(step)
+
+    def traced_step(self, step: Step, number: int) -> None:
+        """Emit a step and the event that tells when it ran."""
+        clock = self.llvm_module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
+        begun = self.builder.call(clock, [])
+        self.plain_step(step)
+        depth = len(self.loops) + (1 if isinstance(step, Loop) and has_rounds(step) else 0)
+        recorder = self.communication.emit_step_recorder(self.llvm_module)
+        self.builder.call(recorder, [self.context, I32(number), begun, I64(iterations_field(depth))])
+
+    def plain_step(self, step: Step) -> None:
         if isinstance(step, Kernel):
             self.kernel(step)
         elif isinstance(step, Copy):
@@ -420,7 +423,7 @@ class _EntryEmitter:
         test, body, done = (
             self.function.append_basic_block(f"{step.instruction.name}.{part}") for part in ("test", "body", "done")
         )
-        count = self.begin_count(step) if _has_rounds(step) else None
+        count = self.begin_count(step) if has_rounds(step) else None
         self.builder.branch(test)
         self.builder.position_at_end(test)
         poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it

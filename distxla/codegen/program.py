@@ -56,12 +56,16 @@ class Site:
 @dataclass(frozen=True, slots=True)
 class StepOrigin:
     """The instruction that a step computes, and where it comes from: an instruction of the module that was compiled,
-    by computation and name, "" where none is known."""
+    by computation and name, "" where none is known.
+
+    kind: what is done for it: "kernel", "copy", "loop", "branch", or "call" of what stands in the context's table.
+    """
 
     instruction: str
     opcode: str
     computation: str = ""
     origin: str = ""
+    kind: str = "kernel"
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ class CompiledProgram:
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
     to their bounds, and then the extents of their dynamic dimensions.
     arena_bytes: working memory a device needs.  shared: what groups need together, in the order of `Context.shared`.
+    traced: whether steps that compute are events of the flight recorder, too.
     timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
 
@@ -125,6 +130,7 @@ class CompiledProgram:
     timings: dict[str, float]
     steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
     shared: tuple[SharedArena, ...] = ()
+    traced: bool = False
 
     @property
     def parameter_sizes(self) -> tuple[tuple[int, int], ...]:

@@ -71,9 +71,9 @@ class ProgramCache:
             with contextlib.suppress(OSError):  # read-only: then nobody else writes there either
                 self.folder.chmod(0o700)
 
-    def get(self, module: Module, replicas: int, partitions: int) -> CompiledProgram | None:
+    def get(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        program = self.read(program_key(module, replicas, partitions))
+        program = self.read(program_key(module, replicas, partitions, traced=traced))
         return None if program is None else _located(program, module)
 
     def read(self, key: str) -> CompiledProgram | None:
@@ -101,7 +101,7 @@ class ProgramCache:
 
     def put(self, module: Module, replicas: int, partitions: int, program: CompiledProgram) -> None:
         """Keep the program; drop old ones where the folder grows beyond its bound."""
-        self.write(program_key(module, replicas, partitions), program)
+        self.write(program_key(module, replicas, partitions, traced=program.traced), program)
 
     def write(self, key: str, program: CompiledProgram) -> None:
         """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
@@ -140,22 +140,30 @@ class ProgramCache:
 
 
 def compile_cached(
-    server: CompileServer, module: Module, replicas: int, partitions: int, programs: ProgramCache | None = None
+    server: CompileServer,
+    module: Module,
+    replicas: int,
+    partitions: int,
+    programs: ProgramCache | None = None,
+    *,
+    traced: bool = False,
 ) -> tuple[CompiledProgram, bool]:
     """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises."""
     programs = programs or ProgramCache()
-    found = programs.get(module, replicas, partitions)
+    found = programs.get(module, replicas, partitions, traced=traced)
     if found is not None:
         return found, True
-    program = server.compile(module, replicas, partitions)
+    program = server.compile(module, replicas, partitions, traced=traced)
     programs.put(module, replicas, partitions, program)
     return program, False
 
 
-def program_key(module: Module, replicas: int, partitions: int) -> str:
+def program_key(module: Module, replicas: int, partitions: int, *, traced: bool = False) -> str:
     """A name for everything that the compiled program depends on."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
-    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}")
+    return text_key(
+        print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{' traced' * traced}"
+    )
 
 
 def text_key(*texts: str) -> str:
