@@ -27,7 +27,7 @@ EVENTS = block.RECORDER_BYTES // EVENT_BYTES  # that a device keeps; a power of 
 E_BEGUN = 0  # u64
 E_ENDED = 8  # u64: 0 where it has not ended, or failed
 E_WAITED = 16  # u64: begin of its first wait, 0 if none
-E_RESUMED = 24  # u64: end of its last wait, 0 if that has not ended
+E_RESUMED = 24  # u64: if it has waited, end of its last wait, 0 if that has not ended
 E_ROUND = 32  # u32: low half of R_ROUND when it left
 E_MEETING = 36  # u32: R_MEETING when it left
 E_NUMBER = 40  # u32: low half of n + 1, 0 while the event is replaced by another one
@@ -165,7 +165,7 @@ def decode(data: bytes, row: bytes, device: int) -> Iterator[Event]:
             clock.time(begun),
             clock.time(ended) if ended else None,
             clock.time(waited) if waited else None,
-            clock.time(resumed) if resumed else None,
+            clock.time(resumed) if waited and resumed else None,
             waits_for if waited else None,
         )
 

@@ -98,22 +98,24 @@ def finish_event(words: Words, record: ir.Value, event: ir.Value, site: ir.Value
 
 
 def note_wait(words: Words, context: ir.Value, waits_for: ir.Value) -> ir.Value:
-    """Record that the site now waits; its event."""
-    builder = words.builder
+    """Record for whom the site is about to wait; its event."""
     control, record = words.context_field(context, "control"), words.context_field(context, "record")
     event = words.at(control, words.load(I64, record, block.R_EVENT))
-    first = words.load(I64, event, recorder.E_WAITED)
-    now = read_clock(words)
-    since = builder.select(builder.icmp_unsigned("==", first, i64(0)), now, first)
-    words.store(since, event, recorder.E_WAITED)
     words.store(i64(0), event, recorder.E_RESUMED)
     words.store(waits_for, event, recorder.E_WAITS_FOR)
     return event
 
 
-def note_resumed(words: Words, event: ir.Value) -> None:
-    """Record that its wait is over."""
-    words.store(read_clock(words), event, recorder.E_RESUMED)
+def note_waited(words: Words, event: ir.Value, now: ir.Value) -> None:
+    """Record when its first wait began."""
+    first = words.load(I64, event, recorder.E_WAITED)
+    since = words.builder.select(words.builder.icmp_unsigned("==", first, i64(0)), now, first)
+    words.store(since, event, recorder.E_WAITED)
+
+
+def note_resumed(words: Words, event: ir.Value, now: ir.Value) -> None:
+    """Record when its wait was over."""
+    words.store(now, event, recorder.E_RESUMED)
 
 
 def read_clock(words: Words) -> ir.Value:

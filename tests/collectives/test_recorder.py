@@ -162,6 +162,11 @@ def test_an_event_under_way_takes_its_round_from_the_record() -> None:
     assert (last.round, last.ended, last.waited, last.resumed, last.waits_for) == (41, None, 7, None, 3)
 
 
+def test_what_an_earlier_event_left_is_no_wait() -> None:
+    (found,) = recorder.decode(event_bytes(0, E_BEGUN=5, E_ENDED=6, E_RESUMED=3, E_WAITS_FOR=1), row_of(1), 0)
+    assert (found.waited, found.resumed, found.waits_for) == (None, None, None)
+
+
 def test_a_step_is_none_of_the_sites() -> None:
     (found,) = recorder.decode(event_bytes(0, E_BEGUN=1, E_ENDED=2, E_SITE=recorder.STEP | 12), row_of(1), 0)
     assert (found.site, found.step) == (None, 12)
