@@ -40,6 +40,8 @@ def summary_of(verdict: Verdict, devices: Mapping[int, DeviceReport]) -> str:
     if verdict.without_end and not verdict.cycles:
         waiter, over = verdict.without_end[0]
         return f"device {waiter} waits in {_place(devices, waiter)} for device {over}, {_why_over(devices, over)}"
+    if not verdict.cycles:
+        return f"{named(verdict.stuck)} can never go on"
     cycle = min(verdict.cycles, key=len)
     if len(cycle) == 1:
         return f"device {cycle[0]} waits in {_place(devices, cycle[0])} for itself"
@@ -91,7 +93,9 @@ def difference(one: DeviceReport, other: DeviceReport) -> Difference | None:
         return None
     i, j = _aligned(mine, theirs)
     if i < 0:
-        return None
+        if one.program != other.program or _file(one) != _file(other):
+            return None  # other names
+        i = j = 0
     while i < len(mine) and j < len(theirs) and mine[i] == theirs[j]:
         i, j = i + 1, j + 1
     if i == len(mine) and j == len(theirs):
@@ -106,6 +110,10 @@ def difference(one: DeviceReport, other: DeviceReport) -> Difference | None:
         i if i < len(mine) else -1,
         j if j < len(theirs) else -1,
     )
+
+
+def _file(device: DeviceReport) -> str | None:
+    return device.location.file if device.location is not None else None
 
 
 _Key = tuple[str, str, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from distxla.collectives.report import DeviceReport, named
 from distxla.collectives.wait_graph import Verdict
@@ -157,7 +157,9 @@ def _act(devices: Mapping[int, DeviceReport], device: int, modules: Mapping[int,
     report, module = devices.get(device), modules.get(device)
     if report is None or module is None:
         return None
-    return next((act for act in _acts(module) if act.instruction.name == report.instruction), None)
+    named_so = [act for act in _acts(module) if act.instruction.name == report.instruction]
+    there = [act for act in named_so if act.computation.name == report.computation]
+    return next(iter(there or named_so), None)
 
 
 def _counterpart(
@@ -171,11 +173,12 @@ def _counterpart(
     if isinstance(op, ChannelOp):
         kind = Send if isinstance(op, RecvDone) else Recv if isinstance(op, SendDone) else RecvDone
         return next(_on_channel(module, kind, op.channel_id or 0, _ends(waiter, device, op)), None)
-    begun = _begin(waiting)
-    if module is waiting.module:
-        return begun
+    begun, here = _begin(waiting), _act(devices, device, modules)
     alike = [act for act in _acts(module) if act.instruction.op == begun.instruction.op]
-    alike = alike or [act for act in _acts(module) if act.instruction.opcode == begun.instruction.opcode]
+    near = [act for act in alike if here is not None and act.computation is here.computation]
+    if not near and module is waiting.module:
+        return begun
+    alike = near or alike or [act for act in _acts(module) if act.instruction.opcode == begun.instruction.opcode]
     return alike[0] if alike else None
 
 
@@ -237,7 +240,7 @@ class _Key:
         return isinstance(other, _Key) and other.module is self.module
 
 
-@cache
+@lru_cache(maxsize=16)
 def _known(key: _Key) -> tuple[tuple[_Act, ...], dict[str, _Act]]:
     acts: list[_Act] = []
     callers: dict[str, _Act] = {}

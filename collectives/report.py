@@ -64,11 +64,12 @@ class Event:
 class DeviceReport:
     """A device at the end.
 
-    program: its module's name.  instruction, opcode, location: what it waits in or computes; "" and None where that is
-    unknown.  round: of its group, or transfer of its channel, or item of its stream, from 1.  channel: None where
-    there is none.  group: the members that act together, in group order.  waits_for: devices; all of them must come
-    unless `one_is_enough`.  host: what of the host it waits for, "" for nothing.  missing: members of the group that
-    have not come.  loops: outermost first.  events: its last ones, oldest first.
+    program: its module's name.  instruction, opcode, location: what it waits in or computes, or did last; "" and None
+    where that is unknown; computation: where it stands.  round: of its group, or transfer of its channel, or item of
+    its stream, from 1.  channel: None where there is none.  group: the members that act together, in group order.
+    waits_for: devices; all of them must come unless `one_is_enough`.  host: what of the host it waits for, "" for
+    nothing.  missing: members of the group that have not come.  loops: outermost first.  events: its last ones, oldest
+    first.
     """
 
     device: int
@@ -77,6 +78,7 @@ class DeviceReport:
     instruction: str = ""
     opcode: str = ""
     location: Location | None = None
+    computation: str = ""
     round: int | None = None
     channel: int | None = None
     group: tuple[int, ...] = ()
@@ -107,7 +109,7 @@ class Difference:
     other_event: int = -1
 
     def __str__(self) -> str:
-        since = f"after {self.common}" if self.common else "in what is remembered"
+        since = f"after {self.common}" if self.common else "to begin with"
         return (
             f"{since} device {self.device} {_did(self.one)}, device {self.other_device} {_did(self.other)}"
             if self.one or self.other
@@ -234,7 +236,7 @@ def _device_line(devices: list[DeviceReport]) -> str:
     who = named(d.device for d in devices)
     if first.doing in (Doing.ENDED, Doing.FAILED, Doing.LOST, Doing.ABSENT):
         plural = {"has ended": "have ended", "has failed": "have failed", "was lost": "were lost"}
-        last = f" after {first.place}" if first.instruction and first.doing is Doing.ENDED else ""
+        last = f" {'after' if first.doing is Doing.ENDED else 'in'} {first.place}" if first.instruction else ""
         doing = plural.get(first.doing, "take no part") if several else first.doing
         return f"  {who} {doing}{last}"
     if first.doing is Doing.COMPUTES:
@@ -285,6 +287,7 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "program": device.program,
         "instruction": device.instruction,
         "opcode": device.opcode,
+        "computation": device.computation,
         "location": location_json(device.location),
         "round": device.round,
         "channel": device.channel,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
+from html import escape as _escape
 
 from distxla.collectives.report import DeviceReport, Doing, Event, Report
+from distxla.errors import printable
 
 MOST_NODES = 40  # devices in the graph
 MOST_ROWS = 256  # devices in timelines and tables
@@ -27,7 +28,7 @@ th { font-size: 12px; background: #f4f5f7; } td.first { background: #ffd7d5; fon
 svg text { font: 11px ui-monospace, monospace; } .scroll { overflow-x: auto; }
 .cycle { stroke: #cf222e; fill: #ffd7d5; } .behind { stroke: #bf8700; fill: #fff3c4; }
 .over { stroke: #57606a; fill: #d4d8dd; stroke-dasharray: 3 2; } .free { stroke: #1a7f37; fill: #dafbe1; }
-line.edge, path.edge { stroke: #8c959f; stroke-width: 1.2; fill: none; } path.hot { stroke: #cf222e; stroke-width: 2.6; }
+path.edge { stroke: #8c959f; stroke-width: 1.2; fill: none; } path.hot { stroke: #cf222e; stroke-width: 2.6; }
 .did { fill: #54aeff; } .waited { fill: #b6e3ff; } .stuck { fill: #cf222e; } .axis { stroke: #d4d8dd; }
 """
 
@@ -64,6 +65,11 @@ def _hints(report: Report) -> Iterator[str]:
         yield "</ul>"
 
 
+def escape(text: str) -> str:
+    """Text of the page: neither markup nor what a browser would obey."""
+    return _escape(printable(text))
+
+
 # --- the graph
 
 
@@ -98,7 +104,7 @@ def _graph(report: Report) -> Iterator[str]:
 
 
 def _nodes(report: Report) -> list[DeviceReport]:
-    """The devices of the graph: those of cycles first, then whoever waits or is waited for, as many as there is room."""
+    """The devices of the graph: those of cycles first, then others that wait or are waited for; not all if many."""
     by_id = {device.device: device for device in report.devices}
     wanted = dict.fromkeys(d for cycle in report.cycles for d in cycle)
     wanted |= dict.fromkeys(d for pair in report.without_end for d in pair)
@@ -152,8 +158,9 @@ def _timelines(report: Report) -> Iterator[str]:
         return
     timed = all(event.begun is not None for device in rows for event in device.events)
     spans = {device.device: _spans(device, timed=timed) for device in rows}
-    first = min(begin for row in spans.values() for begin, _, _ in row)
-    scale = (WIDTH - LABEL - 10) / max(1e-9, -first)
+    begins = [begin for row in spans.values() for begin, _, _ in row]
+    first, last_begin = min(begins), max(begins)
+    axis = _Axis(first, last_begin)
     height = ROW * len(rows) + 30
     yield f'<div class="scroll"><svg role="img" width="{WIDTH}" height="{height}">'
     for number, device in enumerate(rows):
@@ -161,20 +168,40 @@ def _timelines(report: Report) -> Iterator[str]:
         yield f'<text x="2" y="{y + 11}">device {device.device}</text>'
         yield f'<line class="axis" x1="{LABEL}" x2="{WIDTH - 10}" y1="{y + 7}" y2="{y + 7}"/>'
         for event, (begin, end, wait) in zip(device.events, spans[device.device], strict=True):
-            x = LABEL + (begin - first) * scale
-            width = max(1.5, (end - begin) * scale)
+            x = axis.x(begin)
+            width = max(1.5, axis.x(end) - x)
             last = event is device.events[-1] and device.doing is Doing.WAITS
             title = f"<title>{escape(_event_text(event, timed=timed))}</title>"
             kind = "stuck" if last else "did"
             yield f'<rect class="{kind}" x="{x:.1f}" y="{y}" width="{width:.1f}" height="13">{title}</rect>'
             if wait is not None and not last:
-                at = LABEL + (wait - first) * scale
+                at = axis.x(wait)
                 rest = max(1.0, x + width - at)
                 yield f'<rect class="waited" x="{at:.1f}" y="{y}" width="{rest:.1f}" height="13">{title}</rect>'
     unit = f"{-first:.6g} s before the end" if timed else "in the order of execution; times are not known"
     yield f'<text x="{LABEL}" y="{height - 6}">{escape(unit)}</text>'
+    if timed and last_begin < 0:
+        at = axis.x(last_begin)
+        yield f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{height - 18}" stroke-dasharray="2 3"/>'
+        yield f'<text x="{at:.1f}" y="{height - 6}">nobody began anything for {-last_begin:.3g} s</text>'
     yield f'<text x="{WIDTH - 10}" y="{height - 6}" text-anchor="end">end</text></svg></div>'
     yield "<p>Blue: communicating instructions; light: waiting; red: what a device waits in at the end.</p>"
+
+
+class _Axis:
+    """Seconds before the end as pixels. What nobody began anything in takes a quarter at most."""
+
+    def __init__(self, first: float, last_begin: float) -> None:
+        self._first, self._last = first, last_begin
+        width = WIDTH - LABEL - 10
+        before, after = last_begin - first, -last_begin
+        self._knee = width * (max(0.75, before / (before + after)) if before > 0 and before + after > 0 else 0.02)
+        self._rest = width - self._knee
+
+    def x(self, moment: float) -> float:
+        if moment <= self._last:
+            return LABEL + self._knee * (moment - self._first) / max(1e-12, self._last - self._first)
+        return LABEL + self._knee + self._rest * (moment - self._last) / max(1e-12, -self._last)
 
 
 def _spans(device: DeviceReport, *, timed: bool) -> list[tuple[float, float, float | None]]:

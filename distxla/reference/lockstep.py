@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from distxla.collectives import findings
 from distxla.collectives.report import DeviceReport, Doing, Event, Loop
-from distxla.errors import ArgumentError, TimeLimitError, UnsupportedOpError
+from distxla.errors import ArgumentError, DistxlaError, TimeLimitError, UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.rng import INITIAL_STATE
@@ -151,6 +152,10 @@ class _Strand(threading.Thread):
         self._world.returned.release()
         self._baton.acquire()
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.error is None and self.wait is not None and not self.wait.ready()
+
     def dismiss(self) -> None:
         """Called by the world when it has stopped."""
         self._baton.release()
@@ -202,6 +207,10 @@ class _World:
                     strand.take_turn()
                 self._strands = [strand for strand in self._strands if not strand.outcome.finished]
                 runnable = self._ready()
+        except DistxlaError as error:
+            if error.report is None and any(strand.is_waiting for strand in self._strands):
+                error.report = findings.report(error.code, error.message, self._reports())
+            raise
         finally:
             self.stopped = True
             for strand in self._strands:
@@ -227,7 +236,7 @@ class _World:
                 return sorted(ready, key=lambda strand: strand.device.id)
             stuck = Stuck.of([(strand.device.id, strand.wait, strand.outcome) for strand in self._strands])
             if stuck is not None:
-                raise stuck.error(self._reports())
+                raise stuck.error(self._reports(), {device.id: device.module for device in self.devices.values()})
             self.news.wait(0.05)
             self.check()
         return []
@@ -280,7 +289,12 @@ class _World:
             found[device.id] = DeviceReport(device.id, Doing.ENDED, device.module.name, *place, events=events)
         for strand in reversed(self._strands):
             device = strand.device
-            if strand.wait is None or strand.wait.waiter is None:
+            if strand.error is not None:
+                found[device.id] = replace(found[device.id], doing=Doing.FAILED)  # in the last that it came to
+                continue
+            if strand.wait is None or strand.wait.waiter is None or not strand.is_waiting:
+                if not strand.outcome.finished:
+                    found[device.id] = DeviceReport(device.id, Doing.COMPUTES, device.module.name)
                 continue
             loops = tuple(
                 Loop(turn.instruction.name, device.module.locate(turn.instruction), turn.iterations or None)

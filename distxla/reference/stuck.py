@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from distxla.collectives import findings
 from distxla.collectives.report import DeviceReport
@@ -50,9 +50,8 @@ class Stuck:
         held = {device_of[node]: strands[node - first][1] for node in reversed(found.stuck)}
         return Stuck(_of_devices(found, device_of), {device: wait for device, wait in held.items() if wait is not None})
 
-    def error(self, devices: Mapping[int, DeviceReport]) -> DeadlockError:
-        """With its report. devices: what all of them do."""
-        devices = {d: replace(found) for d, found in devices.items()}
+    def error(self, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> DeadlockError:
+        """With its report. devices: what all of them do.  modules: what they run."""
         text = findings.summary_of(self.verdict, devices)
         cycle = min(self.verdict.cycles, key=len, default=())
         first = cycle[0] if cycle else self.verdict.without_end[0][0]
@@ -61,11 +60,8 @@ class Stuck:
         if len(cycle) == 2 and any(isinstance(self.waits.get(device), PendingRound) for device in cycle):
             one, other = (self.waits[device] for device in cycle)
             error = CollectiveMismatchError(text + differing(one, other), location)
-        error.report = findings.report(error.code, error.message, devices, self.verdict, self._modules())
+        error.report = findings.report(error.code, error.message, devices, self.verdict, modules)
         return error
-
-    def _modules(self) -> dict[int, Module]:
-        return {device: wait.waiter.device.module for device, wait in self.waits.items() if wait.waiter is not None}
 
 
 def _of_devices(verdict: Verdict, device_of: Mapping[int, int]) -> Verdict:

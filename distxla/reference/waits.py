@@ -53,6 +53,7 @@ class Wait(ABC):
             instruction.name,
             instruction.opcode,
             module.locate(instruction),
+            next((c.name for c in module.computations if any(i is instruction for i in c)), ""),
             channel=getattr(instruction.op, "channel_id", None),
             waits_for=self.others,
         )

@@ -28,6 +28,7 @@ from distxla.runtime.record_views import Here, There, View
 
 UNSIGNED = 1 << 32
 FAR_S = 0.25  # between looks at other hosts, each of which takes some round trips
+SETTLE_S = 0.3  # that others have to come to rest once somebody is known to be stuck
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,20 @@ class Deadlocks:
             return self._look(frozenset(running), programs)
         except (ClusterError, ReplicaLostError):  # a host can't be reached, which others report
             return None
+
+    def settled(self, stuck: Stuck, running: Sequence[int], programs: Mapping[int, CompiledProgram]) -> Stuck:
+        """The same a moment later, when the other devices have come to where they will stay, if that is soon: so the
+        report tells of them, too. Blocks for SETTLE_S at most."""
+        self._views = self._everywhere
+        end = time.monotonic() + SETTLE_S
+        with contextlib.suppress(ClusterError, ReplicaLostError):
+            while time.monotonic() < end:
+                found = self._look(frozenset(running), programs) or stuck
+                stuck = found if len(found.verdict.stuck) >= len(stuck.verdict.stuck) else stuck
+                if all(d in self.held or ((v := self._views.get(d)) is not None and v.has_ended(d)) for d in running):
+                    break
+                time.sleep(SETTLE_S / 20)
+        return stuck
 
     def missing(
         self, device: int, program: CompiledProgram, site: int, round_: int, *, everywhere: bool

@@ -127,6 +127,7 @@ class Dispatcher:
         """Raise where the time is over or devices can never go on."""
         stuck = self._deadlocks.look(devices, self.programs)
         if stuck is not None and not self._local.is_poisoned:  # where a device has failed, that is the reason
+            stuck = self._deadlocks.settled(stuck, devices, self.programs)
             raise stuck_error(stuck, self._scene(self._records(), devices))
         if end is not None and time.perf_counter() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")

@@ -59,14 +59,14 @@ class Scene:
             return DeviceReport(device, Doing.ABSENT)
         doing = self._doing(device)
         events = tuple(self._events(device))
-        if doing in (Doing.LOST, Doing.COMPUTES, Doing.FAILED):
+        if doing in (Doing.LOST, Doing.COMPUTES):
             step = current_step(self.records, device, self.programs, self.modules)
-            name, location = step if step is not None and doing is not Doing.FAILED else ("", None)
+            name, location = step if step is not None else ("", None)
             return DeviceReport(device, doing, program.name, name, location=location, events=events)
         site = current_site(self.records, device, self.programs)
         if site is None:
             return DeviceReport(device, doing, program.name, events=events)
-        if doing is Doing.ENDED:
+        if doing in (Doing.ENDED, Doing.FAILED):
             came = any(event.instruction == site.instruction for event in events)
             place = (site.instruction, site.opcode, site.location) if came else ("", "", None)
             return DeviceReport(device, doing, program.name, *place, events=events)
@@ -96,7 +96,7 @@ class Scene:
         spec = program.communicators[site.communicator] if site.communicator >= 0 else None
         group = _group(spec, device)
         instruction = self._instruction(device, site)
-        item = 1 if site.item is not None else 0  # items are counted from 0
+        item = _first(spec)
         return DeviceReport(
             device,
             Doing.WAITS,
@@ -104,6 +104,7 @@ class Scene:
             site.instruction,
             site.opcode,
             site.location,
+            site.computation,
             round_ + item or None,
             getattr(instruction.op, "channel_id", None) if instruction is not None else _channel(spec),
             group,
@@ -135,18 +136,20 @@ class Scene:
     def _events(self, device: int) -> Iterator[Event]:
         """The last communicating instructions of a device."""
         now = time.monotonic_ns()
+        before = self.records.record(device, control.R_RUN) - self.records.record(device, control.R_COMMAND_REPEAT)
+        number = self.records.record(device, control.R_COMMAND_PROGRAM)
         kept: list[recorder.Event] = []
         for event in recorder.events(self.records, device):
             if kept and kept[-1].ended is None:
                 kept = []  # an earlier call ended there
-            if event.site is not None:
+            if event.site is not None and event.program == number and event.run > before:
                 kept.append(event)
         for event in kept[-EVENTS:]:
             program = self.programs.get(event.program)
             if program is None or event.site is None or event.site >= len(program.sites):
                 continue
             site = program.sites[event.site]
-            item = 1 if site.item is not None else 0
+            item = _first(program.communicators[site.communicator] if site.communicator >= 0 else None)
             yield Event(
                 site.instruction,
                 site.opcode,
@@ -161,6 +164,11 @@ class Scene:
 
 def _seconds(moment: float | None, now: int) -> float | None:
     return None if moment is None else round((moment - now) / 1e9, 6)
+
+
+def _first(spec: CommunicatorSpec | None) -> int:
+    """What is to be added to a record's round, so that the first one is 1: items of streams are counted from 0."""
+    return 1 if spec is not None and spec.stream is not None else 0
 
 
 def _group(spec: CommunicatorSpec | None, device: int) -> tuple[int, ...]:

@@ -88,8 +88,10 @@ def test_a_group_that_nobody_completes_is_a_deadlock() -> None:
     module = parse_module(all_reduce("{{0,1},{2}}"), "half.hlo")
     with pytest.raises(DeadlockError) as caught:
         run_programs({0: module, 2: module}, dict(enumerate(arguments(3))), replicas=3, partitions=1)
-    assert str(caught.value).splitlines()[0].endswith(
-        "deadlock: device 0 waits in y (half.hlo:11:8) for device 1, which runs nothing in this call"
+    assert (
+        str(caught.value)
+        .splitlines()[0]
+        .endswith("deadlock: device 0 waits in y (half.hlo:11:8) for device 1, which runs nothing in this call")
     )
     assert caught.value.report is not None
     assert caught.value.report.text().splitlines()[:2] == [
