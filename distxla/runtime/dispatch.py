@@ -128,6 +128,8 @@ class Dispatcher:
         stuck = self._deadlocks.look(devices, self.programs)
         if stuck is not None and not self._local.is_poisoned:  # where a device has failed, that is the reason
             stuck = self._deadlocks.settled(stuck, devices, self.programs)
+            if self._local.is_poisoned:
+                return
             raise stuck_error(stuck, self._scene(self._records(), devices))
         if end is not None and time.perf_counter() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
