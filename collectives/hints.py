@@ -17,6 +17,7 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import COMMUNICATING
 
 MOST_HINTS = 4
+MOST_PAIRS = 64  # of a cycle that are looked at, and of waits for those that have ended
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def hints(verdict: Verdict, devices: Mapping[int, DeviceReport], modules: Mappin
     for cycle in verdict.cycles:
         found += _of_cycle(cycle, devices, modules)
     enders: dict[tuple[str, str], list[int]] = {}
-    for waiter, over in verdict.without_end:
+    for waiter, over in verdict.without_end[:MOST_PAIRS]:
         sentence = _of_ender(waiter, over, devices, modules)
         if sentence is not None:
             enders.setdefault(sentence, []).append(over)
@@ -64,7 +65,7 @@ def hints(verdict: Verdict, devices: Mapping[int, DeviceReport], modules: Mappin
 def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> list[str]:
     orders: list[_Order] = []
     others: list[str] = []
-    for waiter, device in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+    for waiter, device in [*zip(cycle, (*cycle[1:], cycle[0]), strict=True)][:MOST_PAIRS]:
         wanted = _counterpart(waiter, device, devices, modules)
         here = _act(devices, device, modules)
         if wanted is None or here is None:
