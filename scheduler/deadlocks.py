@@ -72,6 +72,7 @@ class _Examination:
             Outcome.DEADLOCK,
             self._differ(found),
             self.count,
+            parting=self._parting(progress, *found.devices),
             hint=self._swap(progress, found),
             is_mismatch=True,
             location=found.sites[1].location,
@@ -115,6 +116,7 @@ class _Examination:
             cycle=waits if is_cycle else (),
             waits=() if is_cycle else waits,
             behind=behind,
+            parting=self._parting(progress, *chain[0]),
             hint=self._hint(waits),
             location=first.location,
         )
@@ -126,6 +128,23 @@ class _Examination:
         for wait in waits:
             if wait.needed is None:
                 return f"device {wait.peer} lacks what {wait.place.instruction} of device {wait.device} needs"
+        return None
+
+    def _parting(self, progress: Progress, one: int, other: int) -> Place | None:
+        """The first instruction that takes two devices of one program different ways."""
+        if progress.traces[one] is not progress.traces[other]:
+            return None
+        pending: list[Trace] = [progress.traces[one]]
+        while pending:
+            for item in pending.pop():
+                if not isinstance(item, Split):
+                    continue
+                mine, theirs = (next((p for ds, p in item.parts if d in ds), None) for d in (one, other))
+                if mine is not theirs:
+                    program = next(n for n, (ds, _) in enumerate(self.communication.programs) if one in ds)
+                    return self._place(program, item.by)
+                if mine is not None:
+                    pending.append(mine)
         return None
 
     def _wait(self, progress: Progress, device: int, peer: int) -> Wait:
@@ -183,7 +202,7 @@ class _Examination:
         if choice.decision.count is not None:
             return f"its {choice.decision.count} turns were not followed one by one{inside}"
         if open_.branch is None:
-            return f"{what} each device may decide for itself{inside}"
+            return f"{what} may differ between devices{inside}"
         if choice.is_loop:
             return f"if it turns, not all devices are sure to go on{inside}"
         return f"with branch {open_.branch} not all devices are sure to go on{inside}"

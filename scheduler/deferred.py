@@ -24,6 +24,7 @@ from distxla.scheduler.known_values import (
     Value,
     content,
     evaluated,
+    first_cause,
     is_small,
     meet,
     restricted,
@@ -291,8 +292,7 @@ class _Computed(Deferred):
                 return restricted(Each(found), frame.devices)
             except LookupError:
                 pass
-        # of what varies first: it is what keeps devices from deciding alike
-        cause = next((u for u in sorted(unknown, key=lambda u: u.labels is not None)), None)
+        cause = first_cause(unknown)
         labels = None if lost else meet([labels_of(leaf) for leaf in leaves], frame.devices)
         if asks_who(frame.module, instruction):
             labels = None

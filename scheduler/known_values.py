@@ -83,6 +83,12 @@ def meet(labels: Iterable[Labels], devices: Iterable[int]) -> Labels:
     return {device: tuple(each.get(device) for each in some) for device in devices}
 
 
+def first_cause(values: Iterable[Value]) -> Unknown | None:
+    """Of what is unknown the one that differs most between devices: it is what keeps them from deciding alike."""
+    unknown = [value for value in values if isinstance(value, Unknown)]
+    return min(unknown, key=lambda value: 0 if value.labels is None else 1 if value.labels else 2, default=None)
+
+
 def restricted(value: Value, devices: frozenset[int]) -> Value:
     """What a value is on some of the devices."""
     if not isinstance(value, Each):
@@ -194,5 +200,19 @@ def evaluated(
     return found
 
 
-__all__ = ["Each", "Known", "Labels", "Parts", "Terms", "Unknown", "Value", "content", "evaluated", "is_small", "meet",
-           "restricted", "same"]  # fmt: skip
+__all__ = [
+    "Each",
+    "Known",
+    "Labels",
+    "Parts",
+    "Terms",
+    "Unknown",
+    "Value",
+    "content",
+    "evaluated",
+    "first_cause",
+    "is_small",
+    "meet",
+    "restricted",
+    "same",
+]

@@ -69,8 +69,12 @@ class Decision:
 
 @dataclass(eq=False)
 class Split:
-    """Devices of a class take different ways, and which is known. A device that stands in no part does nothing."""
+    """Devices of a class take different ways, and which is known. A device that stands in no part does nothing.
 
+    by: the instruction that asks.
+    """
+
+    by: Instruction
     parts: list[tuple[frozenset[int], Trace]]
 
 

@@ -22,7 +22,7 @@ from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.scheduler.communication import Communication, Site
 from distxla.scheduler.counted_loops import passes_on, trip_count
 from distxla.scheduler.deferred import Cases, Deferred, Element, Frame, Given, World, force, leaf_values, pending
-from distxla.scheduler.known_values import Each, Known, Labels, Parts, Unknown, Value, meet
+from distxla.scheduler.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
 from distxla.scheduler.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
 
 MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
@@ -224,7 +224,7 @@ class Tracer:
                 cases.append((devices, self._branch(frame, instruction, number, devices, trace)))
                 parts.append((devices, trace))
             if any(trace for _, trace in parts):
-                into.append(Split(parts))
+                into.append(Split(instruction, parts))
             return Cases(self.world, cases, instruction)
         assert isinstance(selector, Unknown)
         traces: list[Trace] = []
@@ -268,7 +268,7 @@ class Tracer:
                     left.append((devices - on, state))
                     devices = frozenset(on)
                     part: Trace = []
-                    into.append(Split([(devices, part)]))
+                    into.append(Split(instruction, [(devices, part)]))
                     into = part
             elif isinstance(goes_on, Known):
                 if not bool(goes_on.array):
@@ -390,8 +390,8 @@ def holds_ticket(value: Deferred) -> bool:
 
 def cause_in(value: Deferred) -> Instruction | None:
     """Where a value comes from that differs from device to device, or is unknown."""
-    unknown = [leaf for leaf in all_leaves(value) if isinstance(leaf, Unknown)]
-    return next((leaf.cause for leaf in sorted(unknown, key=lambda leaf: leaf.labels is not None)), None)
+    found = first_cause(all_leaves(value))
+    return None if found is None else found.cause
 
 
 def labels_in(value: Deferred, devices: frozenset[int]) -> Labels:

@@ -55,15 +55,15 @@ class Wait:
         text = f"device {self.device} waits in {self.place}"
         if self.peer is None:
             return f"{text}: {self.until}"
-        text += f" for device {self.peer} {self.until}"
-        if self.needed is not None and self.behind is not None:
-            text += f", which it would in {self.needed} but for {self.behind}, where it waits"
-        elif self.behind is not None:
-            text += f", which never does: it waits in {self.behind} and has none behind"
+        text += f" for device {self.peer} {self.until}; device {self.peer} "
+        if self.behind is None:
+            text += "has ended"
+        elif self.needed is None:
+            text += f"waits in {self.behind} and has no such instruction behind it"
         else:
-            text += ", which has ended"
+            text += f"would in {self.needed}, but waits in {self.behind}"
         if self.others:
-            text += f" (and for {listed(self.others)})"
+            text += f" (besides for {listed(self.others)})"
         return text
 
 
@@ -84,7 +84,8 @@ class Undecided:
 @dataclass(frozen=True)
 class Verdict:
     """cycle: devices that wait for each other, each for the next, the last one for the first; empty where somebody
-    waits for what never comes.  behind: further devices that wait for these.  location: of the first one."""
+    waits for what never comes.  behind: further devices that wait for these.  parting: what took the first one and
+    whom it waits for different ways.  location: of the first one."""
 
     outcome: Outcome
     summary: str
@@ -92,6 +93,7 @@ class Verdict:
     cycle: tuple[Wait, ...] = ()
     waits: tuple[Wait, ...] = ()
     behind: tuple[int, ...] = ()
+    parting: Place | None = None
     undecided: tuple[Undecided, ...] = ()
     hint: str | None = None
     is_mismatch: bool = False
@@ -109,6 +111,8 @@ class Verdict:
         lines += [f"  {each}" for each in self.undecided[:MOST_SHOWN]]
         if self.behind:
             lines.append(f"  behind them: devices {listed(self.behind)}")
+        if self.parting:
+            lines.append(f"  their ways part at {self.parting}")
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)

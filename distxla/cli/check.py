@@ -85,6 +85,7 @@ def _describe(world: World) -> bool:
     from distxla.ops.effects import COMMUNICATING
     from distxla.passes.resolve_layouts import ignored_tiles
     from distxla.passes.verify import obstacles
+    from distxla.scheduler.transfer_rules import notes
 
     refused = False
     for program in world.programs:
@@ -106,6 +107,8 @@ def _describe(world: World) -> bool:
             click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
         if (note := ignored_tiles(module)) is not None:
             click.echo(f"  note: {note}")
+        for text in notes(module):
+            click.echo(printable(f"  note: {text}"))
         missing = obstacles(module)
         for instruction, why in missing:
             where = module.locate(instruction, "opcode")
