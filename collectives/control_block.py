@@ -72,6 +72,8 @@ R_CLOCK = 208  # u64 four times: the time-stamp counter and the ns of CLOCK_MONO
 # and again at the last begin or end of a command
 R_ITERATIONS = 240  # u32 by depth: 0, then iterations begun of each loop around the current step that has rounds in it
 LOOP_DEPTHS = 8  # words there; loops that are nested deeper are not counted
+R_BUSY = 272  # u32: not 0 where something may have taken a while since the device looked at its clock
+R_NOW = 280  # u64: what the time-stamp counter said then
 
 RECORDERS = HEADER_BYTES + MOST_DEVICES * RECORD_BYTES
 RECORDER_BYTES = 16384

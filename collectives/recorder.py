@@ -8,6 +8,11 @@ round failed.
 Times are readings of the CPU's time-stamp counter, which all cores of a host have in common. The record has two
 moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.
 
+To look at the clock takes longer than all the rest. Who waits looks anyway. Otherwise a device looks at the begin of an
+event if since its last look there was a step that may take more than a microsecond, or LOOK_EVERY events, and at both
+ends of one that moves LARGE_BYTES, that belongs to a program compiled for traces, or while a trace is taken. Events in
+between have the time of the last look, so times are never late, and early by some microseconds at most.
+
 Event n (from 0) lies at ring + (n & mask) * EVENT_BYTES. Reading needs no lock: an event that is overwritten meanwhile
 is known by its number.
 """
@@ -37,6 +42,8 @@ E_WAITS_FOR = 52  # i32: for whom its last wait was, as R_WAITS_FOR
 E_RUN = 56  # u32: R_RUN
 E_ITERATION = 60  # u32: of the innermost loop around it, 0 outside loops
 STEP = 1 << 31
+LOOK_EVERY = 8  # events, a power of two
+LARGE_BYTES = 8192
 
 _EVENT = struct.Struct("<QQQQIIIIIiII")
 _CLOCK = struct.Struct("<QQQQ")

@@ -80,6 +80,7 @@ def _emit_serve(module: ir.Module) -> None:
             words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
             start = _nanoseconds(words, time)
             _note_time(words, record, start, 1)
+            words.store(i32(1), record, block.R_BUSY)
             words.store(i32(0), status)
             repeat = words.load(I32, record, block.R_COMMAND_REPEAT)
             with words.count(i64(0), builder.zext(repeat, I64)), _while_fine(words, status):

@@ -82,7 +82,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     slept = builder.append_basic_block("sleep")
     with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):
         with spare:
-            _spin(words, event, word, expected)
+            _spin(words, record, event, word, expected)
             builder.branch(slept)
         with crowded:
             _give_way(words, record, event, word, expected, slept)
@@ -93,14 +93,14 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     return function
 
 
-def _spin(words: Words, event: ir.Value, word: ir.Value, expected: ir.Value) -> None:
+def _spin(words: Words, record: ir.Value, event: ir.Value, word: ir.Value, expected: ir.Value) -> None:
     """More cores than devices: look at the word for a while."""
     pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
-    note_waited(words, event, read_clock(words))
+    note_waited(words, record, event, read_clock(words))
     with words.count(i64(0), i64(SPINS)):
         changed = words.builder.icmp_unsigned("!=", words.acquire(word), expected)
         with words.builder.if_then(changed):
-            note_resumed(words, event, read_clock(words))
+            note_resumed(words, record, event, read_clock(words))
             words.builder.ret(i32(Status.OK))
         words.builder.call(pause, [])
 
@@ -112,7 +112,7 @@ def _give_way(
     builder = words.builder
     skip = words.load(I32, record, block.R_YIELD_SKIP)
     start = read_clock(words)
-    note_waited(words, event, start)
+    note_waited(words, record, event, start)
     with builder.if_else(builder.icmp_unsigned("!=", skip, i32(0))) as (skipping, yielding):
         with skipping:
             words.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
@@ -124,7 +124,7 @@ def _give_way(
             with builder.if_then(slow, likely=False):
                 _punish(words, record)
             with builder.if_then(changed):
-                note_resumed(words, event, now)
+                note_resumed(words, record, event, now)
                 with builder.if_then(builder.not_(slow), likely=True):
                     penalty = words.load(I32, record, block.R_YIELD_PENALTY)
                     smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
@@ -168,7 +168,7 @@ def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, rec
     words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
     found = words.load(I32, result)
     with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
-        note_resumed(words, event, read_clock(words))
+        note_resumed(words, record, event, read_clock(words))
     builder.ret(found)
 
 

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from distxla.collectives import control_block as block
 from distxla.collectives import recorder
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 
-RECORDED_FUNCTION, STEP_RECORDED_FUNCTION = "distxla_recorded", "distxla_step_recorded"
-ROUTINE_TYPE = ir.FunctionType(I32, [POINTER, I32, POINTER, POINTER])
+BEGIN_FUNCTION, END_FUNCTION = "distxla_record_begin", "distxla_record_end"
+STEP_RECORDED_FUNCTION = "distxla_step_recorded"
 
 
-def emit_recorded(llvm_module: ir.Module) -> ir.Function:
-    """i32 distxla_recorded(Context*, i32 site, u64* operands, u64* results, ptr routine, i64 iterations).
+def emit_recorded(
+    words: Words, arguments: Sequence[ir.Value], routine: ir.Function, iterations: int, *, timed: bool
+) -> ir.Value:
+    """Call the routine of a site with its arguments (Context*, i32 site, ..) and record that; its status.
 
-    Calls the routine of a site and records that. iterations: the record's field with those of the loop around it.
+    iterations: the record's field with those of the loop around it.  timed: the clock is to be read at both ends.
     """
-    found = llvm_module.globals.get(RECORDED_FUNCTION)
+    builder = words.builder
+    llvm_module = builder.module
+    context, site = arguments[:2]
+    # Direct calls: a processor that switches between devices predicts others badly.
+    event = builder.call(_emit_begin(llvm_module), [context, site, i64(iterations), i32(timed)])
+    status = builder.call(routine, arguments)
+    builder.call(_emit_end(llvm_module), [context, event, i32(timed), status])
+    return status
+
+
+def _emit_begin(llvm_module: ir.Module) -> ir.Function:
+    """ptr distxla_record_begin(Context*, i32 site, i64 iterations, i32 timed): the event."""
+    found = llvm_module.globals.get(BEGIN_FUNCTION)
     if found is not None:
         return found
-    arguments = [*ROUTINE_TYPE.args, ROUTINE_TYPE.as_pointer(), I64]
-    function, words = Words.function(llvm_module, RECORDED_FUNCTION, I32, arguments, optimised=True)
+    function, words = Words.function(llvm_module, BEGIN_FUNCTION, POINTER, [POINTER, I32, I64, I32], optimised=True)
     function.attributes.add("noinline")
-    context, site, operands, results, routine, iterations = function.args
+    context, site, iterations, timed = function.args
     builder = words.builder
     record, event = begin_event(words, context)
     offset = builder.sub(builder.ptrtoint(event, I64), builder.ptrtoint(words.context_field(context, "control"), I64))
@@ -35,15 +50,42 @@ def emit_recorded(llvm_module: ir.Module) -> ir.Function:
     words.store(i64(0), event, recorder.E_WAITED)
     words.store(i32(0), event, recorder.E_ROUND)
     words.store(words.load(I32, record, iterations), event, recorder.E_ITERATION)
-    words.store(read_clock(words), event, recorder.E_BEGUN)
+    timed = builder.or_(timed, words.load(I32, record, block.R_RING_MASK))
+    is_turn = builder.and_(words.load(I32, record, block.R_EVENTS), i32(recorder.LOOK_EVERY - 1))
+    due = builder.or_(builder.or_(timed, words.load(I32, record, block.R_BUSY)), _is_zero(words, is_turn))
+    with words.when(builder.icmp_unsigned("!=", due, i32(0)), likely=False):
+        words.store(i32(0), record, block.R_BUSY)
+        words.store(read_clock(words), record, block.R_NOW)
+    words.store(words.load(I64, record, block.R_NOW), event, recorder.E_BEGUN)
     finish_event(words, record, event, site)
-    status = builder.call(routine, [context, site, operands, results])
+    builder.ret(event)
+    return function
+
+
+def _emit_end(llvm_module: ir.Module) -> ir.Function:
+    """void distxla_record_end(Context*, ptr event, i32 timed, i32 status)."""
+    found = llvm_module.globals.get(END_FUNCTION)
+    if found is not None:
+        return found
+    function, words = Words.function(llvm_module, END_FUNCTION, VOID, [POINTER, POINTER, I32, I32], optimised=True)
+    function.attributes.add("noinline")
+    context, event, timed, status = function.args
+    builder = words.builder
+    record = words.context_field(context, "record")
     words.store(words.load(I32, record, block.R_ROUND), event, recorder.E_ROUND)
     words.store(words.load(I32, record, block.R_MEETING), event, recorder.E_MEETING)
+    timed = builder.or_(timed, words.load(I32, record, block.R_RING_MASK))
+    with words.when(builder.icmp_unsigned("!=", timed, i32(0)), likely=False):
+        words.store(read_clock(words), record, block.R_NOW)
     with words.when(builder.icmp_unsigned("==", status, i32(0)), likely=True):
-        words.store(read_clock(words), event, recorder.E_ENDED)
-    builder.ret(status)
+        words.store(words.load(I64, record, block.R_NOW), event, recorder.E_ENDED)
+    builder.ret_void()
     return function
+
+
+def _is_zero(words: Words, value: ir.Value) -> ir.Value:
+    """1 or 0, i32."""
+    return words.builder.zext(words.builder.icmp_unsigned("==", value, i32(0)), I32)
 
 
 def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
@@ -106,15 +148,17 @@ def note_wait(words: Words, context: ir.Value, waits_for: ir.Value) -> ir.Value:
     return event
 
 
-def note_waited(words: Words, event: ir.Value, now: ir.Value) -> None:
+def note_waited(words: Words, record: ir.Value, event: ir.Value, now: ir.Value) -> None:
     """Record when its first wait began."""
+    words.store(now, record, block.R_NOW)
     first = words.load(I64, event, recorder.E_WAITED)
     since = words.builder.select(words.builder.icmp_unsigned("==", first, i64(0)), now, first)
     words.store(since, event, recorder.E_WAITED)
 
 
-def note_resumed(words: Words, event: ir.Value, now: ir.Value) -> None:
+def note_resumed(words: Words, record: ir.Value, event: ir.Value, now: ir.Value) -> None:
     """Record when its wait was over."""
+    words.store(now, record, block.R_NOW)
     words.store(now, event, recorder.E_RESUMED)
 
 

@@ -9,13 +9,14 @@ from llvmlite import ir
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.codegen.program import CommunicatorSpec, Site
 from distxla.collectives.control_block import iterations_field
+from distxla.collectives.recorder import LARGE_BYTES
 from distxla.collectives.transports.channel_site import ChannelFamily
 from distxla.collectives.transports.family import Family, Routine
 from distxla.collectives.transports.group_site import GroupFamily
 from distxla.collectives.transports.permute_site import PermuteFamily
 from distxla.collectives.transports.recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.stream_site import StreamFamily
-from distxla.collectives.transports.words import I32, POINTER, Words, i64
+from distxla.collectives.transports.words import I32, POINTER, Words
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -27,8 +28,10 @@ FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), 
 class SharedMemory:
     """`codegen.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
 
-    def __init__(self, families: Sequence[Family] = FAMILIES) -> None:
+    def __init__(self, families: Sequence[Family] = FAMILIES, *, timed: bool = False) -> None:
+        """timed: the flight recorder gets exact times of all sites, not just of large ones."""
         self._families = families
+        self._timed = timed
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
@@ -55,8 +58,9 @@ class SharedMemory:
         family.emit(Routine(words, function, state, module, site, spec, instruction, operands))
         name = COMMUNICATE_SYMBOL.format(site=site.index)
         outer, words = Words.function(llvm_module, name, I32, arguments, internal=False)
-        iterations = i64(iterations_field(len(site.loops)))
-        words.builder.ret(words.builder.call(emit_recorded(llvm_module), [*outer.args, function, iterations]))
+        timed = self._timed or _bytes(operands, instruction.shape) >= LARGE_BYTES
+        iterations = iterations_field(len(site.loops))
+        words.builder.ret(emit_recorded(words, outer.args, function, iterations, timed=timed))
         return outer
 
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
@@ -68,3 +72,8 @@ class SharedMemory:
         if found is None or op.lowering is not Lowering.COMMUNICATION:
             raise op.unsupported()
         return found
+
+
+def _bytes(operands: Sequence[Shape], result: Shape) -> int:
+    """Of an instruction's operands or results, whichever are more."""
+    return max(sum(leaf.byte_size for leaf in leaves if leaf.is_array) for leaves in (operands, tuple(result.leaves())))

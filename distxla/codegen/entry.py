@@ -19,9 +19,9 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap
 from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
-from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of
+from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of, may_be_long
 from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, SharedArena, Site
-from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_STEP, iterations_field
+from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_BUSY, R_STEP, iterations_field
 from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
@@ -141,6 +141,7 @@ class _EntryEmitter:
         )
         self.poison = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
         self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
+        self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
         self.steps(self.plan.steps)
         self.builder.ret(I32(Status.OK))
         self.begin.branch(self.first)
@@ -251,6 +252,8 @@ class _EntryEmitter:
         if traced or is_noted(step):
             self.builder.store(I32(number), self.step_word)
             self.numbered.append((step.instruction, kind_of(step)))
+        if may_be_long(step):
+            self.builder.store(I32(1), self.busy_word)  # the next round looks at the clock
         if traced:
             self.traced_step(step, number)
         else:

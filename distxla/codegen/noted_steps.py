@@ -5,6 +5,7 @@ from __future__ import annotations
 from distxla.codegen.buffers import Branch, Communicate, Copy, Kernel, Loop, Step, Swap
 from distxla.ops.op import Lowering
 
+SHORT_BYTES = 8192  # arrays up to here are handled in less than about a microsecond
 UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would be a noticeable part of it
 
 _KINDS = {Kernel: "kernel", Copy: "copy", Loop: "loop", Branch: "branch", Communicate: "call"}
@@ -25,6 +26,18 @@ def is_traced(step: Step) -> bool:
     if isinstance(step, Communicate):
         return step.instruction.op.lowering is Lowering.HOST
     return not isinstance(step, Swap)
+
+
+def may_be_long(step: Step) -> bool:
+    """Whether the step may take more than about a microsecond, by the arrays that it handles."""
+    if isinstance(step, Copy):
+        return step.source.size > SHORT_BYTES
+    if isinstance(step, Kernel):
+        largest = max((b.size for b in (*step.operands, *step.results)), default=0)
+        return largest > SHORT_BYTES or not step.instruction.op.effects.is_free
+    if isinstance(step, Communicate):
+        return is_traced(step)
+    return isinstance(step, Loop) and not has_rounds(step)
 
 
 def kind_of(step: Step) -> str:

@@ -179,7 +179,7 @@ def _lower(
         return emit_entry(
             scheduled,
             planned,
-            SharedMemory(),
+            SharedMemory(timed=traced),
             replicas=replicas,
             partitions=partitions,
             progress=progress,
