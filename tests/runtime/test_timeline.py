@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def slices(document: dict[str, Any]) -> list[dict[str, Any]]:
     return trace_schema.by_phase(document)["X"]
 
 
-BREAK = {
+BREAK: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a slice that is none": lambda d: slices(d)[0].pop("dur"),
     "a field that is unknown": lambda d: slices(d)[0].update(color="red"),
     "slices that overlap": lambda d: slices(d)[2].update(dur=20.0),
