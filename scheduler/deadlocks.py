@@ -40,7 +40,7 @@ class _Examination:
             except TooLongError as error:
                 return self._too_long(error)
             traces.update(dict.fromkeys(devices, found))
-        if len(self.communication.programs) == 1 and advances_in_step(found):
+        if len(self.communication.programs) == 1 and advances_in_step(self.communication, found):
             return Verdict(Outcome.SAFE, f"none can happen on the {self.count} devices", self.count)
         strict = Progress(traces, STRICT).run()
         if strict.has_finished:

@@ -10,9 +10,13 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ops.copy import Copy
+from distxla.ops.domain import Domain
 from distxla.ops.effects import Effects
 from distxla.ops.identity import PartitionId, ReplicaId
 from distxla.ops.op import Lowering
+from distxla.ops.optimization_barrier import OptimizationBarrier
+from distxla.ops.token import AddDependency
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.scheduler.known_values import (
     Each,
@@ -227,6 +231,8 @@ class _Computed(Deferred):
             self.value = Parts(tuple(frame[name] for name in instruction.operands))
         elif isinstance(op, GetTupleElement):
             return self._through(lambda: Element(frame.operand(instruction), op.index, frame.world.terms))
+        elif isinstance(op, AddDependency | Copy | Domain | OptimizationBarrier):
+            return self._through(lambda: frame.operand(instruction))
         elif op.lowering is Lowering.CALL and not instruction.shape.is_dynamic:
             called = frame.module[op.called_computations[0]]
             return self._through(
