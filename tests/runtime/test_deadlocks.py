@@ -18,6 +18,8 @@ from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.runtime import stragglers
+from distxla.scheduler.deadlocks import examine
+from distxla.scheduler.verdict import Outcome
 from tests.deadlock_programs import BY_INFEED, CASES, NAMED, STEP, Case, by_device, looped, reduce
 
 # every word of what is reported, on processes as in the reference
@@ -99,6 +101,16 @@ def test_in_the_reference(name: str) -> None:
         assert str(caught.value) == TEXTS[name]
     else:
         assert isinstance(caught.value, CollectiveMismatchError)
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_what_is_known_before_the_run(name: str) -> None:
+    case = NAMED[name]
+    found = examine(case.modules(), case.replicas, 1).outcome
+    if "infeed" in name:
+        assert found is Outcome.UNKNOWN
+    else:
+        assert found is (Outcome.DEADLOCK if case.deadlocks else Outcome.SAFE)
 
 
 @pytest.mark.cluster
