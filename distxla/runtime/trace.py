@@ -63,10 +63,12 @@ class Trace:
         self._hosts = hosts
         self._programs, self._modules = programs, modules
         self._calls: list[_Call] = []
-        self._begin = time.monotonic_ns()
         self._events = ring_events(hosts.device_count)
         self._seen: dict[int, int] = {}
-        self._ahead = {host.index: host.clock_ahead() for host in hosts.remotes}
+        # by device, how many ns its host's clock is ahead
+        self._ahead: dict[int, int] = {}
+        for host in hosts.remotes:
+            self._ahead.update(dict.fromkeys(host.devices, host.clock_ahead()))
         self._dropped = 0
         self._names = {identity.device: identity for identity in hosts.identities}
         self._active = True
@@ -139,19 +141,15 @@ class Trace:
         """By device, in order; times are those of the driver's CLOCK_MONOTONIC."""
         found: dict[int, list[Event]] = {device: [] for device in range(self._hosts.device_count)}
         for call in self._calls:
-            for device, events in _events_of(call, self._offsets()).items():
+            for device, events in _events_of(call, self._ahead).items():
                 found[device] += events
         return found
-
-    def _offsets(self) -> dict[int, int]:
-        """By device, how far its host's clock is ahead."""
-        return {d: self._ahead[host.index] for host in self._hosts.remotes for d in host.devices}
 
     def timeline(self) -> Timeline:
         """All calls."""
         drawing = _Drawing(self._programs, self._modules)
         for number, call in enumerate(self._calls, 1 + self._dropped):
-            drawing.call(number, call, _events_of(call, self._offsets()))
+            drawing.call(number, call, _events_of(call, self._ahead))
         lost: dict[str, int] = defaultdict(int)
         for call in self._calls:
             for device, count in call.lost.items():
