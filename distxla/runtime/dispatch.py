@@ -118,10 +118,13 @@ class Dispatcher:
     def _wait_elsewhere(self, remotes: list[RemoteHost], require_progress: Callable[[], None]) -> None:
         """Wait until these are done, or something has failed somewhere, which poisons the driver's host."""
         news = self._hosts.news
-        with news:
-            while not self._local.is_poisoned and any(remote.is_running for remote in remotes):
+        while True:
+            with news:
+                if self._local.is_poisoned or not any(remote.is_running for remote in remotes):
+                    return
                 news.wait(SLICE_NS / 1e9)
-                require_progress()
+            # without the lock: it asks other hosts, and whoever takes their answers needs it
+            require_progress()
 
     def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
         """Raise where the time is over or devices can never go on."""
