@@ -15,6 +15,7 @@ from distxla.errors import Location, printable
 
 FORMAT = 1  # of the JSON
 HOST = "the host, at the other end of the stream"
+MOST_BEFORE, MOST_AFTER = 4, 2  # events of histories that the text shows before the first difference, and from it on
 MOST_LINES = 12  # devices in the same instruction that the text tells of one by one
 
 
@@ -201,8 +202,29 @@ def _lines(report: Report) -> list[str]:
     if report.behind:
         are = "is" if len(report.behind) == 1 else "are"
         lines.append(f"  behind {'that' if report.cycles or report.without_end else 'it'} {are} {named(report.behind)}")
-    lines += [f"  history: {difference}" for difference in report.differences]
+    for difference in report.differences:
+        lines += [f"  history: {difference}", *_last_rounds(report, difference)]
     lines += [f"  hint: {hint}" for hint in report.hints]
+    return lines
+
+
+def _last_rounds(report: Report, difference: Difference) -> list[str]:
+    """What both devices did last, as names and rounds, with a mark before the first difference."""
+    lines = []
+    for device, first in (
+        (difference.device, difference.one_event),
+        (difference.other_device, difference.other_event),
+    ):
+        found = report.of(device)
+        events = () if found is None else found.events
+        place = len(events) if first < 0 else first
+        shown = [
+            f"{'> ' if number == place else ''}{event.instruction} {event.round}"
+            for number, event in enumerate(events[: place + MOST_AFTER])
+        ]
+        left = ["..."] if place > MOST_BEFORE else []
+        nothing = ["> nothing"] if first < 0 else []
+        lines.append(f"    device {device}: {', '.join([*left, *shown[max(0, place - MOST_BEFORE) :], *nothing])}")
     return lines
 
 

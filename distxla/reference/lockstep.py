@@ -28,7 +28,7 @@ from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped,
 from distxla.reference.streams import Streams
 from distxla.reference.stuck import Stuck
 from distxla.reference.values import leaves_of, parameter_values
-from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait
+from distxla.reference.waits import Outcome, Pending, PendingComputation, PendingRound, Rounds, Wait
 
 Array = np.ndarray[Any, Any]
 EVENTS = 32  # of each device that a report keeps
@@ -251,7 +251,11 @@ class _World:
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
         """Called in a strand: come to the next round of an ordered group, without waiting for the others."""
-        return self._rounds.come(run, members, operands)
+        pending = self._rounds.come(run, members, operands)
+        events = self._events[run.device.id]
+        if isinstance(pending, PendingRound) and events and events[-1].instruction == run.instruction.name:
+            events[-1] = replace(events[-1], round=pending.round.number)
+        return pending
 
     def start(self, run: InstructionEvaluation, computation: str, arguments: tuple[Any, ...]) -> Pending:
         """Called in a strand: run a computation beside it; returns when that waits for the first time or has ended."""
