@@ -26,7 +26,7 @@ from distxla.scheduler.known_values import Each, Known, Labels, Parts, Unknown, 
 from distxla.scheduler.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
 
 MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
-MOST_TURNS = 100_000  # of loops, whatever is in them
+MOST_TURNS = 3_000  # of loops, whatever is in them: a second or so
 
 
 class TooLongError(Exception):
@@ -252,11 +252,25 @@ class Tracer:
     # --- loops
 
     def _while(self, frame: Frame, instruction: Instruction, into: Trace) -> Deferred:
+        """Turn by turn if that can be followed."""
         op = instruction.op
         assert isinstance(op, While)
-        state, devices = frame.operand(instruction), frame.devices
+        state = frame.operand(instruction)
         count = trip_count(frame, instruction, state)
-        left: list[tuple[frozenset[int], Deferred]] = []  # devices whose loop is over
+        begin, left = len(into), self._left
+        if count is None or count <= self._turns:
+            try:
+                return self._turn_by_turn(frame, instruction, state, into)
+            except TooLongError:
+                del into[begin:]
+                self._left = left
+        self._run(op.condition, [state], frame.devices, into)
+        return self._companions(frame, instruction, state, frame.devices, into, count)
+
+    def _turn_by_turn(self, frame: Frame, instruction: Instruction, state: Deferred, into: Trace) -> Deferred:
+        op, devices = instruction.op, frame.devices
+        assert isinstance(op, While)
+        over: list[tuple[frozenset[int], Deferred]] = []  # devices whose loop is over
         while True:
             self._turns -= 1
             if self._turns < 0:
@@ -265,29 +279,20 @@ class Tracer:
             if isinstance(goes_on, Each):
                 on = {d for d, value in goes_on.by_device.items() if isinstance(value, Known) and bool(value.array)}
                 if on != set(devices):
-                    left.append((devices - on, state))
+                    over.append((devices - on, state))
                     devices = frozenset(on)
                     part: Trace = []
                     into.append(Split(instruction, [(devices, part)]))
                     into = part
             elif isinstance(goes_on, Known):
                 if not bool(goes_on.array):
-                    left.append((devices, state))
+                    over.append((devices, state))
                     break
             else:
-                left.append((devices, self._companions(frame, instruction, state, devices, into, None)))
+                over.append((devices, self._companions(frame, instruction, state, devices, into, None)))
                 break
-            before, begin = self._left, len(into)
-            after = self._run(op.body, [state], devices, into)
-            if count is not None and not left and (count - 1) * (before - self._left) > self._left:
-                del into[begin:]
-                left.append((devices, self._companions(frame, instruction, state, devices, into, count)))
-                break
-            state = after
-            count = None
-        if len(left) == 1:
-            return left[0][1]
-        return Cases(self.world, left, instruction)
+            state = self._run(op.body, [state], devices, into)
+        return over[0][1] if len(over) == 1 else Cases(self.world, over, instruction)
 
     def _companions(
         self,

@@ -14,6 +14,7 @@ from tests.channel_case import permute, ring
 from tests.channel_programs import pipelined_text
 from tests.collectives.random_channels import RandomChannels
 from tests.deadlock_programs import (
+    BY_DEVICE,
     CASES,
     NAMED,
     STEP,
@@ -174,6 +175,15 @@ STATIC = [  # name, devices, text, outcome, a part of the verdict
     ("an argument decides, but nobody else is concerned", 2, decided(ARGUMENT, reduce("u", "v", "{{0},{1}}")),
      Outcome.SAFE, ""),
     ("a hundred million turns", 2, decided("count = s32[] constant(100000000)"), Outcome.SAFE, ""),
+    ("as many turns as the device's id and a hundred million say", 2,
+     decided(BY_DEVICE.replace("constant(2)", "constant(100000000)")), Outcome.UNKNOWN, "how often it turns may"),
+    ("many turns, which are not counted by steps of one size", 2,
+     decided("count = s32[] constant(2000000000)").replace("add(i, one)", "multiply(i, two)")
+     .replace("  one = s32[] constant(1)\n", "  two = s32[] constant(2)\n").replace("constant(0)", "constant(1)"),
+     Outcome.SAFE, ""),
+    ("a million turns, which are not counted by steps of one size", 2,
+     decided("count = s32[] constant(1000000)").replace("add(i, one)", "subtract(i, one)")
+     .replace("constant(1)\n", "constant(-1)\n"), Outcome.SAFE, ""),
     ("an argument decides between the same", 2,
      branching(GIVEN, reduce("ROOT a", "p"), f"n = f32[4] negate(p)\n  {reduce('ROOT b', 'n')}"), Outcome.SAFE, ""),
     ("an argument decides whether to meet", 2, branching(GIVEN, reduce("ROOT a", "p"), "ROOT b = f32[4] negate(p)"),
@@ -218,6 +228,21 @@ def test_a_ninth_send_needs_the_first_one_received() -> None:
     assert found.outcome is Outcome.DEADLOCK
     assert found.cycle[0].place.instruction == "s8"
     assert found.cycle[0].until == "to receive one of those under way on channel 1"
+
+
+def test_what_depends_on_the_executor_is_unknown() -> None:
+    """Compiled permutes wait for their own source only, and device 0 has none; in the reference the rounds mix."""
+    permute_ = "collective-permute(p), source_target_pairs={{0,1}}"
+    text = by_device(
+        f"q = f32[4] {permute_}\n{reduce('ROOT a', 'q')}", f"{reduce('a', 'p')}\nROOT q = f32[4] {permute_}"
+    )
+    found = examine([(range(2), parse_module(text, "a.hlo"))], 2, 1)
+    assert found.outcome is Outcome.UNKNOWN
+    assert found.summary == "whether all devices go on depends on how rounds and transfers are carried out"
+    assert found.undecided[0].why.startswith(
+        "round 1 of devices 0, 1: device 0 comes with q (a.hlo:9:3), device 1 with a (a.hlo:14:3); they differ in "
+        "opcode: collective-permute and all-reduce"
+    )
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
