@@ -112,7 +112,8 @@ class Site:
     def behaviour(self) -> Hashable:
         """Equal for instructions that do the same on every device."""
         if self.ways:
-            return tuple(sorted((d, hash(way)) for d, way in self.ways.items()))
+            ways = sorted((device, id(way), bounds or ()) for device, (way, bounds) in self.ways.items())
+            return self.instruction.shape.without_layout(), tuple(ways)
         return self.signature, tuple(sorted((d, m.members, m.pairs) for d, m in self.meetings[1].items()))
 
     def leads(self, device: int, way: Way) -> bool:

@@ -302,6 +302,8 @@ class _Computed(Deferred):
         labels = None if lost else meet([labels_of(leaf) for leaf in leaves], frame.devices)
         if asks_who(frame.module, instruction):
             labels = None
+        if not leaves:  # a large constant, which nobody compares
+            return Unknown(terms.fresh(), labels, instruction)
         structure = (operation_key(frame.module, instruction, shapes), *(term_of(leaf, terms) for leaf in leaves))
         return Unknown(terms.number(*structure), labels, cause.cause if cause else instruction)
 

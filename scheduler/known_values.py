@@ -16,7 +16,7 @@ from distxla.ops.effects import Effects
 from distxla.scheduler.traces import Ticket
 
 MOST_ELEMENTS = 4096  # of a value that is computed; larger ones decide nothing in practice
-MOST_STEPS = 20000  # instructions that one value may take
+MOST_STEPS = 2000  # instructions that one value may take
 
 Labels = dict[int, Hashable] | None  # by device: equal where the value is; empty: everywhere; None: nowhere known
 
