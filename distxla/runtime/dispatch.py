@@ -64,6 +64,7 @@ class Dispatcher:
         self._streams = streams
         self._deadlocks = Deadlocks(self._local.control, self._local.devices, communicators, hosts.remotes)
         self._stragglers = Stragglers()
+        self._since = 0  # ns of CLOCK_MONOTONIC when the call under way began
         self._lock = threading.Lock()
         self._epoch = 0  # of relays: failed calls so far
         self.programs: dict[int, CompiledProgram] = {}
@@ -82,6 +83,7 @@ class Dispatcher:
             start = time.perf_counter()
             end = None if time_limit is None else start + time_limit
             self._stragglers.begin()
+            self._since = time.monotonic_ns()
             try:
                 elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
                 here = {d: numbers[d] for d in local.devices if d in numbers} if elsewhere else numbers
@@ -192,7 +194,7 @@ class Dispatcher:
         everywhere = not lost and not self._failures()
         self._deadlocks.refresh(everywhere=everywhere)
         missing = partial(self._deadlocks.missing, everywhere=everywhere)
-        return Scene(records, devices, self.programs, self.modules, missing, lost)
+        return Scene(records, devices, self.programs, self.modules, missing, lost, self._since, self._local.devices)
 
     def _end(self, devices: list[int]) -> None:
         """Release every wait and get all devices of the call back, by force where they do not come."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from distxla.codegen.abi import Status
@@ -21,6 +21,7 @@ from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.watch import current_site, current_step
 
 UNSIGNED = 1 << 32
+EARLY_NS = 1_000_000  # by which an event's time may be too early, amply
 EVENTS = 32  # of each device that a report keeps
 
 
@@ -29,7 +30,8 @@ class Scene:
     """All that is known at the end of a call.
 
     running: the devices of the call.  programs, modules: by number.  missing: of a group's round, given device,
-    program, site and round.  lost: devices whose processes have ended.
+    program, site and round.  lost: devices whose processes have ended.  since: ns of CLOCK_MONOTONIC when the call
+    began.  here: devices that have this clock.
     """
 
     records: Records
@@ -38,6 +40,8 @@ class Scene:
     modules: Mapping[int, Module]
     missing: Callable[[int, CompiledProgram, int, int], tuple[int, ...]]
     lost: Mapping[int, Lost]
+    since: int
+    here: Collection[int]
 
     def report(self, error: DistxlaError, stuck: Stuck | None = None) -> Report:
         verdict = None if stuck is None else stuck.verdict
@@ -57,8 +61,8 @@ class Scene:
         program = self.programs.get(number)
         if device not in self.running or program is None:
             return DeviceReport(device, Doing.ABSENT)
-        doing = self._doing(device)
         events = tuple(self._events(device))
+        doing = self._doing(device, events)
         if doing in (Doing.LOST, Doing.COMPUTES):
             step = current_step(self.records, device, self.programs, self.modules)
             name, location = step if step is not None else ("", None)
@@ -72,13 +76,14 @@ class Scene:
             return DeviceReport(device, doing, program.name, *place, events=events)
         return self._waiting(device, program, site, events)
 
-    def _doing(self, device: int) -> Doing:
+    def _doing(self, device: int, events: Sequence[Event]) -> Doing:
         if device in self.lost:
             return Doing.LOST
         status = self.records.record(device, control.R_STATUS)
         if self.records.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN:
-            released = {Status.OK: Doing.ENDED, Status.RELEASED: Doing.WAITS}
-            return released.get(Status(status), Doing.FAILED) if status in set(Status) else Doing.FAILED
+            if status == Status.RELEASED:  # out of a wait, or before it began
+                return Doing.WAITS if events and events[-1].ended is None else Doing.COMPUTES
+            return Doing.ENDED if status == Status.OK else Doing.FAILED
         waits = self.records.record(device, control.R_STATE) == control.DeviceState.WAITING
         return Doing.WAITS if waits else Doing.COMPUTES
 
@@ -142,7 +147,8 @@ class Scene:
         for event in recorder.events(self.records, device):
             if kept and kept[-1].ended is None:
                 kept = []  # an earlier call ended there
-            if event.site is not None and event.program == number and event.run > before:
+            is_old = event.run <= before or (device in self.here and event.begun < self.since - EARLY_NS)
+            if event.site is not None and event.program == number and not is_old:
                 kept.append(event)
         for event in kept[-EVENTS:]:
             program = self.programs.get(event.program)
