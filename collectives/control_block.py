@@ -62,18 +62,19 @@ R_FAULT = 152  # u64: the address that such a signal complains of
 R_DETAIL = 160  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
 R_WAIT_VALUE = 168  # u32: it sleeps while the word has this value
 R_RUN = 172  # u32: runs of programs that it has begun
-# (bytes 176..319: the flight recorder, recorder.py; written by native code of the device, but for R_RING, R_RING_MASK)
-R_EVENTS = 176  # u64: events that it has recorded
-R_EVENT = 184  # u64: offset in the control block of the event of the site that it is in or was in last
-R_RING = 192  # u64: how far behind its place among the recorders its ring lies: 0 but where a trace is taken
-R_RING_MASK = 200  # u32: or-ed with recorder.EVENTS - 1, the mask of numbers of events in its ring
-R_MEETING = 204  # u32: of a send or recv, where its pair's state lies, in units of 64 bytes; 0 for others
-R_CLOCK = 208  # u64 four times: the time-stamp counter and the ns of CLOCK_MONOTONIC when the device began to serve,
-# and again at the last begin or end of a command
+# (bytes 192..319: the flight recorder, recorder.py; written by native code of the device, but for R_RING, R_RING_MASK;
+# what each event needs has a cache line)
+R_EVENTS = 192  # u64: events that it has recorded
+R_EVENT = 200  # u64: offset in the control block of the event of the site that it is in or was in last
+R_NOW = 208  # u64: what the time-stamp counter said when the device looked at its clock last
+R_RING = 216  # u64: how far behind its place among the recorders its ring lies: 0 but where a trace is taken
+R_RING_MASK = 224  # u32: or-ed with recorder.EVENTS - 1, the mask of numbers of events in its ring
+R_BUSY = 228  # u32: not 0 where something may have taken a while since R_NOW
+R_MEETING = 232  # u32: of a send or recv, where its pair's state lies, in units of 64 bytes; 0 for others
 R_ITERATIONS = 240  # u32 by depth: 0, then iterations begun of each loop around the current step that has rounds in it
 LOOP_DEPTHS = 8  # words there; loops that are nested deeper are not counted
-R_BUSY = 272  # u32: not 0 where something may have taken a while since the device looked at its clock
-R_NOW = 280  # u64: what the time-stamp counter said then
+R_CLOCK = 272  # u64 four times: the time-stamp counter and the ns of CLOCK_MONOTONIC when the device began to serve,
+# and again at the last begin or end of a command
 
 RECORDERS = HEADER_BYTES + MOST_DEVICES * RECORD_BYTES
 RECORDER_BYTES = 16384
