@@ -9,11 +9,12 @@ end by the lenient one ends in none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from distxla.collectives.channels import End, Program, Transfer, instruction_ends, is_end, pair_up
+from distxla.collectives.channels import Program, instruction_ends, is_end, pair_up
 from distxla.collectives.signature import differences, signature, summary
 from distxla.errors import Location
 from distxla.ir.instruction import Instruction
@@ -196,28 +197,19 @@ class Communication:
     @cached_property
     def _paired(self) -> dict[tuple[int, int], dict[int, tuple[Way, tuple[int, int] | None]]]:
         """(program, instruction) -> device -> its way and the bounds of executions that transfer."""
-        found: list[dict[End, list[Instruction]]] = []
+        instructions: dict[int, int] = {}  # by the identity of an end: comparing ends compares all their pairs
         sides = []
         for devices, module in self.programs:
             ends = list(instruction_ends(module))
-            by_end: dict[End, list[Instruction]] = {}
-            for instruction, end in ends:
-                by_end.setdefault(end, []).append(instruction)
-            found.append(by_end)
+            instructions.update((id(end), id(instruction)) for instruction, end in ends)
             sides.append(Program(devices, tuple(end for _, end in ends)))
-        result: dict[tuple[int, int], dict[int, tuple[Way, tuple[int, int] | None]]] = {}
-        for transfer in pair_up(sides, self.replicas, self.partitions) if any(found) else ():
+        result: dict[tuple[int, int], dict[int, tuple[Way, tuple[int, int] | None]]] = defaultdict(dict)
+        for transfer in pair_up(sides, self.replicas, self.partitions) if instructions else ():
             way = Way(transfer.channel, transfer.stream, transfer.source, transfer.target)
-            for device, routes in _sides(transfer):
+            for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
                 for route in routes:
-                    for instruction in found[route.program][route.end]:
-                        result.setdefault((route.program, id(instruction)), {})[device] = (way, route.bounds)
+                    result[route.program, instructions[id(route.end)]][device] = (way, route.bounds)
         return result
-
-
-def _sides(transfer: Transfer) -> Iterator[tuple[int, tuple]]:  # type: ignore[type-arg]
-    yield transfer.source, transfer.sends
-    yield transfer.target, transfer.recvs
 
 
 __all__ = ["MOST_SENDS", "Communication", "Meeting", "Site", "Way"]
