@@ -294,8 +294,8 @@ def check_pairs(end: End, count: int) -> None:
             raise _error("channel.pairs", end, f"{pair}: a device sends to another one")
     for side, name in ((0, "source"), (1, "target")):
         ids = [pair[side] for pair in end.pairs]
-        twice = next((i for i in ids if ids.count(i) > 1), None)
-        if twice is not None:
+        if len(set(ids)) < len(ids):
+            twice = next(i for i in ids if ids.count(i) > 1)
             raise _error("channel.pairs", end, f"{twice} is the {name} of two pairs of {end.instruction}")
 
 

@@ -1,7 +1,8 @@
 """The shared segment through which the driver and all replicas of a host see each other: layout in bytes.
 
     header            4 KiB
-    device records    RECORD_BYTES each, by flattened id
+    device records    RECORD_BYTES each, by flattened id; room for MOST_DEVICES
+    flight recorders  RECORDER_BYTES each, by flattened id (recorder.py)
     communicators     carved out by the driver when a program is loaded, zeroed, 64-byte aligned
 
 Little-endian; every field is written by one side only, except the futex words. Words that somebody sleeps on have a
@@ -34,7 +35,7 @@ H_RELAY_TICKETS = 264  # u32: entries that have a place in the ring
 H_RELAY_POSTED = 320  # u32 futex: entries that were written; the relay sleeps on it
 
 # device record
-RECORD_BYTES = 256
+RECORD_BYTES = 320
 R_STATE = 0  # u32: DeviceState
 R_PROGRAM = 4  # u32: number of the program that runs
 R_SITE = 8  # u32: communicating site it is in, of that program
@@ -61,6 +62,22 @@ R_FAULT = 152  # u64: the address that such a signal complains of
 R_DETAIL = 160  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
 R_WAIT_VALUE = 168  # u32: it sleeps while the word has this value
 R_RUN = 172  # u32: runs of programs that it has begun
+# (bytes 192..319: the flight recorder, recorder.py; written by native code of the device, but for R_RING, R_RING_MASK;
+# what each event needs has a cache line)
+R_EVENTS = 192  # u64: events that it has recorded
+R_EVENT = 200  # u64: offset in the control block of the event of the site that it is in or was in last
+R_NOW = 208  # u64: what the time-stamp counter said when the device looked at its clock last
+R_RING = 216  # u64: how far behind its place among the recorders its ring lies: 0 but where a trace is taken
+R_RING_MASK = 224  # u32: or-ed with recorder.EVENTS - 1, the mask of numbers of events in its ring
+R_BUSY = 228  # u32: not 0 where something may have taken a while since R_NOW
+R_MEETING = 232  # u32: of a send or recv, where its pair's state lies, in units of 64 bytes; 0 for others
+R_ITERATIONS = 240  # u32 by depth: 0, then iterations begun of each loop around the current step that has rounds in it
+LOOP_DEPTHS = 8  # words there; loops that are nested deeper are not counted
+R_CLOCK = 272  # u64 four times: the time-stamp counter and the ns of CLOCK_MONOTONIC when the device began to serve,
+# and again at the last begin or end of a command
+
+RECORDERS = HEADER_BYTES + MOST_DEVICES * RECORD_BYTES
+RECORDER_BYTES = 16384
 
 WAITS_FOR_GROUP = -1  # the missing members of its group
 WAITS_FOR_HOST = -2  # the other end of a stream
@@ -85,6 +102,19 @@ def record_offset(device: int) -> int:
     return HEADER_BYTES + device * RECORD_BYTES
 
 
+def iterations_field(depth: int) -> int:
+    """Field of the record that counts the iterations of a loop; depth: loops with rounds around its body, itself too.
+
+    That of depth 0, which is always 0, stands for loops that are not counted.
+    """
+    return R_ITERATIONS + 4 * (depth if depth < LOOP_DEPTHS else 0)
+
+
+def recorder_offset(device: int) -> int:
+    """Offset of a device's flight recorder in the control block, unless R_RING says otherwise."""
+    return RECORDERS + device * RECORDER_BYTES
+
+
 def fixed_bytes(devices: int) -> int:
     """Bytes before the communicators."""
-    return (HEADER_BYTES + devices * RECORD_BYTES + 4095) // 4096 * 4096
+    return (recorder_offset(devices) + 4095) // 4096 * 4096

@@ -7,7 +7,10 @@ constructor's parameters are exactly `args`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from distxla.collectives.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,12 @@ class DistxlaError(Exception):
 
     exit_status: what the command line returns for it (1 our own error, 2 bad module or input, 3 deadlock or mismatch,
     4 a replica was lost, 5 time limit).
+    report: what every device did at the end of a run that could not go on; None where there is nothing to tell.
     """
 
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 1
+    report: Report | None = None
 
     def __init__(self, message: str, location: Location | None = None) -> None:
         super().__init__(message, location)
@@ -45,10 +50,16 @@ class DistxlaError(Exception):
         self.location = location
 
     def __str__(self) -> str:
-        """`file:line:column: code: message`, then the source line with a caret, then the user's own frame."""
+        """`file:line:column: code: message`, then the source line with a caret, the user's own frame, the report."""
+        text = self._located()
+        if self.report is not None and (found := self.report.text()):
+            text += f"\n{found}"
+        return printable(text)
+
+    def _located(self) -> str:
         where = self.location
         if where is None:
-            return printable(f"{self.code}: {self.message}")
+            return f"{self.code}: {self.message}"
         lines = [f"{where}: {self.code}: {self.message}"]
         if where.text:
             text, column, end = _excerpt(where.text, where.column, where.end_column)
@@ -56,7 +67,7 @@ class DistxlaError(Exception):
             lines.append(f"    {' ' * (column - 1)}{'^' * max(1, end - column)}")
         if where.frame:
             lines.append(f"    from {where.frame}")
-        return printable("\n".join(lines))
+        return "\n".join(lines)
 
 
 def printable(text: str) -> str:
@@ -124,11 +135,11 @@ class DeadlockError(DistxlaError):
     exit_status = 3
 
 
-class CollectiveMismatchError(DistxlaError):
-    """Members came to one round of a collective with different instructions."""
+class CollectiveMismatchError(DeadlockError):
+    """Members came to one round of a collective with different instructions, or wait for each other in different ones:
+    a deadlock whose reason is known."""
 
     code = "mismatch"
-    exit_status = 3
 
 
 class ReplicaLostError(DistxlaError):

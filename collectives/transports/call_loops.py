@@ -21,6 +21,7 @@ from distxla.collectives.call_loops import (
     SERVE,
 )
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, emit_system_call
+from distxla.collectives.transports.recording import read_clock
 from distxla.collectives.transports.relayed_round import emit_fold_run
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.ir.shape import Shape
@@ -65,6 +66,7 @@ def _emit_serve(module: ir.Module) -> None:
     builder = words.builder
     seen, status, time = builder.alloca(I32), builder.alloca(I32), builder.alloca(I64, size=2)
     words.store(first, seen)
+    _note_time(words, record, _nanoseconds(words, time), 0)
     with words.forever() as stopped:
         words.store(_next_command(words, control, words.load(I32, seen)), seen)
         mine = builder.icmp_unsigned("==", words.load(I32, record, block.R_COMMAND_SEQUENCE), words.load(I32, seen))
@@ -77,12 +79,16 @@ def _emit_serve(module: ir.Module) -> None:
             context = words.load(POINTER, row, 8)
             words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
             start = _nanoseconds(words, time)
+            _note_time(words, record, start, 1)
+            words.store(i32(1), record, block.R_BUSY)
             words.store(i32(0), status)
             repeat = words.load(I32, record, block.R_COMMAND_REPEAT)
             with words.count(i64(0), builder.zext(repeat, I64)), _while_fine(words, status):
                 words.store(builder.add(words.load(I32, record, block.R_RUN), i32(1)), record, block.R_RUN)
                 words.store(_call_pointer(builder, row, context), status)
-            words.store(builder.sub(_nanoseconds(words, time), start), record, block.R_RUN_NS)
+            end = _nanoseconds(words, time)
+            _note_time(words, record, end, 1)
+            words.store(builder.sub(end, start), record, block.R_RUN_NS)
             _finish(words, control, record, words.load(I32, status))
     builder.ret(i32(0))
 
@@ -134,6 +140,12 @@ def _nanoseconds(words: Words, time: ir.Value) -> ir.Value:
     builder = words.builder
     emit_system_call(words, SYS_CLOCK_GETTIME, i64(CLOCK_MONOTONIC), builder.ptrtoint(time, I64))
     return builder.add(builder.mul(words.load(I64, time), i64(1_000_000_000)), words.load(I64, time, 8))
+
+
+def _note_time(words: Words, record: ir.Value, nanoseconds: ir.Value, moment: int) -> None:
+    """Write what both clocks say now, for readers of the flight recorder. moment: 0 or 1 in R_CLOCK."""
+    words.store(read_clock(words), record, block.R_CLOCK + 16 * moment)
+    words.store(nanoseconds, record, block.R_CLOCK + 16 * moment + 8)
 
 
 def _finish(words: Words, control: ir.Value, record: ir.Value, status: ir.Value) -> None:

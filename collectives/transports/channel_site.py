@@ -168,8 +168,12 @@ class _Routine(ABC):
         base = words.device_memory(self.context, words.load(I32, pair, state.C_STAGING_DEVICE))
         return words.at(base, builder.add(words.load(I64, pair, state.C_STAGING), offset))
 
-    def note_round(self, transfer: ir.Value) -> ir.Value:
-        """Say in the record which transfer it is; what words of that transfer hold."""
+    def note_round(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
+        """Say in the record which transfer of which pair it is; what words of that transfer hold."""
+        builder, control = self.builder, self.words.context_field(self.context, "control")
+        offset = builder.sub(builder.ptrtoint(pair, I64), builder.ptrtoint(control, I64))
+        meeting = builder.trunc(builder.lshr(offset, i64(6)), I32)
+        self.words.store(meeting, self.record, block.R_MEETING)
         mark = self.builder.add(transfer, i32(1))
         self.words.store(self.builder.zext(mark, I64), self.record, block.R_ROUND)
         return mark
@@ -260,7 +264,7 @@ class _Send(_Routine):
         words, builder = self.words, self.builder
         pair, number = self.end_pair()
         transfer = words.load(I32, pair, state.C_SENDS)
-        mark = self.note_round(transfer)
+        mark = self.note_round(pair, transfer)
         slot = self.slot(pair, transfer)
         target = words.load(I32, pair, state.C_TARGET)
         self.wait(slot, state.W_TAKEN, builder.sub(mark, i32(state.RING)), target, state.W_TAKEN_SLEEPERS)
@@ -320,7 +324,7 @@ class _SendDone(_Routine):
     def emit(self) -> ir.Function:
         words, builder = self.words, self.builder
         pair, transfer = self.done_pair(state.C_SENDS, lambda: None)
-        mark = self.note_round(transfer)
+        mark = self.note_round(pair, transfer)
         target = words.load(I32, pair, state.C_TARGET)
         self.wait(pair, state.C_RECVS, mark, target, state.C_SOURCE_SLEEPS)
         if not self.is_inline:
@@ -361,7 +365,7 @@ class _Recv(_Routine):
         words, builder = self.words, self.builder
         pair, number = self.end_pair()
         transfer = words.load(I32, pair, state.C_RECVS)
-        mark = self.note_round(transfer)
+        mark = self.note_round(pair, transfer)
         if self.kept:
             slot = self.slot(pair, transfer)
             free = self.reached(words.load(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
@@ -389,7 +393,7 @@ class _RecvDone(_Routine):
     def emit(self) -> ir.Function:
         words, builder = self.words, self.builder
         pair, transfer = self.done_pair(state.C_RECVS, self._zeros)
-        mark = self.note_round(transfer)
+        mark = self.note_round(pair, transfer)
         slot = self.slot(pair, transfer)
         source = words.load(I32, pair, state.C_SOURCE)
         self.wait(slot, state.W_SENT, mark, source, state.W_SENT_SLEEPERS)

@@ -20,6 +20,7 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.collectives import control_block as block
+from distxla.collectives.transports.recording import note_resumed, note_wait, note_waited, read_clock
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 
 SYS_FUTEX, SYS_SCHED_YIELD = 202, 24  # x86-64
@@ -73,62 +74,64 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     if found is not None:
         return found
     function, words = Words.function(llvm_module, WAIT_FUNCTION, I32, [POINTER, POINTER, I32, I32, POINTER])
-    function.attributes.add("noinline")
     context, word, expected, waits_for, sleepers = function.args
     builder = words.builder
+    event = note_wait(words, context, waits_for)
     control, record = words.context_field(context, "control"), words.context_field(context, "record")
     cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
     slept = builder.append_basic_block("sleep")
     with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):
         with spare:
-            _spin(words, word, expected)
+            _spin(words, record, event, word, expected)
             builder.branch(slept)
         with crowded:
-            _give_way(words, record, word, expected, slept)
+            _give_way(words, record, event, word, expected, slept)
             builder.branch(slept)
     builder.unreachable()
     builder.position_at_end(slept)
-    _sleep(words, (context, word, expected, waits_for, sleepers), control, record)
+    _sleep(words, (context, word, expected, waits_for, sleepers), control, record, event)
     return function
 
 
-def _return_if_changed(words: Words, word: ir.Value, expected: ir.Value) -> None:
-    changed = words.builder.icmp_unsigned("!=", words.acquire(word), expected)
-    with words.builder.if_then(changed):
-        words.builder.ret(i32(Status.OK))
-
-
-def _spin(words: Words, word: ir.Value, expected: ir.Value) -> None:
+def _spin(words: Words, record: ir.Value, event: ir.Value, word: ir.Value, expected: ir.Value) -> None:
     """More cores than devices: look at the word for a while."""
     pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
+    note_waited(words, record, event, read_clock(words))
     with words.count(i64(0), i64(SPINS)):
-        _return_if_changed(words, word, expected)
+        changed = words.builder.icmp_unsigned("!=", words.acquire(word), expected)
+        with words.builder.if_then(changed):
+            note_resumed(words, record, event, read_clock(words))
+            words.builder.ret(i32(Status.OK))
         words.builder.call(pause, [])
 
 
-def _give_way(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block) -> None:
+def _give_way(
+    words: Words, record: ir.Value, event: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block
+) -> None:
     """More devices than cores: let others run a few times unless that took long lately; `asleep` is next."""
     builder = words.builder
-    clock = words.builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
     skip = words.load(I32, record, block.R_YIELD_SKIP)
+    start = read_clock(words)
+    note_waited(words, record, event, start)
     with builder.if_else(builder.icmp_unsigned("!=", skip, i32(0))) as (skipping, yielding):
         with skipping:
             words.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
-        with yielding:
-            start = builder.call(clock, [])
-            with words.count(i64(0), i64(YIELDS)):
-                emit_system_call(words, SYS_SCHED_YIELD)
-                slow = builder.icmp_unsigned(">", builder.sub(builder.call(clock, []), start), i64(SLOW_YIELDS))
-                with builder.if_else(slow, likely=False) as (disappointed, quick):
-                    with disappointed:
-                        _punish(words, record)
-                        _return_if_changed(words, word, expected)
-                        builder.branch(asleep)
-                    with quick, builder.if_then(builder.icmp_unsigned("!=", words.acquire(word), expected)):
-                        penalty = words.load(I32, record, block.R_YIELD_PENALTY)
-                        smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
-                        words.store(smaller, record, block.R_YIELD_PENALTY)
-                        builder.ret(i32(Status.OK))
+        with yielding, words.count(i64(0), i64(YIELDS)):
+            emit_system_call(words, SYS_SCHED_YIELD)
+            now = read_clock(words)
+            changed = builder.icmp_unsigned("!=", words.acquire(word), expected)
+            slow = builder.icmp_unsigned(">", builder.sub(now, start), i64(SLOW_YIELDS))
+            with builder.if_then(slow, likely=False):
+                _punish(words, record)
+            with builder.if_then(changed):
+                note_resumed(words, record, event, now)
+                with builder.if_then(builder.not_(slow), likely=True):
+                    penalty = words.load(I32, record, block.R_YIELD_PENALTY)
+                    smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
+                    words.store(smaller, record, block.R_YIELD_PENALTY)
+                builder.ret(i32(Status.OK))
+            with builder.if_then(slow, likely=False):
+                builder.branch(asleep)
 
 
 def _punish(words: Words, record: ir.Value) -> None:
@@ -142,7 +145,7 @@ def _punish(words: Words, record: ir.Value) -> None:
     words.store(capped, record, block.R_YIELD_PENALTY)
 
 
-def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value) -> None:
+def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value, event: ir.Value) -> None:
     """Sleep until the word has changed or the poison word is set; returns from the function."""
     _, word, expected, waits_for, sleepers = arguments
     builder = words.builder
@@ -163,7 +166,10 @@ def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, rec
     words.fetch_add(-1, sleepers)
     words.store(i64(0), record, block.R_WAIT_WORD)
     words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
-    builder.ret(words.load(I32, result))
+    found = words.load(I32, result)
+    with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
+        note_resumed(words, record, event, read_clock(words))
+    builder.ret(found)
 
 
 def _futex(words: Words, word: ir.Value, operation: int, value: ir.Value) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.codegen.abi import COMMUNICATE_SYMBOL
+from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.codegen.program import CommunicatorSpec, Site
+from distxla.collectives.control_block import iterations_field
+from distxla.collectives.recorder import LARGE_BYTES
 from distxla.collectives.transports.channel_site import ChannelFamily
 from distxla.collectives.transports.family import Family, Routine
 from distxla.collectives.transports.group_site import GroupFamily
 from distxla.collectives.transports.permute_site import PermuteFamily
+from distxla.collectives.transports.recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.stream_site import StreamFamily
 from distxla.collectives.transports.words import I32, POINTER, Words
 from distxla.ir.instruction import Instruction
@@ -25,8 +28,10 @@ FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), 
 class SharedMemory:
     """`codegen.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
 
-    def __init__(self, families: Sequence[Family] = FAMILIES) -> None:
+    def __init__(self, families: Sequence[Family] = FAMILIES, *, timed: bool = False) -> None:
+        """timed: the flight recorder gets exact times of all sites, not just of large ones."""
         self._families = families
+        self._timed = timed
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
@@ -44,17 +49,31 @@ class SharedMemory:
         operands: tuple[Shape, ...],
     ) -> ir.Function:
         """The routine of `site`; what several sites need is added to `llvm_module` once, with internal linkage."""
-        name = COMMUNICATE_SYMBOL.format(site=site.index)
         arguments: list[ir.Type] = [POINTER, I32, POINTER, POINTER]
+        name = ROUND_SYMBOL.format(site=site.index)
         function, words = Words.function(llvm_module, name, I32, arguments, internal=False)
         table = words.context_field(function.args[0], "communicators")
         state = words.load(POINTER, table, 8 * site.communicator)
         family = self._family(instruction.op)
         family.emit(Routine(words, function, state, module, site, spec, instruction, operands))
-        return function
+        name = COMMUNICATE_SYMBOL.format(site=site.index)
+        outer, words = Words.function(llvm_module, name, I32, arguments, internal=False)
+        timed = self._timed or _bytes(operands, instruction.shape) >= LARGE_BYTES
+        iterations = iterations_field(len(site.loops))
+        words.builder.ret(emit_recorded(words, outer.args, function, iterations, timed=timed))
+        return outer
+
+    def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
+        """See `codegen.communication.CommunicationEmitter`."""
+        return emit_step_recorded(llvm_module)
 
     def _family(self, op: Op) -> Family:
         found = next((family for family in self._families if family.handles(op)), None)
         if found is None or op.lowering is not Lowering.COMMUNICATION:
             raise op.unsupported()
         return found
+
+
+def _bytes(operands: Sequence[Shape], result: Shape) -> int:
+    """Of an instruction's operands or results, whichever are more."""
+    return max(sum(leaf.byte_size for leaf in leaves if leaf.is_array) for leaves in (operands, tuple(result.leaves())))

@@ -2,40 +2,91 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.errors import printable
+from distxla.errors import DeadlockError, printable
+
+if TYPE_CHECKING:
+    from distxla.cli.programs import World
+    from distxla.scheduler.verdict import Verdict
 
 MOST_WAYS = 8
 
 
-@click.command("check", short_help="Verify modules and say what would keep them from running; run nothing.")
+@click.command("check", short_help="Verify modules, look for deadlocks, say what would keep them from running.")
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
+@click.option("--strict", is_flag=True, help="Exit with 3 also where only the run can tell whether devices go on.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict on deadlocks as JSON, and nothing else.")
 @custom_call_option
 def command(
-    modules: tuple[str, ...], replicas: int | None, partitions: int | None, custom_calls: tuple[str, ...]
+    modules: tuple[str, ...],
+    replicas: int | None,
+    partitions: int | None,
+    strict: bool,
+    as_json: bool,
+    custom_calls: tuple[str, ...],
 ) -> None:
-    """Parse and verify every module and print what it holds. Starts neither Ray nor LLVM.
+    """Parse and verify every module and print what it holds; look for deadlocks. Starts neither Ray nor LLVM.
 
     Instructions that are correct but that this version has no code for are listed, and the exit status is 2: `distxla
-    run` would refuse them.
+    run` would refuse them. Where devices would wait for each other for ever it is 3; where only the run can tell, a
+    warning names the instruction that decides, and it is 0.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
-    from distxla.cli.programs import ranges, read_world
+    from distxla.cli.programs import read_world
     from distxla.errors import UnsupportedOpError
-    from distxla.ops.effects import COMMUNICATING
-    from distxla.passes.resolve_layouts import ignored_tiles
-    from distxla.passes.verify import obstacles
 
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions)
     world.verify()
+    refused = False if as_json else _describe(world)
+    verdict = _examined(world)
+    if as_json:
+        click.echo(json.dumps({"outcome": "safe"} if verdict is None else verdict.as_data(), indent=2))
+    elif verdict is not None:
+        _print(verdict)
+    if verdict is not None and verdict.fails(strict=strict):
+        raise SystemExit(DeadlockError.exit_status)
+    if refused:
+        raise SystemExit(UnsupportedOpError.exit_status)
+
+
+def _examined(world: World) -> Verdict | None:
+    """What is known of deadlocks; None where the devices have nothing to do with each other."""
+    from distxla.ops.effects import Effects
+
+    between = (Effects.COLLECTIVE, Effects.CHANNEL)
+    if not any(i.op.effects in between for p in world.programs for c in p.module.computations for i in c):
+        return None
+    from distxla.scheduler.deadlocks import examine
+
+    return examine([(p.devices, p.module) for p in world.programs], world.replicas, world.partitions)
+
+
+def _print(verdict: Verdict) -> None:
+    """The verdict: to stderr where it isn't that all is well."""
+    from distxla.scheduler.verdict import Outcome
+
+    where = f"{verdict.location}: " if verdict.location is not None else ""
+    click.echo(printable(where + verdict.text), err=verdict.outcome is not Outcome.SAFE)
+
+
+def _describe(world: World) -> bool:
+    """Print what the programs hold; whether one has instructions that can't be executed."""
+    from distxla.cli.programs import ranges
+    from distxla.ops.effects import COMMUNICATING
+    from distxla.passes.resolve_layouts import ignored_tiles
+    from distxla.passes.verify import obstacles
+    from distxla.scheduler.transfer_rules import notes
+
     refused = False
     for program in world.programs:
         module = program.module
@@ -56,6 +107,8 @@ def command(
             click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
         if (note := ignored_tiles(module)) is not None:
             click.echo(f"  note: {note}")
+        for text in notes(module):
+            click.echo(printable(f"  note: {text}"))
         missing = obstacles(module)
         for instruction, why in missing:
             where = module.locate(instruction, "opcode")
@@ -66,5 +119,4 @@ def command(
     for channel, ways in world.channels().items():
         shown = ", ".join(f"{source} to {target}" for source, target in ways[:MOST_WAYS])
         click.echo(f"channel {channel}: {shown}" + (f", … ({len(ways)} pairs)" if len(ways) > MOST_WAYS else ""))
-    if refused:
-        raise SystemExit(UnsupportedOpError.exit_status)
+    return refused

@@ -13,10 +13,11 @@ import numpy as np
 from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
 from distxla.cli.programs import World
-from distxla.errors import TimeLimitError
+from distxla.errors import ArgumentError, TimeLimitError
 
 if TYPE_CHECKING:
     from distxla.cli.nodes import Nodes
+    from distxla.runtime.cluster import Cluster
     from distxla.runtime.executable import Executable
 
 Array = np.ndarray[Any, Any]
@@ -105,9 +106,9 @@ class Deadline:
         try:
             yield
         except TimeLimitError as error:
-            _, _, waiting = error.message.partition("\n")
-            text = f"the time limit of {self.seconds:g} s ran out"
-            raise TimeLimitError(f"{text}\n{waiting}" if waiting else text) from error
+            whole = TimeLimitError(f"the time limit of {self.seconds:g} s ran out")
+            whole.report = error.report
+            raise whole from error
 
 
 def _compiling_s(executable: Executable) -> float:
@@ -117,11 +118,37 @@ def _compiling_s(executable: Executable) -> float:
     return sum(seconds for stage, seconds in executable.program.timings.items() if stage != "import_llvm")
 
 
+@contextmanager
+def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
+    """What is called within is recorded and written, even if it fails; ArgumentError where that is not possible."""
+    if path is None:
+        yield
+        return
+    trace = cluster.trace()
+    try:
+        yield
+    finally:
+        trace.close()
+        try:
+            trace.write(path)
+        except OSError as error:
+            raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
+
+
 def run_on_cluster(
-    world: World, arguments: Arguments, repeat: int, time_limit: float | None, nodes: Nodes, feeds: Feeds
+    world: World,
+    arguments: Arguments,
+    repeat: int,
+    time_limit: float | None,
+    nodes: Nodes,
+    feeds: Feeds,
+    trace: str | None = None,
 ) -> Execution:
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
-    first step, and results stay there until the last one is over."""
+    first step, and results stay there until the last one is over.
+
+    trace: a file for the timeline of all steps, written however they end.
+    """
     from distxla.cli.progress import progress
     from distxla.runtime.cluster import Cluster
 
@@ -130,7 +157,8 @@ def run_on_cluster(
     cluster = Cluster(world.replicas, world.partitions, address=nodes.address, devices_per_host=nodes.devices_per_host)
     with cluster:
         with progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
-            executables = [cluster.compile(program.module, program.devices) for program in world.programs]
+            traced = trace is not None
+            executables = [cluster.compile(p.module, p.devices, trace=traced) for p in world.programs]
             cluster.wait_started()
         execution = Execution(
             {},
@@ -143,7 +171,7 @@ def run_on_cluster(
         placed = {d: [cluster.put(a, d) for a in leaves] for d, leaves in arguments.by_device.items()}
         programs = {executable.devices: executable for executable in executables}
         outs = {}
-        with progress("running"), fed_cluster(cluster, feeds):
+        with progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
             for _ in range(repeat):
                 begin = time.perf_counter()
                 with limit.named():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
+from distxla.cli.failures import TellingCommand
 from distxla.cli.nodes import Nodes, nodes_options
 from distxla.errors import ArgumentError
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from distxla.ir.shape import Shape
 
 
-@click.command("run", short_help="Run a module on all its devices, or several programs on disjoint devices.")
+@click.command(
+    "run", cls=TellingCommand, short_help="Run a module on all its devices, or several programs on disjoint devices."
+)
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
@@ -61,8 +64,11 @@ if TYPE_CHECKING:
 )
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds; exit 5 beyond.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For arguments --args doesn't give.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary.")
-@click.option("--trace", metavar="FILE.json", help="Write a trace of every device.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary, also of a failure."
+)
+@click.option("--report", metavar="FILE.html", help="If devices can't go on: a page with their timelines and waits.")
+@click.option("--trace", metavar="FILE.json", help="Write a timeline of all devices, which Perfetto opens.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -85,6 +91,7 @@ def command(
     time_limit: float | None,
     seed: int,
     as_json: bool,
+    report: str | None,
     trace: str | None,
 ) -> None:
     """Run one SPMD module on all its devices, or several programs on disjoint devices: a.hlo@0-3 b.hlo@4,5.
@@ -92,8 +99,8 @@ def command(
     Arguments that --args does not give are generated from --seed. Every step computes on the same arguments. Types that
     NumPy lacks stand in .npz files as unsigned integers of the same width that hold the bits.
     """
-    if trace is not None:
-        raise ArgumentError("--trace is not available in this version")
+    if trace is not None and backend == "reference":
+        raise ArgumentError("--trace goes with the cpu backend: the reference runs one device at a time")
     if backend == "gpu":
         raise ArgumentError("the gpu backend is not available in this version; use --backend cpu")
     if backend == "reference" and address is not None:
@@ -111,7 +118,7 @@ def command(
     from distxla.cli.programs import read_world
     from distxla.cli.progress import progress
 
-    for path in (out_file, outfeed):
+    for path in (out_file, outfeed, report, trace):
         if path is not None:
             require_writable(path)
     register_all(custom_calls)
@@ -130,7 +137,7 @@ def command(
                 done = execution.run_on_reference(world, arguments, repeat, time_limit, feeds)
         else:
             nodes = Nodes(address, devices_per_host)
-            done = execution.run_on_cluster(world, arguments, repeat, time_limit, nodes, feeds)
+            done = execution.run_on_cluster(world, arguments, repeat, time_limit, nodes, feeds, trace)
     except BaseException:
         if outfeed is not None and feeds.taken:
             write_outfeeds(outfeed, feeds)  # what was produced before the error

@@ -5,6 +5,8 @@ A program is one position-independent image with these functions:
     i32 distxla_entry(Context*)                         the whole entry computation; 0, or a Status
     i32 distxla_communicate_<k>(Context*, u32 site, const u64* operands, const u64* results)
                                                         the shared-memory routine of communicating site k
+    i32 distxla_round_<k>(Context*, u32 site, const u64* operands, const u64* results)
+                                                        the same, without noting it in the flight recorder
 
 The entry calls `context->communicate[k](context, k, operands, results)` for site k: the table holds the routine above,
 or whatever the runtime puts there (a relay); for a custom-call of a Python routine, which has no such function, the
@@ -32,6 +34,7 @@ from enum import IntEnum
 ALIGNMENT = 64
 ENTRY_SYMBOL = "distxla_entry"
 COMMUNICATE_SYMBOL = "distxla_communicate_{site}"
+ROUND_SYMBOL = "distxla_round_{site}"
 
 
 class Status(IntEnum):

@@ -36,3 +36,9 @@ class CommunicationEmitter(Protocol):
 
         operands: shapes of the operand leaves. Its u64 arrays hold one offset per operand leaf and per result leaf.
         """
+
+    def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
+        """Add void (Context*, i32 step, i64 begun, i64 iterations): make a step that has ended an event.
+
+        begun: the time-stamp counter at its begin.  iterations: the record's field that counts the loop around it.
+        """

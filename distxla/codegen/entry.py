@@ -19,8 +19,9 @@ from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Con
 from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap
 from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
-from distxla.codegen.program import CommunicatorSpec, HostRoutine, SharedArena, Site
-from distxla.collectives.control_block import H_POISON, R_STEP
+from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of, may_be_long
+from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, SharedArena, Site
+from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_BUSY, R_STEP, iterations_field
 from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
@@ -34,21 +35,20 @@ I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 ROUTINE = ir.FunctionType(I32, (POINTER, I32, POINTER, POINTER))
 
-UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would be a noticeable part of it
-
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions by the
-    number that the device's record holds while it computes them.  shared: the plan's."""
+    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
+    what is done for them (StepOrigin.kind), by the number that the device's record holds meanwhile.
+    shared: the plan's."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
     communicators: tuple[CommunicatorSpec, ...]
     arena_bytes: int
-    steps: tuple[Instruction, ...]
+    steps: tuple[tuple[Instruction, str], ...]
     shared: tuple[SharedArena, ...] = ()
 
 
@@ -60,23 +60,17 @@ def emit_entry(
     replicas: int,
     partitions: int,
     progress: Progress = lambda text: None,
+    traced: bool = False,
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
-    progress: told the name of each instruction before it is lowered.
+    progress: told the name of each instruction before it is lowered.  traced: steps that compute, loops and branches
+    record when they ran; they compute the same.
     Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
     """
-    return _EntryEmitter(ir.Module(module.name), module, plan, communication, replicas, partitions, progress).run()
-
-
-def _is_noted(step: Step) -> bool:
-    """Whether the step is worth a store: those that are not take nanoseconds, call nobody, and cannot fail."""
-    if isinstance(step, Copy):
-        return step.source.size > UNNOTED_BYTES
-    if isinstance(step, Kernel):
-        largest = max((b.size for b in (*step.operands, *step.results)), default=0)
-        return largest > UNNOTED_BYTES or not step.instruction.op.effects.is_free
-    return not isinstance(step, Branch | Swap)
+    return _EntryEmitter(
+        ir.Module(module.name), module, plan, communication, replicas, partitions, progress, traced
+    ).run()
 
 
 def _wanders(buffer: Buffer) -> bool:
@@ -106,15 +100,16 @@ class _EntryEmitter:
         replicas: int,
         partitions: int,
         progress: Progress,
+        traced: bool,
     ) -> None:
         self.llvm_module, self.module, self.plan = llvm_module, module, plan
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
-        self.progress = progress
+        self.progress, self.traced = progress, traced
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.scratch_bytes = 0
         self.sites: list[Site] = []
-        self.numbered: list[Instruction] = []
+        self.numbered: list[tuple[Instruction, str]] = []
         self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
         self.constants: dict[int, ir.GlobalVariable] = {}
         self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), ENTRY_SYMBOL)
@@ -132,6 +127,7 @@ class _EntryEmitter:
         self.pointers: dict[tuple[Region, int], ir.Value] = {}
         self.chosen: dict[int, ir.Value] = {}  # by id() of a buffer whose place changes: where its offset is kept
         self.fields: dict[str, ir.Value] = {}
+        self.loops: list[EnclosingLoop] = []  # that have rounds in them, around the current step
 
     def run(self) -> Entry:
         self.own_memory = self.begin.load(
@@ -145,6 +141,7 @@ class _EntryEmitter:
         )
         self.poison = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
         self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
+        self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
         self.steps(self.plan.steps)
         self.builder.ret(I32(Status.OK))
         self.begin.branch(self.first)
@@ -250,9 +247,28 @@ class _EntryEmitter:
                 ) from error
 
     def step(self, step: Step) -> None:
-        if _is_noted(step):
-            self.builder.store(I32(len(self.numbered)), self.step_word)
-            self.numbered.append(step.instruction)
+        traced = self.traced and is_traced(step)
+        number = len(self.numbered)
+        if traced or is_noted(step):
+            self.builder.store(I32(number), self.step_word)
+            self.numbered.append((step.instruction, kind_of(step)))
+        if may_be_long(step):
+            self.builder.store(I32(1), self.busy_word)  # the next round looks at the clock
+        if traced:
+            self.traced_step(step, number)
+        else:
+            self.plain_step(step)
+
+    def traced_step(self, step: Step, number: int) -> None:
+        """Emit a step and the event that tells when it ran."""
+        clock = self.llvm_module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
+        begun = self.builder.call(clock, [])
+        self.plain_step(step)
+        depth = len(self.loops) + (1 if isinstance(step, Loop) and has_rounds(step) else 0)
+        recorder = self.communication.emit_step_recorder(self.llvm_module)
+        self.builder.call(recorder, [self.context, I32(number), begun, I64(iterations_field(depth))])
+
+    def plain_step(self, step: Step) -> None:
         if isinstance(step, Kernel):
             self.kernel(step)
         elif isinstance(step, Copy):
@@ -364,6 +380,7 @@ class _EntryEmitter:
             item=item,
             shares=_shares(step.results),
             facets=summary(self.module, instruction, operands),
+            loops=tuple(self.loops),
         )
         self.sites.append(site)
         routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
@@ -409,6 +426,7 @@ class _EntryEmitter:
         test, body, done = (
             self.function.append_basic_block(f"{step.instruction.name}.{part}") for part in ("test", "body", "done")
         )
+        count = self.begin_count(step) if has_rounds(step) else None
         self.builder.branch(test)
         self.builder.position_at_end(test)
         poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
@@ -418,9 +436,33 @@ class _EntryEmitter:
         again = self.builder.load(self.pointer(step.predicate), typ=I8)
         self.builder.cbranch(self.builder.icmp_unsigned("!=", again, I8(0)), body, done)
         self.builder.position_at_end(body)
+        if count is not None:
+            self.count(count)
         self.steps(step.body)
+        if count is not None:
+            self.loops.pop()
         self.builder.branch(test)
         self.builder.position_at_end(done)
+
+    def begin_count(self, step: Loop) -> ir.Value:
+        """Where a loop with rounds in it counts its iterations: in the record, for reports."""
+        instruction = step.instruction
+        location = self.module.locate(instruction)
+        self.loops.append(EnclosingLoop(instruction.name, self.computation_of(instruction), location))
+        place = I64(iterations_field(len(self.loops)))
+        word = self.begin.gep(self.field("record", POINTER), [place], source_etype=I8)
+        if len(self.loops) < LOOP_DEPTHS:
+            self.builder.store(I32(0), word)
+        return word
+
+    def computation_of(self, instruction: Instruction) -> str:
+        holders = (c.name for c in self.module.computations if c.by_name.get(instruction.name) is instruction)
+        return next(holders, "")
+
+    def count(self, word: ir.Value) -> None:
+        """An iteration begins."""
+        if len(self.loops) < LOOP_DEPTHS:
+            self.builder.store(self.builder.add(self.builder.load(word, typ=I32), I32(1)), word)
 
     def branch(self, step: Branch) -> None:
         name = step.instruction.name

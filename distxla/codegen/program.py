@@ -21,6 +21,15 @@ class HostRoutine:
 
 
 @dataclass(frozen=True)
+class EnclosingLoop:
+    """A while around a communicating instruction."""
+
+    instruction: str
+    computation: str
+    location: Location | None
+
+
+@dataclass(frozen=True)
 class Site:
     """One instruction of the compiled program that goes through the context's table; reports name it.
 
@@ -28,6 +37,7 @@ class Site:
     gives to the host or takes from it moves at a time.
     shares: results may live once for the group (abi: the results' table has a second half).
     facets: (name, text) of what the members of a round must agree on (collectives/signature.py), for reports.
+    loops: around it, outermost first; the device's record counts the iterations (control_block.R_ITERATIONS).
     """
 
     index: int
@@ -40,17 +50,22 @@ class Site:
     item: Shape | None = None
     shares: bool = False
     facets: tuple[tuple[str, str], ...] = ()
+    loops: tuple[EnclosingLoop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepOrigin:
     """The instruction that a step computes, and where it comes from: an instruction of the module that was compiled,
-    by computation and name, "" where none is known."""
+    by computation and name, "" where none is known.
+
+    kind: what is done for it: "kernel", "copy", "loop", "branch", or "call" of what stands in the context's table.
+    """
 
     instruction: str
     opcode: str
     computation: str = ""
     origin: str = ""
+    kind: str = "kernel"
 
 
 @dataclass(frozen=True)
@@ -95,6 +110,7 @@ class CompiledProgram:
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
     to their bounds, and then the extents of their dynamic dimensions.
     arena_bytes: working memory a device needs.  shared: what groups need together, in the order of `Context.shared`.
+    traced: whether steps that compute are events of the flight recorder, too.
     timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
 
@@ -114,6 +130,7 @@ class CompiledProgram:
     timings: dict[str, float]
     steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
     shared: tuple[SharedArena, ...] = ()
+    traced: bool = False
 
     @property
     def parameter_sizes(self) -> tuple[tuple[int, int], ...]:

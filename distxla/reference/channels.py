@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.channels import End, Program, Transfer, instruction_ends, pair_up, payload_of
+from distxla.collectives.report import DeviceReport
 from distxla.errors import CollectiveMismatchError
 from distxla.ir.module import Module
 from distxla.reference.waits import Wait, name_of
@@ -44,8 +45,12 @@ class _SendDone(Wait):
     def ready(self) -> bool:
         return self.flow.recvs > self.number
 
-    def describe(self) -> str:
-        return f"{name_of(self.run)} for {self.flow.transfer.target}"
+    @property
+    def others(self) -> tuple[int, ...]:
+        return (self.flow.transfer.target,)
+
+    def report(self) -> DeviceReport:
+        return replace(super().report(), round=self.number + 1, channel=self.flow.transfer.channel)
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,12 @@ class _RecvDone(Wait):
     def ready(self) -> bool:
         return self.flow.sends > self.number
 
-    def describe(self) -> str:
-        return f"{name_of(self.run)} for {self.flow.transfer.source}"
+    @property
+    def others(self) -> tuple[int, ...]:
+        return (self.flow.transfer.source,)
+
+    def report(self) -> DeviceReport:
+        return replace(super().report(), round=self.number + 1, channel=self.flow.transfer.channel)
 
 
 class Channels:

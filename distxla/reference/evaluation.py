@@ -5,7 +5,8 @@ What lies between devices, meeting in a collective and being stopped, is asked o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, cast
@@ -18,6 +19,8 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.collective import GroupedCollective
+from distxla.ops.control_flow import While
+from distxla.ops.effects import COMMUNICATING
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.round_halves import single_collective
@@ -52,6 +55,14 @@ class Device:
         return has_dynamic_dimensions(self.module)
 
 
+@dataclass
+class Turn:
+    """A loop that is under way. iterations: begun so far."""
+
+    instruction: Instruction
+    iterations: int = 0
+
+
 class World(Protocol):
     """All devices of a run, as one of them sees them."""
 
@@ -71,6 +82,13 @@ class World(Protocol):
 
     def wait(self, wait: Wait) -> None:
         """Block until the wait is ready."""
+
+    @property
+    def loops(self) -> list[Turn]:
+        """The loops around what the caller runs, outermost first."""
+
+    def note(self, device: Device, instruction: Instruction) -> None:
+        """A device comes to a communicating instruction."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,9 @@ class InstructionEvaluation:
         return self.device.partition
 
     def call(self, computation: str, *arguments: Any) -> Any:
+        op = self.instruction.op
+        if isinstance(op, While) and computation == op.body:
+            self.world.loops[-1].iterations += 1
         return call(self.world, self.device, computation, arguments)
 
     def map(self, computation: str, *arguments: Any) -> tuple[Array, ...]:
@@ -193,10 +214,12 @@ def call(world: World, device: Device, name: str, arguments: tuple[Any, ...]) ->
         operands = [values[o] for o in instruction.operands]
         try:
             if device.is_dynamic:
-                values[instruction.name] = _dynamic_value(world, device, instruction, shapes, operands)
+                with _known(world, device, instruction):
+                    values[instruction.name] = _dynamic_value(world, device, instruction, shapes, operands)
                 continue
             run = InstructionEvaluation(world, device, instruction, shapes)
-            value = instruction.op.evaluate(run, *operands)
+            with _known(world, device, instruction):
+                value = instruction.op.evaluate(run, *operands)
             values[instruction.name] = checked(value, instruction.shape, instruction)
         except (DistxlaError, Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
@@ -209,6 +232,23 @@ def call(world: World, device: Device, name: str, arguments: tuple[Any, ...]) ->
             message = f"evaluating {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}"
             raise InternalError(message, device.module.locate(instruction)) from error
     return values[computation.root]
+
+
+@contextmanager
+def _told(world: World, device: Device, instruction: Instruction) -> Iterator[None]:
+    """The world hears of a loop, or of a communicating instruction, that begins."""
+    if not isinstance(instruction.op, While):
+        world.note(device, instruction)
+        yield
+        return
+    world.loops.append(Turn(instruction))
+    yield
+    world.loops.pop()
+
+
+def _known(world: World, device: Device, instruction: Instruction) -> AbstractContextManager[None]:
+    heard = isinstance(instruction.op, While) or instruction.op.effects in COMMUNICATING
+    return _told(world, device, instruction) if heard else nullcontext()
 
 
 def _dynamic_value(

@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distxla.errors import ArgumentError, DeadlockError, TimeLimitError, UnsupportedOpError
+from distxla.collectives import findings
+from distxla.collectives.report import DeviceReport, Doing, Event, Loop
+from distxla.errors import ArgumentError, DistxlaError, TimeLimitError, UnsupportedOpError
+from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.rng import INITIAL_STATE
 from distxla.reference.channels import Channels
-from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, call
+from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, Turn, call
 from distxla.reference.streams import Streams
+from distxla.reference.stuck import Stuck
 from distxla.reference.values import leaves_of, parameter_values
-from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait, apart
+from distxla.reference.waits import Outcome, Pending, PendingComputation, PendingRound, Rounds, Wait
 
 Array = np.ndarray[Any, Any]
+EVENTS = 32  # of each device that a report keeps
 
 
 def run_reference(
@@ -118,6 +124,7 @@ class _Strand(threading.Thread):
         super().__init__(name=f"reference device {device.id}", daemon=True)
         self.device, self.outcome = device, Outcome()
         self.wait: Wait | None = None
+        self.loops: list[Turn] = []
         self.error: BaseException | None = None
         self._baton = threading.Semaphore(0)
         self._world, self._computation, self._arguments = world, computation, arguments
@@ -145,6 +152,10 @@ class _Strand(threading.Thread):
         self._world.returned.release()
         self._baton.acquire()
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.error is None and self.wait is not None and not self.wait.ready()
+
     def dismiss(self) -> None:
         """Called by the world when it has stopped."""
         self._baton.release()
@@ -159,9 +170,6 @@ class _Begun(Wait):
 
     def ready(self) -> bool:
         return self._strand.outcome.finished or self._strand.wait is not None
-
-    def describe(self) -> str:
-        return "a computation that it starts"
 
 
 class _World:
@@ -184,6 +192,9 @@ class _World:
         self.channels = Channels({d.id: d.module for d in devices.values()}, replicas, partitions)
         self.streams = streams
         self._rounds = Rounds()
+        self._last: dict[int, Instruction] = {}
+        self._executions: Counter[tuple[int, str]] = Counter()
+        self._events: defaultdict[int, deque[Event]] = defaultdict(lambda: deque(maxlen=EVENTS))
         self._strands: list[_Strand] = []
 
     def run(self) -> None:
@@ -196,6 +207,10 @@ class _World:
                     strand.take_turn()
                 self._strands = [strand for strand in self._strands if not strand.outcome.finished]
                 runnable = self._ready()
+        except DistxlaError as error:
+            if error.report is None and any(strand.is_waiting for strand in self._strands):
+                error.report = findings.report(error.code, error.message, self._reports())
+            raise
         finally:
             self.stopped = True
             for strand in self._strands:
@@ -212,15 +227,16 @@ class _World:
     def _ready(self) -> list[_Strand]:
         """The strands that can go on, in the order of their devices; none when all have finished.
 
-        Blocks where only something from outside helps; DeadlockError where nothing does.
+        Blocks where only something from outside helps; DeadlockError where nothing helps some of them.
         """
         while self._strands:
             self.news.clear()
             ready = [strand for strand in self._strands if strand.wait is None or strand.wait.ready()]
             if ready:
                 return sorted(ready, key=lambda strand: strand.device.id)
-            if not any(strand.wait is not None and strand.wait.from_outside for strand in self._strands):
-                raise apart([strand.wait for strand in self._strands]) or DeadlockError(self._report())
+            stuck = Stuck.of([(strand.device.id, strand.wait, strand.outcome) for strand in self._strands])
+            if stuck is not None:
+                raise stuck.error(self._reports(), {device.id: device.module for device in self.devices.values()})
             self.news.wait(0.05)
             self.check()
         return []
@@ -235,13 +251,30 @@ class _World:
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
         """Called in a strand: come to the next round of an ordered group, without waiting for the others."""
-        return self._rounds.come(run, members, operands)
+        pending = self._rounds.come(run, members, operands)
+        events = self._events[run.device.id]
+        if isinstance(pending, PendingRound) and events and events[-1].instruction == run.instruction.name:
+            events[-1] = replace(events[-1], round=pending.round.number)
+        return pending
 
     def start(self, run: InstructionEvaluation, computation: str, arguments: tuple[Any, ...]) -> Pending:
         """Called in a strand: run a computation beside it; returns when that waits for the first time or has ended."""
         strand = self._begin(self.devices[run.device.id], computation, arguments)
         self.wait(_Begun(strand))
-        return PendingComputation(run, computation, strand.outcome)
+        return PendingComputation(run, strand.outcome)
+
+    @property
+    def loops(self) -> list[Turn]:
+        strand = threading.current_thread()
+        assert isinstance(strand, _Strand)
+        return strand.loops
+
+    def note(self, device: Device, instruction: Instruction) -> None:
+        """Called in a strand: its device comes to a communicating instruction."""
+        count = self._executions[device.id, instruction.name] = self._executions[device.id, instruction.name] + 1
+        self._last[device.id] = instruction
+        iteration = self.loops[-1].iterations if self.loops else 0
+        self._events[device.id].append(Event(instruction.name, instruction.opcode, count, iteration=iteration))
 
     def check(self) -> None:
         """Called before every instruction."""
@@ -250,15 +283,29 @@ class _World:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise TimeLimitError(f"the time limit of {self.time_limit:g} s ran out in the reference")
 
-    def _report(self) -> str:
-        waiting = {strand.device.id for strand in self._strands}
-        lines = [f"{len(waiting)} of {len(self.devices)} devices can never progress"]
-        for strand in sorted(self._strands, key=lambda strand: strand.device.id):
-            assert strand.wait is not None
-            lines.append(f"  device {strand.device.id} waits in {strand.wait.describe()}")
-        if done := [str(device) for device in self.devices if device not in waiting]:
-            lines.append(f"  finished: {', '.join(done)}")
-        return "\n".join(lines)
+    def _reports(self) -> dict[int, DeviceReport]:
+        """What every device does, in its first strand that waits."""
+        found = {}
+        for device in self.devices.values():
+            events = tuple(self._events[device.id])
+            last = self._last.get(device.id)
+            place = ("", "", None) if last is None else (last.name, last.opcode, device.module.locate(last))
+            found[device.id] = DeviceReport(device.id, Doing.ENDED, device.module.name, *place, events=events)
+        for strand in reversed(self._strands):
+            device = strand.device
+            if strand.error is not None:
+                found[device.id] = replace(found[device.id], doing=Doing.FAILED)  # in the last that it came to
+                continue
+            if strand.wait is None or strand.wait.waiter is None or not strand.is_waiting:
+                if not strand.outcome.finished:
+                    found[device.id] = DeviceReport(device.id, Doing.COMPUTES, device.module.name)
+                continue
+            loops = tuple(
+                Loop(turn.instruction.name, device.module.locate(turn.instruction), turn.iterations or None)
+                for turn in strand.loops
+            )
+            found[device.id] = replace(strand.wait.report(), loops=loops, events=tuple(self._events[device.id]))
+        return found
 
 
 def _check_executable(module: Module) -> None:

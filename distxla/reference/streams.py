@@ -6,17 +6,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distxla.collectives import streams
+from distxla.collectives.report import HOST, DeviceReport
 from distxla.errors import ArgumentError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
 from distxla.ops.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
-from distxla.reference.waits import Wait, name_of
+from distxla.reference.waits import Wait
 
 if TYPE_CHECKING:
     from distxla.reference.evaluation import InstructionEvaluation
@@ -214,8 +215,8 @@ class ItemWait(Wait):
     def ready(self) -> bool:
         return self.stream.has(self.number)
 
-    def describe(self) -> str:
-        return f"{name_of(self.run)} for the host, which has put no item {self.number}"
+    def report(self) -> DeviceReport:
+        return replace(super().report(), round=self.number + 1, host=HOST)
 
 
 def shape_of(value: Any) -> Shape:

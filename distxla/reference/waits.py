@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from distxla.collectives.report import DeviceReport, Doing
 from distxla.collectives.signature import differences, signature, summary
 from distxla.errors import CollectiveMismatchError
 from distxla.ops.op import CollectiveOp
@@ -26,9 +26,37 @@ class Wait(ABC):
     def ready(self) -> bool:
         """Whether the device can go on. Asked by the world between turns; changes nothing and does not block."""
 
-    @abstractmethod
-    def describe(self) -> str:
-        """What the device waits in and for whom: `all-reduce.7 (ring.hlo:14:3) for 1, 2`."""
+    @property
+    def waiter(self) -> InstructionEvaluation | None:
+        """The instruction that waits; None before a computation's first."""
+        return getattr(self, "run", None)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The devices that have to do something, every one of them, before it is ready."""
+        return ()
+
+    @property
+    def beside(self) -> Outcome | None:
+        """The computation beside the program that has to end before it is ready."""
+        return None
+
+    def report(self) -> DeviceReport:
+        """What the device does, for a report."""
+        run = self.waiter
+        assert run is not None
+        instruction, module = run.instruction, run.device.module
+        return DeviceReport(
+            run.device.id,
+            Doing.WAITS,
+            module.name,
+            instruction.name,
+            instruction.opcode,
+            module.locate(instruction),
+            next((c.name for c in module.computations if any(i is instruction for i in c)), ""),
+            channel=getattr(instruction.op, "channel_id", None),
+            waits_for=self.others,
+        )
 
 
 @dataclass(frozen=True)
@@ -58,9 +86,6 @@ class Settled(Pending):
     def ready(self) -> bool:
         return True
 
-    def describe(self) -> str:
-        return name_of(self.run)
-
     @property
     def result(self) -> Any:
         return self.value
@@ -68,9 +93,11 @@ class Settled(Pending):
 
 @dataclass
 class Round:
-    """One execution of a collective by a group. comers: who has come, with what. answers: once all have."""
+    """One execution of a collective by a group. number: from 1.  comers: who has come, with what.  answers: once all
+    have."""
 
     members: tuple[int, ...]
+    number: int = 1
     comers: dict[int, tuple[InstructionEvaluation, tuple[Any, ...]]] = field(default_factory=dict)
     answers: dict[int, Any] | None = None
 
@@ -106,8 +133,13 @@ class PendingRound(Pending):
         """The members that have not come."""
         return [member for member in self.round.members if member not in self.round.comers]
 
-    def describe(self) -> str:
-        return f"{name_of(self.run)} for {', '.join(map(str, self.missing))}"
+    @property
+    def others(self) -> tuple[int, ...]:
+        return tuple(self.missing)
+
+    def report(self) -> DeviceReport:
+        members, missing = self.round.members, tuple(self.missing)
+        return replace(super().report(), round=self.round.number, group=members, missing=missing)
 
     @property
     def result(self) -> Any:
@@ -120,13 +152,15 @@ class Rounds:
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, ...], list[Round]] = defaultdict(list)
+        self._begun: Counter[tuple[int, ...]] = Counter()
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
         """Raises CollectiveMismatchError where another member came to the round with something else."""
         waiting, device = self._open[members], run.device.id
         found = next((r for r in waiting if device not in r.comers), None)
         if found is None:
-            found = Round(members)
+            self._begun[members] += 1
+            found = Round(members, self._begun[members])
             waiting.append(found)
         found.come(run, operands)
         if found.answers is not None:
@@ -146,14 +180,14 @@ class Outcome:
 class PendingComputation(Pending):
     """A computation that was started beside the device's program."""
 
-    computation: str
     outcome: Outcome
 
     def ready(self) -> bool:
         return self.outcome.finished
 
-    def describe(self) -> str:
-        return f"{name_of(self.run)} for its computation {self.computation}"
+    @property
+    def beside(self) -> Outcome:
+        return self.outcome
 
     @property
     def result(self) -> Any:
@@ -173,18 +207,10 @@ def check_same(first: InstructionEvaluation, other: InstructionEvaluation) -> No
         )
 
 
-def apart(waits: Sequence[Wait | None]) -> CollectiveMismatchError | None:
-    """Of devices that can't go on, two that wait for each other in rounds of different groups, if there are."""
-    rounds = [wait for wait in waits if isinstance(wait, PendingRound)]
-    for one in rounds:
-        for other in rounds:
-            if one.device in other.missing and other.device in one.missing:
-                return CollectiveMismatchError(
-                    f"device {one.device} waits in {name_of(one.run)} for device {other.device}, which waits in "
-                    f"{name_of(other.run)} for device {one.device}: neither can go on{_differing(one.run, other.run)}",
-                    one.run.device.module.locate(one.run.instruction),
-                )
-    return None
+def differing(one: Wait, other: Wait) -> str:
+    """How the instructions of two waits differ, as what is added to a sentence; "" where they don't."""
+    mine, theirs = one.waiter, other.waiter
+    return "" if mine is None or theirs is None else _differing(mine, theirs)
 
 
 def _differing(one: InstructionEvaluation, other: InstructionEvaluation) -> str:
@@ -200,4 +226,14 @@ def name_of(run: InstructionEvaluation) -> str:
     return f"{name} ({location})" if location else name
 
 
-__all__ = ["Outcome", "Pending", "PendingComputation", "PendingRound", "Rounds", "Settled", "Wait", "apart", "name_of"]
+__all__ = [
+    "Outcome",
+    "Pending",
+    "PendingComputation",
+    "PendingRound",
+    "Rounds",
+    "Settled",
+    "Wait",
+    "differing",
+    "name_of",
+]

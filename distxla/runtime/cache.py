@@ -22,8 +22,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import distxla
-from distxla.codegen.program import CompiledProgram
-from distxla.errors import ClusterError
+from distxla.codegen.program import CompiledProgram, EnclosingLoop, Site
+from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.runtime.compile_server import CompileServer
@@ -71,9 +71,9 @@ class ProgramCache:
             with contextlib.suppress(OSError):  # read-only: then nobody else writes there either
                 self.folder.chmod(0o700)
 
-    def get(self, module: Module, replicas: int, partitions: int) -> CompiledProgram | None:
+    def get(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        program = self.read(program_key(module, replicas, partitions))
+        program = self.read(program_key(module, replicas, partitions, traced=traced))
         return None if program is None else _located(program, module)
 
     def read(self, key: str) -> CompiledProgram | None:
@@ -101,7 +101,7 @@ class ProgramCache:
 
     def put(self, module: Module, replicas: int, partitions: int, program: CompiledProgram) -> None:
         """Keep the program; drop old ones where the folder grows beyond its bound."""
-        self.write(program_key(module, replicas, partitions), program)
+        self.write(program_key(module, replicas, partitions, traced=program.traced), program)
 
     def write(self, key: str, program: CompiledProgram) -> None:
         """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
@@ -140,22 +140,30 @@ class ProgramCache:
 
 
 def compile_cached(
-    server: CompileServer, module: Module, replicas: int, partitions: int, programs: ProgramCache | None = None
+    server: CompileServer,
+    module: Module,
+    replicas: int,
+    partitions: int,
+    programs: ProgramCache | None = None,
+    *,
+    traced: bool = False,
 ) -> tuple[CompiledProgram, bool]:
     """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises."""
     programs = programs or ProgramCache()
-    found = programs.get(module, replicas, partitions)
+    found = programs.get(module, replicas, partitions, traced=traced)
     if found is not None:
         return found, True
-    program = server.compile(module, replicas, partitions)
+    program = server.compile(module, replicas, partitions, traced=traced)
     programs.put(module, replicas, partitions, program)
     return program, False
 
 
-def program_key(module: Module, replicas: int, partitions: int) -> str:
+def program_key(module: Module, replicas: int, partitions: int, *, traced: bool = False) -> str:
     """A name for everything that the compiled program depends on."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
-    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}")
+    return text_key(
+        print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{' traced' * traced}"
+    )
 
 
 def text_key(*texts: str) -> str:
@@ -211,12 +219,16 @@ def _compiler() -> str:
 
 def _located(program: CompiledProgram, module: Module) -> CompiledProgram:
     """The program with its sites pointing into this module's text, which may have been another file's then."""
+
+    def place(one: Site | EnclosingLoop) -> Location | None:
+        holders = [c for c in module.computations if one.instruction in c.by_name]
+        holder = next((c for c in holders if c.name == one.computation), holders[0] if holders else None)
+        return module.locate(holder[one.instruction]) if holder else None
+
     sites = []
     for site in program.sites:
-        holders = [c for c in module.computations if site.instruction in c.by_name]
-        holder = next((c for c in holders if c.name == site.computation), holders[0] if holders else None)
-        location = module.locate(holder[site.instruction]) if holder else None
-        sites.append(dataclasses.replace(site, location=location))
+        loops = tuple(dataclasses.replace(loop, location=place(loop)) for loop in site.loops)
+        sites.append(dataclasses.replace(site, location=place(site), loops=loops))
     return dataclasses.replace(program, sites=tuple(sites))
 
 

@@ -8,10 +8,12 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.program import CompiledProgram
+from distxla.collectives import recorder
 from distxla.collectives.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.element_type import element_type_of
@@ -35,6 +37,7 @@ from distxla.runtime.memory import Heap
 if TYPE_CHECKING:
     from distxla.runtime.hosts.host import DeviceMemory
     from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
+    from distxla.runtime.trace import Trace
 
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
 
@@ -101,6 +104,8 @@ class Cluster:
         self._lock = threading.RLock()
         self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing)
         self._loader: Loader | None = None
+        self._trace: Trace | None = None
+        self._rings: int | None = None  # where the rings of traces are in the control block
 
     # --- life
 
@@ -174,13 +179,19 @@ class Cluster:
     # --- programs
 
     def compile(
-        self, module: Module, devices: Iterable[int] | None = None, *, reduction_order: str | None = None
+        self,
+        module: Module,
+        devices: Iterable[int] | None = None,
+        *,
+        reduction_order: str | None = None,
+        trace: bool = False,
     ) -> Executable:
         """Compile the module for this cluster; it is loaded on its devices when they are up.
 
         devices: flattened ids that will run it, all by default.  reduction_order: "rank", "tree" or "ring", in which
         all-reduce and reduce-scatter combine their members' values; where it is not given, what the text says, rank by
-        default.  Blocks while compiling. Raises ArgumentError where the module's counts are not the cluster's, and the
+        default.  trace: a `trace` shows each step that the program computes; its results are the same, but it takes
+        longer.  Blocks while compiling. Raises ArgumentError where the module's counts are not the cluster's, and the
         verifier's and the compiler's errors.
         """
         if self._server is None or self._closing.is_set():
@@ -209,7 +220,7 @@ class Cluster:
         targets = user_targets(module)
         # programs of other devices, which may be in its groups, are compiled without it
         compiled = module if len(chosen) == self.devices else with_rounds_in_order(module)
-        program, cached = compile_cached(self._server, compiled, self.replicas, self.partitions)
+        program, cached = compile_cached(self._server, compiled, self.replicas, self.partitions, traced=trace)
         seconds = time.perf_counter() - begin
         return Executable(self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole)
 
@@ -309,12 +320,53 @@ class Cluster:
             kept = [executable.place_arguments(rows) for executable, rows in calls]
             outs = [executable.place_results() for executable, _ in calls]
             numbers = {d: executable.number or 0 for executable, _ in calls for d in executable.devices}
-            seconds = loader.dispatcher.call(numbers, repeat, time_limit)
+            with self._traced():
+                seconds = loader.dispatcher.call(numbers, repeat, time_limit)
             for executable, _ in calls:
                 executable.run_s = seconds
                 executable.device_s = loader.dispatcher.device_seconds(executable.devices)
             del kept
         return outs
+
+    def trace(self) -> Trace:
+        """Begin to record what the devices do, until the trace, a context manager, is left or closed; only one at a
+        time. Blocks until the replicas serve.
+
+            with cluster.trace() as trace:
+                step(args)
+            trace.write("step.json")
+        """
+        from distxla.runtime.trace import Trace, ring_events
+
+        self.wait_started()
+        with self._lock:
+            loader = self._loader
+            if loader is None or self._closing.is_set():
+                raise ClusterError("the cluster is closed")
+            if self._trace is not None and self._trace.is_active:
+                raise ClusterError("a trace is taken already")
+            if self._rings is None:
+                size = ring_events(self.devices) * recorder.EVENT_BYTES
+                self._rings = self._hosts.local.control.carve(size * self.devices)
+            dispatcher = loader.dispatcher
+            self._trace = Trace(self._hosts, self._rings, dispatcher.programs, dispatcher.modules)
+            return self._trace
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
+        """What runs within is a call in the trace, if one is taken."""
+        trace = self._trace
+        if trace is None or not trace.is_active:
+            yield
+            return
+        begin, error = time.monotonic_ns(), None
+        try:
+            yield
+        except BaseException as found:
+            error = found
+            raise
+        finally:
+            trace.add_call(begin, error)
 
     def _verify_together(self, executables: Sequence[Executable]) -> None:
         """What `verify_together` raises of programs that can't communicate when they run at once; looked at once."""

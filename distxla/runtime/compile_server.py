@@ -55,13 +55,13 @@ class CompileServer:
         """Process id of the present child."""
         return self._process.pid
 
-    def compile(self, module: Module, replicas: int, partitions: int) -> CompiledProgram:
+    def compile(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
         Raises what compile_module raises, CompileError naming the instruction where the child died, ClusterError
         after `close`.
         """
-        program: CompiledProgram = self._call("compile", module, replicas, partitions, _registered(module))
+        program: CompiledProgram = self._call("compile", module, replicas, partitions, _registered(module), traced)
         return program
 
     def emit(self, module: Module, stage: str, replicas: int, partitions: int) -> str | bytes:
@@ -158,7 +158,7 @@ class CompileServer:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            _send(self._process.stdin, ("alone", *request[1:]))
+            _send(self._process.stdin, ("alone", *request[1:5]))
             _receive(self._process.stdout)
         except (BrokenPipeError, EOFError):
             self._process.wait()
@@ -248,9 +248,9 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
     from distxla.runtime.compiler import compile_alone, compile_module, emit
 
     if kind == "compile":
-        module, replicas, partitions, names = arguments
+        module, replicas, partitions, names, traced = arguments
         with declared(names):
-            return compile_module(module, replicas=replicas, partitions=partitions, progress=progress)
+            return compile_module(module, replicas=replicas, partitions=partitions, progress=progress, traced=traced)
     if kind == "emit":
         module, stage, replicas, partitions, names = arguments
         with declared(names):

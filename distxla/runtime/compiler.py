@@ -45,19 +45,21 @@ def optimised(module: Module) -> Module:
     return schedule(Pipeline(standard_passes()).run(module))
 
 
-def compile_module(module: Module, *, replicas: int, partitions: int, progress: Progress = _silent) -> CompiledProgram:
+def compile_module(
+    module: Module, *, replicas: int, partitions: int, progress: Progress = _silent, traced: bool = False
+) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
-    process (see compile_server).  Raises UnsupportedOpError for what this version cannot execute, CompileError for
-    failures of the compiler.
+    process (see compile_server).  traced: its steps record when they ran.  Raises UnsupportedOpError for what this
+    version cannot execute, CompileError for failures of the compiler.
     """
     from distxla.codegen.link import link
     from distxla.passes.pipeline import result_shape
 
     clock = _Clock()
     _check_counts(module, replicas, partitions)
-    entry = _lower(module, replicas, partitions, progress, clock)
+    entry = _lower(module, replicas, partitions, progress, clock, traced=traced)
     from distxla.codegen.backends import cpu
 
     with _explained(), clock.stage("parse_llvm"):
@@ -88,17 +90,18 @@ def compile_module(module: Module, *, replicas: int, partitions: int, progress: 
         timings={name: round(seconds, 6) for name, seconds in clock.seconds.items()},
         steps=_origins(module, entry.steps),
         shared=entry.shared,
+        traced=traced,
     )
 
 
-def _origins(module: Module, steps: tuple[Instruction, ...]) -> tuple[StepOrigin, ...]:
+def _origins(module: Module, steps: tuple[tuple[Instruction, str], ...]) -> tuple[StepOrigin, ...]:
     """Where in the module's text each step comes from; by name in a module without text."""
     places = {i.span: (c.name, i.name) for c in module.computations for i in c if i.span is not None}
     names = {i.name: (c.name, i.name) for c in module.computations for i in c}
     found = []
-    for i in steps:
+    for i, kind in steps:
         place = places.get(i.span) if i.span is not None else names.get(i.name)
-        found.append(StepOrigin(i.name, i.opcode, *(place or ("", ""))))
+        found.append(StepOrigin(i.name, i.opcode, *(place or ("", "")), kind))
     return tuple(found)
 
 
@@ -157,7 +160,9 @@ def compile_alone(module: Module, replicas: int, partitions: int, progress: Prog
             cpu.compile_object(entry.llvm_module)
 
 
-def _lower(module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock) -> Entry:
+def _lower(
+    module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock, *, traced: bool = False
+) -> Entry:
     """Everything before LLVM."""
     with clock.stage("passes"):
         progress("passes")
@@ -174,10 +179,11 @@ def _lower(module: Module, replicas: int, partitions: int, progress: Progress, c
         return emit_entry(
             scheduled,
             planned,
-            SharedMemory(),
+            SharedMemory(timed=traced),
             replicas=replicas,
             partitions=partitions,
             progress=progress,
+            traced=traced,
         )
 
 

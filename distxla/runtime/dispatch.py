@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import call_loops
+from distxla.collectives import call_loops, findings
 from distxla.collectives import control_block as control
+from distxla.collectives.report import Doing
 from distxla.errors import (
     ClusterError,
     DistxlaError,
@@ -20,12 +22,16 @@ from distxla.errors import (
 )
 from distxla.ops.ragged_all_to_all import out_of_range
 from distxla.runtime.communicators import Communicators
+from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.remote import RemoteHost
-from distxla.runtime.mismatch import Meetings, mismatch
+from distxla.runtime.hosts.rings import read_rings
+from distxla.runtime.mismatch import mismatch
+from distxla.runtime.reports import Scene, stuck_error
+from distxla.runtime.stragglers import Stragglers
 from distxla.runtime.streams import Streams
-from distxla.runtime.watch import End, current_site, describe, ended, site_text
+from distxla.runtime.watch import End, current_site, ended, site_text
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
@@ -57,7 +63,9 @@ class Dispatcher:
         self._routine_failure = routine_failure
         self._communicators = communicators
         self._streams = streams
-        self._meetings = Meetings(self._local.control, self._local.devices, communicators, hosts.remotes)
+        self._deadlocks = Deadlocks(self._local.control, self._local.devices, communicators, hosts.remotes)
+        self._stragglers = Stragglers()
+        self._since = 0  # ns of CLOCK_MONOTONIC when the call under way began
         self._lock = threading.Lock()
         self._epoch = 0  # of relays: failed calls so far
         self.programs: dict[int, CompiledProgram] = {}
@@ -75,6 +83,8 @@ class Dispatcher:
             local, devices = self._local, list(numbers)
             start = time.perf_counter()
             end = None if time_limit is None else start + time_limit
+            self._stragglers.begin()
+            self._since = time.monotonic_ns()
             try:
                 elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
                 here = {d: numbers[d] for d in local.devices if d in numbers} if elsewhere else numbers
@@ -89,10 +99,13 @@ class Dispatcher:
             if outcome == call_loops.CALL_POISONED or local.is_poisoned:
                 self._await_losses()
                 records = self._records()
-                waiting = describe(records, devices, self.programs, self.modules)
                 died = ended(records, self._lost(), self.programs, self.modules)
+                scenery = self._scene(records, devices).devices()
                 self._end(devices)
-                raise self._failure(devices, waiting, died)
+                error = self._failure(devices, died)
+                if any(found.doing is Doing.WAITS for found in scenery.values()):
+                    error.report = findings.report(error.code, error.message, scenery)
+                raise error
             return time.perf_counter() - start
 
     def _issue_elsewhere(self, numbers: dict[int, int], repeat: int) -> list[RemoteHost]:
@@ -118,12 +131,18 @@ class Dispatcher:
             require_progress()
 
     def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
-        """Raise where the time is over or members can never meet."""
-        stuck = self._meetings.look(devices, self.programs)
+        """Raise where the time is over or devices can never go on."""
+        stuck = self._deadlocks.look(devices, self.programs)
         if stuck is not None and not self._local.is_poisoned:  # where a device has failed, that is the reason
-            raise stuck
+            stuck = self._deadlocks.settled(stuck, devices, self.programs)
+            if self._local.is_poisoned:
+                return
+            raise stuck_error(stuck, self._scene(self._records(), devices))
         if end is not None and time.perf_counter() >= end:
-            raise TimeLimitError(self._where(f"the time limit of {time_limit:g} s ran out", devices))
+            error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
+            error.report = self._scene(self._records(), devices).report(error)
+            raise error
+        self._stragglers.look(self._deadlocks.held, lambda: self._scene(self._records(), devices))
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
         """What the last call took on each device."""
@@ -176,11 +195,14 @@ class Dispatcher:
             rows.update(self._hosts.records_at_trouble)
         for remote, number in asked:
             rows.update(remote.records(number))
-        return Records(rows, self._local.control.devices)
+        return Records(rows, self._local.control.devices, read_rings(self._hosts.all, rows))
 
-    def _where(self, text: str, devices: list[int]) -> str:
-        waiting = describe(self._records(), devices, self.programs, self.modules)
-        return f"{text}\n{waiting}" if waiting else text
+    def _scene(self, records: Records, devices: list[int]) -> Scene:
+        lost = self._lost()
+        everywhere = not lost and not self._failures()
+        self._deadlocks.refresh(everywhere=everywhere)
+        missing = partial(self._deadlocks.missing, everywhere=everywhere)
+        return Scene(records, devices, self.programs, self.modules, missing, lost, self._since, self._local.devices)
 
     def _end(self, devices: list[int]) -> None:
         """Release every wait and get all devices of the call back, by force where they do not come."""
@@ -201,17 +223,16 @@ class Dispatcher:
         if not self._failures() and not self._lost():
             self._local.allow()
 
-    def _failure(self, devices: list[int], waiting: str, died: list[End]) -> DistxlaError:
-        rest = f"\n{waiting}" if waiting else ""
+    def _failure(self, devices: list[int], died: list[End]) -> DistxlaError:
         if self._lost():
             first = next((end for end in died if end.signal), died[0] if died else None)
             if first is None:
-                return ReplicaLostError(f"{self.lost_text()} ended during a call{rest}")
+                return ReplicaLostError(f"{self.lost_text()} ended during a call")
             others = [end.text for end in died if end is not first]
             also = f"; also {', '.join(others)}" if others else ""
-            return ReplicaLostError(f"{first.text}{also}{rest}", first.location)
+            return ReplicaLostError(f"{first.text}{also}", first.location)
         if failures := self._failures():
-            return ReplicaLostError(f"{'; '.join(failures)}{rest}")
+            return ReplicaLostError("; ".join(failures))
         records = self._records(fresh=False)
         statuses = {d: records.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
@@ -229,8 +250,8 @@ class Dispatcher:
                 site = current_site(records, device, self.programs)
                 after = f"; its last communicating instruction was {site_text(site)}" if site else ""
                 name = program.name if program else "a program"
-                return ExecutionError(f"{name} failed on device {device} with status {status}{after}{rest}")
-        return ClusterError(f"the call was ended from outside{rest}")
+                return ExecutionError(f"{name} failed on device {device} with status {status}{after}")
+        return ClusterError("the call was ended from outside")
 
     def _routine_error(self, device: int, records: Records) -> ExecutionError:
         """A Python routine has failed: which one, where it is called, and its traceback as a note."""

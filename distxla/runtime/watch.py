@@ -149,31 +149,3 @@ def ended(
             text += f" in {step[0]}"
         found.append(End(text, number, step[1] if step is not None else None))
     return found
-
-
-_BEYOND_DEVICES = {
-    control.WAITS_FOR_GROUP: "the missing members of its group",
-    control.WAITS_FOR_HOST: "the host, at the other end of the stream",
-}
-
-
-def describe(
-    records: Records,
-    devices: list[int],
-    programs: Mapping[int, CompiledProgram],
-    modules: Mapping[int, Module],
-) -> str:
-    """One line for every device that waits or still runs, with what it waits in and for whom, or what it computes."""
-    lines = []
-    for device in devices:
-        state = records.record(device, control.R_STATE)
-        site = current_site(records, device, programs)
-        if state == control.DeviceState.WAITING and site is not None:
-            other = records.record(device, control.R_WAITS_FOR)
-            whom = _BEYOND_DEVICES.get(other - (1 << 32), f"device {other}")
-            lines.append(f"  device {device} waits in {site_text(site)} for {whom}")
-        elif state in (control.DeviceState.RUNNING, control.DeviceState.WAITING):
-            step = current_step(records, device, programs, modules)
-            what = "" if step is None else f" {step[0]}" if step[1] is None else f" {step[0]} ({step[1]})"
-            lines.append(f"  device {device} computes{what}")
-    return "\n".join(lines)

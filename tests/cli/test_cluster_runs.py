@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import started_processes
 from tests.programs import PROGRAMS
+from tests.runtime import trace_schema
 
 pytestmark = pytest.mark.cluster
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
@@ -24,6 +25,11 @@ ENDLESS = """HloModule endless, num_partitions=2
 again { ROOT p = s32[] parameter(0) }
 always { p = s32[] parameter(0) ROOT yes = pred[] constant(true) }
 ENTRY main { p = s32[] parameter(0) ROOT w = s32[] while(p), condition=always, body=again }
+"""
+HUNGRY = """HloModule hungry
+ENTRY main { k = token[] after-all()
+ first = (f32[2], token[]) infeed(k) next = token[] get-tuple-element(first), index=1
+ second = (f32[2], token[]) infeed(next) ROOT x = f32[2] get-tuple-element(second), index=0 }
 """
 SCALE = """HloModule scale
 ENTRY main {{ x = f32[2] parameter(0) c = f32[] constant({factor}) b = f32[2] broadcast(c), dimensions={{}}
@@ -42,6 +48,33 @@ def wait_until_nothing_is_left(before: set[str]) -> None:
     while (left := started_processes() - before) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left
+
+
+def test_a_trace_of_a_run(tmp_path: Path) -> None:
+    """Of every device and step, on one clock; the results are those of a run without it."""
+    program = next(p for p in PROGRAMS if p.name == "ring_attention")
+    files, trace = [str(program.folder / name) for name in ("args.npz", "expected.npz")], tmp_path / "trace.json"
+    arguments = ["run", str(program.folder / "optimized.hlo"), "--args", files[0], "--expected", files[1], "--json"]
+    runs = [json.loads(distxla(*arguments, *extra).stdout) for extra in ((), ("--repeat", "2", "--trace", str(trace)))]
+    assert runs[0]["comparisons"] == runs[1]["comparisons"]
+    document = trace_schema.read(trace)
+    rows = trace_schema.by_phase(document)
+    assert len({row["pid"] for row in rows["X"]}) == 9  # eight devices, and who calls them
+    assert sum(row["cat"] == "run" for row in rows["X"]) == 16
+    assert {"kernel", "loop", "collective", "run", "call"} <= {row["cat"] for row in rows["X"]}
+    assert len(rows["s"]) == 2 * 64
+
+
+def test_a_trace_of_a_run_that_fails(tmp_path: Path) -> None:
+    module, items, trace = (tmp_path / name for name in ("hungry.hlo", "items.npz", "trace.json"))
+    module.write_text(HUNGRY)
+    np.savez(items, **{"infeed0.0": np.zeros(2, np.float32)})
+    distxla("run", str(module), "--infeed", str(items), "--trace", str(trace), status=1)
+    rows = trace_schema.by_phase(trace_schema.read(trace))["X"]
+    (call,) = (row for row in rows if row["cat"] == "call")
+    assert "Error: " in call["args"]["error"]
+    feeds = [(row["name"], row["args"].get("unfinished", False)) for row in rows if row["cat"] == "feed"]
+    assert feeds == [("first", False), ("second", True)]
 
 
 def test_a_real_program_from_files_to_files(tmp_path: Path) -> None:

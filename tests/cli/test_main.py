@@ -97,7 +97,8 @@ BAD = [
     (["run", "{module}", "--out", "/none/out.npz", "--backend", "reference"], "cannot write /none/out.npz"),
     (["run", "{module}", "--backend", "gpu"], "gpu backend is not available in this version"),
     (["run", "{module}", "--infeed", "x.npz"], "x.npz: no program has an infeed"),
-    (["run", "{module}", "--trace", "x.json"], "--trace is not available in this version"),
+    (["run", "{module}", "--trace", "x.json", "--backend", "reference"], "--trace goes with the cpu backend"),
+    (["run", "{module}", "--trace", "/none/x.json"], "cannot write /none/x.json: No such file or directory"),
     (["run", "{module}", "--backend", "reference", "--address", "x"], "--address goes with the cpu backend"),
     (["run", "{module}", "--devices-per-host", "1,1"], "which takes --address: an embedded Ray has one"),
     (["run", "{module}", "--repeat", "0"], "Invalid value for '--repeat'"),
@@ -149,7 +150,7 @@ def test_check_describes_a_module(capsys) -> None:  # type: ignore[no-untyped-de
     assert "jit_f: 6 computation(s)" in printed
     assert "devices 0-7 of 1 x 8" in printed
     assert "1 all-reduce, 4 collective-permute" in printed
-    assert printed.rstrip().endswith("ok")
+    assert printed.endswith("  ok\ndeadlock: none can happen on the 8 devices\n")
 
 
 def test_help_of_every_command_names_its_options() -> None:

@@ -88,9 +88,16 @@ def test_a_group_that_nobody_completes_is_a_deadlock() -> None:
     module = parse_module(all_reduce("{{0,1},{2}}"), "half.hlo")
     with pytest.raises(DeadlockError) as caught:
         run_programs({0: module, 2: module}, dict(enumerate(arguments(3))), replicas=3, partitions=1)
-    assert caught.value.message == (
-        "1 of 2 devices can never progress\n  device 0 waits in y (half.hlo:11:8) for 1\n  finished: 2"
+    assert (
+        str(caught.value)
+        .splitlines()[0]
+        .endswith("deadlock: device 0 waits in y (half.hlo:11:8) for device 1, which runs nothing in this call")
     )
+    assert caught.value.report is not None
+    assert caught.value.report.text().splitlines()[:2] == [
+        "  device 0 waits in y (half.hlo:11:8) for device 1: all-reduce, group {0,1}, round 1",
+        "  device 2 has ended after y (half.hlo:11:8)",
+    ]
     assert not [t for t in threading.enumerate() if t.name.startswith("reference device")]
 
 

@@ -65,9 +65,7 @@ def test_the_instruction_that_waits_is_named(halves: None) -> None:
     one = program(start("s", "x"), "ROOT " + done("d", "s"))
     with pytest.raises(DeadlockError) as caught:
         run(one, program("ROOT y = f32[] negate(x)"))
-    assert caught.value.message == (
-        "1 of 2 devices can never progress\n  device 0 waits in d (m.hlo:5:8) for 1\n  finished: 1"
-    )
+    assert caught.value.message == "device 0 waits in d (m.hlo:5:8) for device 1, whose program has ended"
     assert not [t for t in threading.enumerate() if t.name.startswith("reference device")]
 
 
@@ -98,12 +96,7 @@ def test_computations_run_beside_their_devices_program(monkeypatch: pytest.Monke
     assert run(parse_module(text, "beside.hlo"), other) == [[3, 4], [3, 4]]
     with pytest.raises(DeadlockError) as caught:
         run(parse_module(text, "beside.hlo"), program("ROOT r = f32[] negate(x)"))
-    assert caught.value.message.splitlines() == [
-        "1 of 2 devices can never progress",
-        "  device 0 waits in y (beside.hlo:7:7) for 1",
-        "  device 0 waits in y (beside.hlo:3:12) for 1",
-        "  finished: 1",
-    ]
+    assert caught.value.message == "device 0 waits in y (beside.hlo:7:7) for device 1, whose program has ended"
 
 
 @dataclass(frozen=True)
@@ -113,9 +106,6 @@ class _Outside(Wait):
 
     def ready(self) -> bool:
         return self.happened.is_set()
-
-    def describe(self) -> str:
-        return "a test"
 
 
 def test_what_comes_from_outside_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

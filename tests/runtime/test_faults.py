@@ -67,7 +67,7 @@ def test_time_limit_releases_waiters(cluster: Cluster) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES))
     assert still_works(cluster)  # its start, which the first call waits for, is not what is bounded here
     begin = time.monotonic()
-    with pytest.raises(dx.TimeLimitError, match=r"the time limit of 0\.3 s ran out\n  device 0 computes"):
+    with pytest.raises(dx.TimeLimitError, match=r"the time limit of 0\.3 s ran out\n  devices 0-2 compute"):
         step(time_limit=0.3)
     assert time.monotonic() - begin < 2
     assert still_works(cluster)
@@ -81,7 +81,7 @@ def run_without_the_last(cluster: Cluster, time_limit: float | None = None) -> N
 
 
 def test_a_collective_without_all_members_can_be_ended(cluster: Cluster) -> None:
-    with pytest.raises(dx.TimeLimitError, match=r"device [01] waits in r") as caught:
+    with pytest.raises(dx.TimeLimitError, match=r"devices 0, 1 wait in r") as caught:
         run_without_the_last(cluster, 0.5)
     assert "sum.hlo:" in str(caught.value)
     whole = cluster.compile(dx.parse(ALL_REDUCE))

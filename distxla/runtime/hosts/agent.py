@@ -10,6 +10,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -168,6 +169,8 @@ class Agent:
         elif frame.kind == Command.AWAIT:
             self._require_inside(frame.a, 4, self._control.segment.size)
             threading.Thread(target=self._await, args=(connection, frame), name="distxla-await", daemon=True).start()
+        elif frame.kind == Command.CLOCK:
+            connection.send(Command.DATA, frame.tag, payload=[time.monotonic_ns().to_bytes(8, "little")])
         elif frame.kind == Command.POISON:
             self._poison()
         elif frame.kind in (Command.END, Command.CLEAR, Command.BYE):

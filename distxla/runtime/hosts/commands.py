@@ -38,6 +38,7 @@ class Command(IntEnum):
     WAKE = 11  # a: offset in the control block: wake who sleeps on the u32 there
     AWAIT = 12  # tag: number of the request, a: offset in the control block; answered by DATA, without bytes, once the
     # u32 there is not b any more, or after c milliseconds
+    CLOCK = 13  # tag: number of the request; answered by DATA with the ns of the agent's CLOCK_MONOTONIC, u64
     # from the agent
     DONE = 32  # a call is over. a: call_loops.CALL_DONE or CALL_POISONED; payload: pack_pairs of device, nanoseconds
     LOST = 33  # a replica has ended. a: device

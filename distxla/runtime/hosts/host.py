@@ -64,12 +64,22 @@ class Lost:
 
 
 class Records:
-    """Device records as they were at one moment, for reports."""
+    """Device records, and flight recorders, as they were at one moment, for reports."""
 
-    def __init__(self, rows: Mapping[int, bytes], devices: int) -> None:
-        """rows: RECORD_BYTES of each device; those that are missing read as zeros."""
+    def __init__(self, rows: Mapping[int, bytes], devices: int, rings: Mapping[int, bytes] | None = None) -> None:
+        """rows: RECORD_BYTES of each device; those that are missing read as zeros.  rings: events of each device, as
+        recorder.pieces gives them; none where they are missing."""
         self.devices = devices
         self._rows = {device: memoryview(row) for device, row in rows.items()}
+        self._rings = rings or {}
+
+    def row(self, device: int) -> bytes:
+        """See recorder.Recorded."""
+        return bytes(self._rows.get(device, b""))
+
+    def ring(self, device: int) -> bytes:
+        """See recorder.Recorded."""
+        return self._rings.get(device, b"")
 
     def record(self, device: int, field: int) -> int:
         """A u32 field of a device's record."""

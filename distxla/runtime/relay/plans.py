@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from distxla.codegen.abi import COMMUNICATE_SYMBOL, Context
+from distxla.codegen.abi import ROUND_SYMBOL, Context
 from distxla.codegen.image import LoadedImage
 from distxla.collectives import state
 from distxla.collectives.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
@@ -197,7 +197,7 @@ def describe(
         device_count=device + 1,
     )
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
-    routine = kind(image.address_of(COMMUNICATE_SYMBOL.format(site=site)))
+    routine = kind(image.address_of(ROUND_SYMBOL.format(site=site)))
     routine(ctypes.addressof(context), site, ctypes.addressof(nothing), ctypes.addressof(nothing))
     del memory
     zeros.close()

@@ -1,0 +1,136 @@
+"""From what devices do at the end of a run to a report of it: why, how their histories differ, what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from distxla.collectives.hints import hints
+from distxla.collectives.report import DeviceReport, Difference, Doing, Event, Report, named
+from distxla.collectives.wait_graph import Verdict
+from distxla.ir.module import Module
+
+MOST_DIFFERENCES = 4
+NO_VERDICT = Verdict((), (), (), ())
+
+
+def report(
+    kind: str,
+    summary: str,
+    devices: Mapping[int, DeviceReport],
+    verdict: Verdict | None = None,
+    modules: Mapping[int, Module] | None = None,
+) -> Report:
+    """kind and summary: the error's code and message.  verdict: on flattened device ids.  modules: by device, where
+    they are known."""
+    verdict = verdict or NO_VERDICT
+    return Report(
+        kind,
+        summary,
+        tuple(device for _, device in sorted(devices.items())),
+        verdict.cycles,
+        verdict.without_end,
+        verdict.behind,
+        tuple(_differences(verdict, devices)),
+        hints(verdict, devices, modules or {}),
+    )
+
+
+def summary_of(verdict: Verdict, devices: Mapping[int, DeviceReport]) -> str:
+    """In a sentence why nobody can go on: the first device without end, else the first cycle."""
+    if verdict.without_end and not verdict.cycles:
+        waiter, over = verdict.without_end[0]
+        return f"device {waiter} waits in {_place(devices, waiter)} for device {over}, {_why_over(devices, over)}"
+    if not verdict.cycles:
+        return f"{named(verdict.stuck)} can never go on"
+    cycle = min(verdict.cycles, key=len)
+    if len(cycle) == 1:
+        return f"device {cycle[0]} waits in {_place(devices, cycle[0])} for itself"
+    if len(cycle) > 4:
+        places = dict.fromkeys(_place(devices, device) for device in cycle)
+        where = next(iter(places)) if len(places) == 1 else f"{next(iter(places))} and {len(places) - 1} more places"
+        chain = " -> ".join(map(str, (*cycle[:3], "...", cycle[-1], cycle[0])))
+        return f"{len(cycle)} devices wait for one another in {where}: {chain}; none can go on"
+    text = f"device {cycle[0]} waits in {_place(devices, cycle[0])} for device {cycle[1]}"
+    for device, other in zip(cycle[1:], (*cycle[2:], cycle[0]), strict=True):
+        text += f", which waits in {_place(devices, device)} for device {other}"
+    return f"{text}: {'neither' if len(cycle) == 2 else 'none'} can go on"
+
+
+def _place(devices: Mapping[int, DeviceReport], device: int) -> str:
+    return devices[device].place if device in devices else "an unknown place"
+
+
+def _why_over(devices: Mapping[int, DeviceReport], device: int) -> str:
+    doing = devices[device].doing if device in devices else Doing.ABSENT
+    reasons = {
+        Doing.ENDED: "whose program has ended",
+        Doing.FAILED: "whose program has failed",
+        Doing.LOST: "which died",
+    }
+    return reasons.get(doing, "which runs nothing in this call")
+
+
+def _differences(verdict: Verdict, devices: Mapping[int, DeviceReport]) -> Iterator[Difference]:
+    """Of neighbours in cycles, and of who waits for one that has ended."""
+    pairs = [(one, other) for cycle in verdict.cycles for one, other in zip(cycle, (*cycle[1:], cycle[0]), strict=True)]
+    seen: set[frozenset[int]] = set()
+    count = 0
+    for one, other in (*pairs, *verdict.without_end):
+        mine, theirs = devices.get(one), devices.get(other)
+        if mine is None or theirs is None or frozenset((one, other)) in seen or count == MOST_DIFFERENCES:
+            continue
+        seen.add(frozenset((one, other)))
+        found = difference(mine, theirs)
+        if found is not None:
+            count += 1
+            yield found
+
+
+def difference(one: DeviceReport, other: DeviceReport) -> Difference | None:
+    """Where the histories of two devices part; None where they have nothing in common to begin with, or are equal."""
+    mine, theirs = ([*map(_key, device.events)] for device in (one, other))
+    if not mine or not theirs:
+        return None
+    i, j = _aligned(mine, theirs)
+    if i < 0:
+        if one.program != other.program or _file(one) != _file(other):
+            return None  # other names
+        i = j = 0
+    while i < len(mine) and j < len(theirs) and mine[i] == theirs[j]:
+        i, j = i + 1, j + 1
+    if i == len(mine) and j == len(theirs):
+        return None
+    common = str(one.events[i - 1]) if i else ""
+    return Difference(
+        one.device,
+        other.device,
+        common,
+        str(one.events[i]) if i < len(mine) else "",
+        str(other.events[j]) if j < len(theirs) else "",
+        i if i < len(mine) else -1,
+        j if j < len(theirs) else -1,
+    )
+
+
+def _file(device: DeviceReport) -> str | None:
+    return device.location.file if device.location is not None else None
+
+
+_Key = tuple[str, str, int]
+
+
+def _key(event: Event) -> _Key:
+    """Runs are no part of it: devices that ran other programs before have other numbers for the same run."""
+    return event.instruction, event.opcode, event.round
+
+
+def _aligned(mine: Sequence[_Key], theirs: Sequence[_Key]) -> tuple[int, int]:
+    """Places of the first event that both have; (-1, -1) if there is none, (0, 0) where both begin with the first."""
+    places = {key: j for j, key in reversed([*enumerate(theirs)])}
+    for i, key in enumerate(mine):
+        if key in places:
+            return i, places[key]
+    return -1, -1
+
+
+__all__ = ["difference", "named", "report", "summary_of"]

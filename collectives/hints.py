@@ -1,0 +1,258 @@
+"""What to change in a program that deadlocks: which instructions to swap, or which member skipped what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from distxla.collectives.report import DeviceReport, named
+from distxla.collectives.wait_graph import Verdict
+from distxla.errors import VerificationError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone
+from distxla.ops.control_flow import Conditional, While
+from distxla.ops.effects import COMMUNICATING
+
+MOST_HINTS = 4
+MOST_PAIRS = 64  # of a cycle that are looked at, and of waits for those that have ended
+
+
+@dataclass(frozen=True)
+class _Act:
+    """A communicating instruction. position: in its computation, which is the order of execution."""
+
+    module: Module
+    computation: Computation
+    position: int
+    instruction: Instruction
+
+    @property
+    def name(self) -> str:
+        """`all-reduce.7 (step.hlo:12)`."""
+        where = self.module.locate(self.instruction)
+        return f"{self.instruction.name} ({where.file}:{where.line})" if where else self.instruction.name
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A device that waits in `before`, while somebody waits for it to run `after`."""
+
+    device: int
+    before: _Act
+    after: _Act
+
+
+def hints(verdict: Verdict, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> tuple[str, ...]:
+    """What could help, most certain first; nothing where it isn't known.
+
+    modules: what each device runs, by device, where that is known.
+    """
+    found: list[str] = []
+    for cycle in verdict.cycles:
+        found += _of_cycle(cycle, devices, modules)
+    enders: dict[tuple[str, str], list[int]] = {}
+    for waiter, over in verdict.without_end[:MOST_PAIRS]:
+        sentence = _of_ender(waiter, over, devices, modules)
+        if sentence is not None:
+            enders.setdefault(sentence, []).append(over)
+    found += [f"{before}{named(over)}{after}" for (before, after), over in enders.items()]
+    return tuple(dict.fromkeys(found))[:MOST_HINTS]
+
+
+def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> list[str]:
+    orders: list[_Order] = []
+    others: list[str] = []
+    for waiter, device in [*zip(cycle, (*cycle[1:], cycle[0]), strict=True)][:MOST_PAIRS]:
+        wanted = _counterpart(waiter, device, devices, modules)
+        here = _act(devices, device, modules)
+        if wanted is None or here is None:
+            continue
+        if wanted.computation is not here.computation:
+            others += _elsewhere(device, wanted, here)
+        elif wanted.position > here.position:
+            orders.append(_Order(device, here, wanted))
+    if len(cycle) == 2 and len(orders) == 2 and _crossed(*orders):
+        first, second = orders
+        return [
+            f"{named([first.device])} runs {first.before.name} before {first.after.name}, {named([second.device])} "
+            f"the other way round: swap the two on one of them"
+        ]
+    moves: dict[str, list[int]] = {}
+    for order in orders:
+        moves.setdefault(f"move {order.after.name} before {order.before.name}", []).append(order.device)
+    suffix = "; one of these is enough" if len(moves) > 1 or any(len(d) > 1 for d in moves.values()) else ""
+    if others and not moves:
+        return others
+    texts = [f"{text} on {named(on)}" for text, on in list(moves.items())[:2]]
+    return [f"{', or '.join(texts)}{suffix if len(texts) > 1 or len(moves) > 1 else ''}"] if texts else []
+
+
+def _crossed(one: _Order, other: _Order) -> bool:
+    """Whether both run the same two instructions, in different orders."""
+    return _same(one.before, other.after) and _same(one.after, other.before)
+
+
+def _same(one: _Act, other: _Act) -> bool:
+    mine, theirs = one.instruction.op, other.instruction.op
+    if isinstance(mine, ChannelOp) or isinstance(theirs, ChannelOp):
+        return False
+    return one.instruction is other.instruction or mine == theirs
+
+
+def _elsewhere(device: int, wanted: _Act, here: _Act) -> list[str]:
+    """Why a device that is in one computation does not come to an instruction of another one."""
+    caller = _callers(wanted.module).get(wanted.computation.name)
+    mine = _callers(here.module).get(here.computation.name)
+    if caller is not None and isinstance(caller.instruction.op, Conditional):
+        if mine is not None and mine.instruction is caller.instruction:
+            first, second = sorted((wanted, here), key=lambda act: (act.computation.name, act.position))
+            return [
+                f"{caller.name} runs {first.name} in one branch and {second.name} in another: devices that meet must "
+                "take branches that run the same collectives in the same order"
+            ]
+        return [f"{wanted.name} is in a branch of {caller.name} that {named([device])} has not come to"]
+    if caller is not None and isinstance(caller.instruction.op, While):
+        return [
+            f"{wanted.name} is in loop {caller.name}, which {named([device])} has left or has not come to: its number "
+            "of iterations must not differ between devices that meet in it"
+        ]
+    if mine is not None and isinstance(mine.instruction.op, While):
+        return [
+            f"{named([device])} is still in loop {mine.name}, behind which {wanted.name} stands: its number of "
+            "iterations must not differ between devices that meet in it"
+        ]
+    return []
+
+
+def _of_ender(
+    waiter: int, over: int, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]
+) -> tuple[str, str] | None:
+    """Why a device has ended that another one waits for: a sentence before and behind the names of such devices."""
+    waiting = devices.get(waiter)
+    if waiting is None or over not in modules:
+        return None
+    wanted = _counterpart(waiter, over, devices, modules)
+    if wanted is None:
+        return "the program of ", f" has nothing that {waiting.instruction} on {named([waiter])} could meet"
+    caller = _callers(wanted.module).get(wanted.computation.name)
+    while caller is not None and not isinstance(caller.instruction.op, While | Conditional):
+        caller = _callers(wanted.module).get(caller.computation.name)
+    if caller is None:
+        return "", f" ran {wanted.name} less often than {named([waiter])}"
+    if isinstance(caller.instruction.op, While):
+        return "", (
+            f" ran {wanted.name} less often: loop {caller.name} around it must have the same number of iterations on "
+            "all devices that meet in it"
+        )
+    return "", (
+        f" skipped {wanted.name}, which is in a branch of {caller.name}: either all members of its group must take "
+        "that branch or none"
+    )
+
+
+def _act(devices: Mapping[int, DeviceReport], device: int, modules: Mapping[int, Module]) -> _Act | None:
+    """The instruction that a device is in."""
+    report, module = devices.get(device), modules.get(device)
+    if report is None or module is None:
+        return None
+    named_so = [act for act in _acts(module) if act.instruction.name == report.instruction]
+    there = [act for act in named_so if act.computation.name == report.computation]
+    return next(iter(there or named_so), None)
+
+
+def _counterpart(
+    waiter: int, device: int, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]
+) -> _Act | None:
+    """The instruction that `device` would have to run so that `waiter` can go on."""
+    waiting, module = _act(devices, waiter, modules), modules.get(device)
+    if waiting is None or module is None:
+        return None
+    op = waiting.instruction.op
+    if isinstance(op, ChannelOp):
+        kind = Send if isinstance(op, RecvDone) else Recv if isinstance(op, SendDone) else RecvDone
+        return next(_on_channel(module, kind, op.channel_id or 0, _ends(waiter, device, op)), None)
+    begun, here = _begin(waiting), _act(devices, device, modules)
+    alike = [act for act in _acts(module) if act.instruction.op == begun.instruction.op]
+    near = [act for act in alike if here is not None and act.computation is here.computation]
+    if not near and module is waiting.module:
+        return begun
+    alike = near or alike or [act for act in _acts(module) if act.instruction.opcode == begun.instruction.opcode]
+    return alike[0] if alike else None
+
+
+def _ends(waiter: int, device: int, op: ChannelOp) -> tuple[int, int]:
+    """(source, target) of the transfer that a device waits for."""
+    return (device, waiter) if isinstance(op, RecvDone) else (waiter, device)
+
+
+def _on_channel(module: Module, kind: type[ChannelOp], channel: int, ends: tuple[int, int]) -> Iterator[_Act]:
+    """Sends, recvs or recv-dones of a channel, those first whose pairs name this transfer."""
+    from distxla.collectives.channels import read_end
+
+    found = [
+        act
+        for act in _acts(module)
+        if isinstance(act.instruction.op, kind) and (act.instruction.op.channel_id or 0) == channel
+    ]
+    for act in found:
+        if kind is RecvDone:
+            continue
+        try:
+            pairs = read_end(act.instruction).pairs
+        except VerificationError:
+            pairs = None
+        if pairs is not None and ends in pairs:
+            yield act
+    yield from found
+
+
+def _begin(act: _Act) -> _Act:
+    """Of an asynchronous pair the instruction that comes to the round; any other one itself."""
+    instruction = act.instruction
+    while instruction.opcode.endswith(("-done", "-update")) and instruction.operands:
+        instruction = act.computation[instruction.operands[0]]
+    position = next(i for i, other in enumerate(act.computation) if other is instruction)
+    return _Act(act.module, act.computation, position, instruction)
+
+
+def _acts(module: Module) -> tuple[_Act, ...]:
+    """All communicating instructions of a module."""
+    return _known(_Key(module))[0]
+
+
+def _callers(module: Module) -> Mapping[str, _Act]:
+    """By computation one instruction that calls it."""
+    return _known(_Key(module))[1]
+
+
+class _Key:
+    """A module by identity: comparing modules costs more than reading them."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def __hash__(self) -> int:
+        return id(self.module)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.module is self.module
+
+
+@lru_cache(maxsize=16)
+def _known(key: _Key) -> tuple[tuple[_Act, ...], dict[str, _Act]]:
+    acts: list[_Act] = []
+    callers: dict[str, _Act] = {}
+    for computation in key.module.computations:
+        for position, instruction in enumerate(computation):
+            act = _Act(key.module, computation, position, instruction)
+            if instruction.op.effects in COMMUNICATING:
+                acts.append(act)
+            for name in instruction.op.called_computations:
+                callers.setdefault(name, act)
+    return tuple(acts), callers
+
+
+__all__ = ["hints"]

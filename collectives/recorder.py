@@ -1,0 +1,189 @@
+"""The flight recorder: what a device did last, in a ring of events in the control block. Layout, and how to read it.
+
+An event is one execution of a communicating instruction (a site), from its begin to its end, with the wait in between;
+where a trace is taken also one of a step that computes. The device writes an event's begin when it comes to the site,
+the rest when it leaves; an event without an end is one that it is still in, or was in when its wait was released or the
+round failed.
+
+Times are readings of the CPU's time-stamp counter, which all cores of a host have in common. The record has two
+moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.
+
+To look at the clock takes longer than all the rest. Who waits looks anyway. Otherwise a device looks at the begin of an
+event if since its last look there was a step that may take more than a microsecond, or LOOK_EVERY events, and at both
+ends of one that moves LARGE_BYTES, that belongs to a program compiled for traces, or while a trace is taken. Events in
+between have the time of the last look, so times are never late, and early by some microseconds at most.
+
+Event n (from 0) lies at ring + (n & mask) * EVENT_BYTES. Reading needs no lock: an event that is overwritten meanwhile
+is known by its number.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from distxla.collectives import control_block as block
+
+EVENT_BYTES = 64  # a cache line
+EVENTS = block.RECORDER_BYTES // EVENT_BYTES  # that a device keeps; a power of two
+
+E_BEGUN = 0  # u64
+E_ENDED = 8  # u64: 0 where it has not ended, or failed
+E_WAITED = 16  # u64: begin of its first wait, 0 if none
+E_RESUMED = 24  # u64: if it has waited, end of its last wait, 0 if that has not ended
+E_ROUND = 32  # u32: low half of R_ROUND when it left
+E_MEETING = 36  # u32: R_MEETING when it left
+E_NUMBER = 40  # u32: low half of n + 1, 0 while the event is replaced by another one
+E_SITE = 44  # u32: the site, or STEP and the number of a step
+E_PROGRAM = 48  # u32
+E_WAITS_FOR = 52  # i32: for whom its last wait was, as R_WAITS_FOR
+E_RUN = 56  # u32: R_RUN
+E_ITERATION = 60  # u32: of the innermost loop around it, 0 outside loops
+STEP = 1 << 31
+LOOK_EVERY = 8  # events, a power of two
+LARGE_BYTES = 8192
+
+_EVENT = struct.Struct("<QQQQIIIIIiII")
+_CLOCK = struct.Struct("<QQQQ")
+assert _EVENT.size == EVENT_BYTES
+
+
+@dataclass(frozen=True)
+class Event:
+    """One execution of a site, or of a step that computes. Times in ns of the host's CLOCK_MONOTONIC; where the device
+    has never read that, readings of the time-stamp counter.
+
+    number: of the device's events, from 0.  program: number of the loaded program.  site: index among its sites, or
+    None, and then step: index among its steps.  run: the device's runs of programs so far, this one counted.
+    round: rounds of the site's communicator begun by then (streams: the item; channels: the transfer, from 1);
+    0 where the device took no part.  meeting: of sends and recvs, equal for both ends of a pair; 0 for others.
+    iteration: of the innermost loop with rounds around it, from 1; 0 outside loops.
+    ended: None if it has not, or failed.  waited, resumed: begin of its first wait and end of the last one, None if
+    there was none, or it goes on.  waits_for: a device or WAITS_FOR_*, for whom the last wait was, if waited.
+    """
+
+    device: int
+    number: int
+    program: int
+    site: int | None
+    step: int | None
+    run: int
+    round: int
+    meeting: int
+    iteration: int
+    begun: float
+    ended: float | None
+    waited: float | None
+    resumed: float | None
+    waits_for: int | None
+
+    def shifted(self, nanoseconds: float) -> Event:
+        """The same by a clock that is ahead by that much."""
+        if not nanoseconds:
+            return self
+        begun, *others = (
+            None if time is None else time + nanoseconds for time in (self.begun, self.ended, self.waited, self.resumed)
+        )
+        assert begun is not None
+        ended, waited, resumed = others
+        return replace(self, begun=begun, ended=ended, waited=waited, resumed=resumed)
+
+
+class Recorded(Protocol):
+    """Device records and recorders as they were at one moment."""
+
+    def row(self, device: int) -> bytes:
+        """RECORD_BYTES, or nothing where the record is not known."""
+
+    def ring(self, device: int) -> bytes:
+        """The ring, from its first place on; nothing where it is not known."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Makes nanoseconds of the host's CLOCK_MONOTONIC out of readings of its time-stamp counter."""
+
+    ticks: int
+    nanoseconds: int
+    rate: float
+
+    @staticmethod
+    def of(row: bytes) -> Clock:
+        """The clock of the device with this record; the counter itself where the record has no moments."""
+        first, first_ns, last, last_ns = _CLOCK.unpack_from(row, block.R_CLOCK)
+        if last <= first or first == 0:
+            return Clock(0, 0, 1.0)
+        return Clock(last, last_ns, (last_ns - first_ns) / (last - first))
+
+    def time(self, ticks: int) -> float:
+        return self.nanoseconds + (ticks - self.ticks) * self.rate
+
+
+def ring_of(row: bytes, device: int) -> tuple[int, int]:
+    """Offset and bytes of the ring of a device with this record, in its host's control block."""
+    mask = int.from_bytes(row[block.R_RING_MASK : block.R_RING_MASK + 4], "little") | (EVENTS - 1)
+    return block.recorder_offset(device) + _long(row, block.R_RING), (mask + 1) * EVENT_BYTES
+
+
+def pieces(row: bytes, device: int, most: int = EVENTS) -> Iterator[tuple[int, int]]:
+    """(offset, bytes) in the control block of the last events, up to `most` of them, oldest first."""
+    begin, size = ring_of(row, device)
+    count = _long(row, block.R_EVENTS)
+    kept = min(count, most, size // EVENT_BYTES)
+    first, end = (count - kept) * EVENT_BYTES % size, count * EVENT_BYTES % size
+    if kept and first >= end:
+        yield begin + first, size - first
+        first = 0
+    if first < end:
+        yield begin + first, end - first
+
+
+def events(records: Recorded, device: int) -> list[Event]:
+    """The last events of a device, oldest first; none where they are not known. An event is left out while the device
+    replaces it."""
+    row = records.row(device)
+    return list(decode(records.ring(device), row, device)) if row else []
+
+
+def decode(data: bytes, row: bytes, device: int) -> Iterator[Event]:
+    """Events out of what `pieces` of the record `row` name, one behind the other."""
+    clock, count = Clock.of(row), _long(row, block.R_EVENTS)
+    first = count - len(data) // EVENT_BYTES
+    for number, fields in enumerate(_EVENT.iter_unpack(data[: len(data) // EVENT_BYTES * EVENT_BYTES]), first):
+        begun, ended, waited, resumed, round_, meeting, mark, site, program, waits_for, run, iteration = fields
+        if mark != (number + 1) & 0xFFFFFFFF:
+            continue
+        is_step = site & STEP != 0
+        if number == count - 1 and not ended and not is_step and not round_:
+            round_ = _long(row, block.R_ROUND)  # it is in there
+            meeting = int.from_bytes(row[block.R_MEETING : block.R_MEETING + 4], "little")
+        yield Event(
+            device,
+            number,
+            program,
+            None if is_step else site,
+            site & ~STEP if is_step else None,
+            run,
+            round_,
+            meeting,
+            iteration,
+            clock.time(begun),
+            clock.time(ended) if ended else None,
+            clock.time(waited) if waited else None,
+            clock.time(resumed) if waited and resumed else None,
+            waits_for if waited else None,
+        )
+
+
+def iterations(records: Recorded, device: int) -> tuple[int, ...]:
+    """Iterations begun of the loops with rounds around the step that the device is in, outermost first, as far as they
+    are counted. Those behind the loops that the site has are left over from others."""
+    row = records.row(device)
+    first = block.R_ITERATIONS + 4
+    return struct.unpack_from(f"<{block.LOOP_DEPTHS - 1}I", row, first) if row else ()
+
+
+def _long(row: bytes, field: int) -> int:
+    return int.from_bytes(row[field : field + 8], "little")

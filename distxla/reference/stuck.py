@@ -1,0 +1,80 @@
+"""Devices of the lock step that can never go on: the graph and the report that devices which run in parallel get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from distxla.collectives import findings
+from distxla.collectives.report import DeviceReport
+from distxla.collectives.wait_graph import Verdict, decide
+from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.ir.module import Module
+from distxla.reference.waits import Outcome, PendingRound, Wait, differing
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """verdict: on devices.  waits: by device, one that can't become ready."""
+
+    verdict: Verdict
+    waits: Mapping[int, Wait]
+
+    @staticmethod
+    def of(strands: Sequence[tuple[int, Wait | None, Outcome]]) -> Stuck | None:
+        """Who can never go on; None where something from outside may still help everybody.
+
+        strands: all that have not ended, each with its device, what it waits for, and what will come of it.
+        """
+        first = 1 + max(device for device, _, _ in strands)
+        alive: dict[int, list[int]] = {}
+        nodes = {}
+        for place, (device, _, outcome) in enumerate(strands):
+            alive.setdefault(device, []).append(first + place)
+            nodes[id(outcome)] = first + place
+        waits, ended = {}, set()
+        for place, (_, wait, _) in enumerate(strands):
+            if wait is None or wait.from_outside or wait.ready():
+                continue
+            clauses = [tuple(alive.get(other, (-1 - other,))) for other in wait.others]
+            if wait.beside is not None and id(wait.beside) in nodes:
+                clauses.append((nodes[id(wait.beside)],))
+            if clauses:
+                waits[first + place] = tuple(clauses)
+                ended |= {node for clause in clauses for node in clause if node < 0}
+        found = decide(waits, ended)
+        if found is None:
+            return None
+        device_of = {first + place: device for place, (device, _, _) in enumerate(strands)}
+        device_of |= {node: -1 - node for node in ended}
+        held = {device_of[node]: strands[node - first][1] for node in reversed(found.stuck)}
+        return Stuck(_of_devices(found, device_of), {device: wait for device, wait in held.items() if wait is not None})
+
+    def error(self, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> DeadlockError:
+        """With its report. devices: what all of them do.  modules: what they run."""
+        text = findings.summary_of(self.verdict, devices)
+        cycle = min(self.verdict.cycles, key=len, default=())
+        first = cycle[0] if cycle else self.verdict.without_end[0][0]
+        location = devices[first].location
+        error = DeadlockError(text, location)
+        if len(cycle) == 2 and any(isinstance(self.waits.get(device), PendingRound) for device in cycle):
+            one, other = (self.waits[device] for device in cycle)
+            error = CollectiveMismatchError(text + differing(one, other), location)
+        error.report = findings.report(error.code, error.message, devices, self.verdict, modules)
+        return error
+
+
+def _of_devices(verdict: Verdict, device_of: Mapping[int, int]) -> Verdict:
+    """The verdict on strands as one on their devices."""
+    cycles = tuple(dict.fromkeys(_turned(device_of[node] for node in cycle) for cycle in verdict.cycles))
+    without_end = tuple(sorted({(device_of[one], device_of[other]) for one, other in verdict.without_end}))
+    stuck = {device_of[node] for node in verdict.stuck}
+    named = {device for cycle in cycles for device in cycle} | {device for device, _ in without_end}
+    return Verdict(tuple(sorted(stuck)), cycles, without_end, tuple(sorted(stuck - named)))
+
+
+def _turned(devices: Iterable[int]) -> tuple[int, ...]:
+    """The devices of a cycle, each once, the smallest first."""
+    cycle = list(dict.fromkeys(devices))
+    first = cycle.index(min(cycle))
+    return (*cycle[first:], *cycle[:first])

@@ -1,0 +1,252 @@
+"""Devices that can never go on, found while they wait, from the records and the words that they sleep on.
+
+A device waits while the word that it sleeps on has the value that it sleeps for. Who must come is known: the missing
+members of a group, all of them, or the other end of a pair. So there is a graph (collectives/wait_graph.py), and who is
+stuck in it is stuck whatever the timing. What may still be under way is taken for somebody who goes on: a host that
+feeds, a relay that carries what the other end has done already.
+
+Reading takes a while in which devices go on. So who is stuck is looked at twice, one look after the other; where every
+wait of it is the same wait in both, it lasted from the first look to the second, all those waits at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from distxla.codegen.program import CommunicatorSpec, CompiledProgram
+from distxla.collectives import control_block as control
+from distxla.collectives import state
+from distxla.collectives.wait_graph import Clauses, Verdict, all_of, decide
+from distxla.errors import ClusterError, ReplicaLostError
+from distxla.runtime.communicators import Communicators
+from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.memory import ControlBlock
+from distxla.runtime.record_views import Here, There, View
+
+UNSIGNED = 1 << 32
+FAR_S = 0.25  # between looks at other hosts, each of which takes some round trips
+SETTLE_S = 0.3  # that others have to come to rest once somebody is known to be stuck
+
+
+@dataclass(frozen=True)
+class Held:
+    """A device that sleeps on a word which has not changed: where, and for whom. Equal while the same wait lasts.
+
+    others: the devices that must come.  by_group: they are the missing members of its group.  host: it waits for the
+    host's end of a stream.  certain: nobody else, and nothing that is under way, can release it.
+    """
+
+    device: int
+    program: int
+    site: int
+    run: int
+    round: int
+    word: int
+    value: int
+    others: tuple[int, ...]
+    by_group: bool = False
+    host: bool = False
+    certain: bool = True
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """What a look has found: who can never go on, and all waits of that moment, by device."""
+
+    verdict: Verdict
+    held: Mapping[int, Held]
+
+
+class Deadlocks:
+    """Looks at the devices of all hosts.
+
+    remotes: the other hosts, which are asked every FAR_S seconds only.  held: the waits that the last look has found,
+    by device.
+    """
+
+    def __init__(
+        self,
+        block: ControlBlock,
+        devices: Sequence[int],
+        communicators: Communicators,
+        remotes: Sequence[RemoteHost] = (),
+    ) -> None:
+        """block: of the driver's host, where these devices live."""
+        self._count = block.devices
+        self._communicators = communicators
+        here = Here(block)
+        self._here: dict[int, View] = dict.fromkeys(devices, here)
+        self._there = [There(remote) for remote in remotes]
+        self._everywhere: dict[int, View] = {
+            **self._here,
+            **{device: view for view in self._there for device in view.remote.devices},
+        }
+        self._views: Mapping[int, View] = self._here
+        self._missing: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._looked = 0.0
+        self.held: Mapping[int, Held] = {}
+
+    def look(self, running: Sequence[int], programs: Mapping[int, CompiledProgram]) -> Stuck | None:
+        """Who of a call can never go on; None where nobody is known to be stuck.
+
+        running: all devices that have a part in the call, wherever they are.  programs: by number.
+        """
+        self._views = self._here
+        if self._there and time.monotonic() - self._looked >= FAR_S:
+            self._views = self._everywhere
+            self._looked = time.monotonic()
+        try:
+            return self._look(frozenset(running), programs)
+        except (ClusterError, ReplicaLostError):  # a host can't be reached, which others report
+            return None
+
+    def settled(self, stuck: Stuck, running: Sequence[int], programs: Mapping[int, CompiledProgram]) -> Stuck:
+        """The same a moment later, when the other devices have come to where they will stay, if that is soon: so the
+        report tells of them, too. Blocks for SETTLE_S at most."""
+        self._views = self._everywhere
+        end = time.monotonic() + SETTLE_S
+        with contextlib.suppress(ClusterError, ReplicaLostError):
+            while time.monotonic() < end:
+                found = self._look(frozenset(running), programs) or stuck
+                stuck = found if len(found.verdict.stuck) >= len(stuck.verdict.stuck) else stuck
+                if all(d in self.held or ((v := self._views.get(d)) is not None and v.has_ended(d)) for d in running):
+                    break
+                time.sleep(SETTLE_S / 20)
+        return stuck
+
+    def missing(
+        self, device: int, program: CompiledProgram, site: int, round_: int, *, everywhere: bool
+    ) -> tuple[int, ...]:
+        """The members of a device's group that have not come to a round of it, as far as they can be asked.
+
+        everywhere: on other hosts, too.
+        """
+        self._views = self._everywhere if everywhere else self._here
+        spec = program.communicators[program.sites[site].communicator]
+        try:
+            return self._members_missing(spec, device, round_)
+        except (ClusterError, ReplicaLostError):
+            return ()
+
+    def refresh(self, *, everywhere: bool) -> None:
+        """Forget what was known of groups; `missing` then tells what is so from now on."""
+        self._views = self._everywhere if everywhere else self._here
+        with contextlib.suppress(ClusterError, ReplicaLostError):
+            self._refresh()
+
+    def _look(self, running: frozenset[int], programs: Mapping[int, CompiledProgram]) -> Stuck | None:
+        held = self._snapshot(running, programs)
+        if not held:
+            return None
+        ended = self._ended(running, held)
+        found = self._decide(held, ended)
+        if found is None:
+            return None
+        again = self._snapshot(running, programs)
+        same = {device: one for device, one in again.items() if held.get(device) == one}
+        found = self._decide(same, ended)
+        return None if found is None else Stuck(found, again)
+
+    def _snapshot(self, running: frozenset[int], programs: Mapping[int, CompiledProgram]) -> dict[int, Held]:
+        self._refresh()
+        found = {device: one for device in running if (one := self._held(device, programs)) is not None}
+        self.held = found
+        return found
+
+    def _refresh(self) -> None:
+        self._missing = {}
+        if self._views is not self._here:
+            for view in self._there:
+                view.refresh()
+
+    def _decide(self, held: Mapping[int, Held], ended: frozenset[int]) -> Verdict | None:
+        clauses: dict[tuple[int, ...], Clauses] = {}
+        waits = {
+            device: clauses.setdefault(one.others, all_of(one.others))
+            for device, one in held.items()
+            if one.certain and not one.host and one.others
+        }
+        return decide(waits, ended) if waits else None
+
+    def _ended(self, running: frozenset[int], held: Mapping[int, Held]) -> frozenset[int]:
+        """Of the devices that others wait for those that have no part in the call, or not any more."""
+        wanted = {other for one in held.values() for other in one.others}
+        return frozenset(
+            device
+            for device in wanted
+            if device not in running or ((view := self._views.get(device)) is not None and view.has_ended(device))
+        )
+
+    def _held(self, device: int, programs: Mapping[int, CompiledProgram]) -> Held | None:
+        """None for a device that runs, or whose wait is over although it may not have noticed yet."""
+        view = self._views.get(device)
+        if view is None:
+            return None
+        record = control.record_offset(device)
+        if view.word(record + control.R_STATE) != control.DeviceState.WAITING:
+            return None
+        place, value = view.long(record + control.R_WAIT_WORD), view.word(record + control.R_WAIT_VALUE)
+        if place == 0 or view.word(place) != value:
+            return None
+        number, index = view.word(record + control.R_PROGRAM), view.word(record + control.R_SITE)
+        program, round_ = programs.get(number), view.long(record + control.R_ROUND)
+        if program is None or index >= len(program.sites):
+            return None
+        run, waits_for = view.word(record + control.R_RUN), view.word(record + control.R_WAITS_FOR)
+        where = (device, number, index, run, round_, place, value)
+        spec = program.communicators[program.sites[index].communicator]
+        if waits_for < self._count:
+            return Held(*where, (waits_for,), certain=self._nothing_is_under_way(spec, where, waits_for))
+        if waits_for == UNSIGNED + control.WAITS_FOR_GROUP:
+            return Held(*where, self._members_missing(spec, device, round_), by_group=True)
+        return Held(*where, (), host=True, certain=False)
+
+    def _members_missing(self, spec: CommunicatorSpec, device: int, round_: int) -> tuple[int, ...]:
+        """The members that have not come to that round of the device's group, as far as they are looked at."""
+        offset = self._communicators.place(spec, device)
+        group = next((group for group in spec.groups if device in group), ())
+        if offset is None:
+            return ()
+        found = self._missing.get((offset, round_))
+        if found is None:
+            found = tuple(
+                member
+                for position, member in enumerate(group)
+                if (view := self._views.get(member)) is not None
+                and view.long(offset + state.G_BEGUN + position * state.LINE) < round_
+            )
+            self._missing[offset, round_] = found
+        return found
+
+    def _nothing_is_under_way(
+        self, spec: CommunicatorSpec, where: tuple[int, int, int, int, int, int, int], other: int
+    ) -> bool:
+        """Whether the other end of a pair on another host has not yet done what the device waits for: on its own host
+        its words tell."""
+        device, _, _, _, round_, place, value = where
+        theirs = self._views.get(other)
+        if theirs is None:
+            return False
+        if theirs is self._views[device]:
+            return True
+        if theirs.word(place) != value:
+            return False
+        if not spec.pairs:
+            return True
+        offset = self._communicators.place(spec, device)
+        if offset is None:
+            return False
+        pair = offset + (place - offset) // state.PAIR_BYTES * state.PAIR_BYTES
+        if (place - pair - state.P_RING) % state.MESSAGE_BYTES != state.M_TAKEN:
+            return True
+        # the source waits: relays take a large message out of its operand as soon as the target has begun the round
+        number = round_ - 1
+        if value < number // state.RING:
+            number -= state.RING
+        return theirs.long(pair + state.P_ASKED) <= number
+
+
+__all__ = ["Deadlocks", "Held", "Stuck"]

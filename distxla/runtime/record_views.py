@@ -1,0 +1,86 @@
+"""Words of the control blocks of all hosts, as those read them who look for deadlocks."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from distxla.collectives import control_block as control
+from distxla.collectives import state
+from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.memory import ControlBlock
+
+
+class View(Protocol):
+    """The control block of a host."""
+
+    def word(self, offset: int) -> int:
+        """A u32."""
+
+    def long(self, offset: int) -> int:
+        """A u64."""
+
+    def has_ended(self, device: int) -> bool:
+        """Whether the device's part in the call is over. Once true, true until the next call."""
+
+
+class Here:
+    """The driver's own."""
+
+    def __init__(self, block: ControlBlock) -> None:
+        self._block = block
+
+    def word(self, offset: int) -> int:
+        return self._block.words[offset // 4]
+
+    def long(self, offset: int) -> int:
+        return self._block.longs[offset // 8]
+
+    def has_ended(self, device: int) -> bool:
+        return self.word(control.record_offset(device) + control.R_COMMAND_KIND) != control.CommandKind.RUN
+
+
+class There:
+    """Another host's, as it was after the last `refresh`, which forgets what is known."""
+
+    def __init__(self, remote: RemoteHost) -> None:
+        self.remote = remote
+        self._first = control.record_offset(remote.devices.start)
+        self._records = b""
+        self._lines: dict[int, bytes] = {}
+        self._running: frozenset[int] = frozenset()  # sequence numbers of commands that some device runs
+
+    def refresh(self) -> None:
+        """Raises as `Host.control_read`."""
+        size = len(self.remote.devices) * control.RECORD_BYTES
+        self._records, self._lines = self.remote.control_read(self._first, size), {}
+        self._running = frozenset(
+            self._command(device, control.R_COMMAND_SEQUENCE)
+            for device in self.remote.devices
+            if self._command(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+        )
+
+    def word(self, offset: int) -> int:
+        return int.from_bytes(self._bytes(offset, 4), "little")
+
+    def long(self, offset: int) -> int:
+        return int.from_bytes(self._bytes(offset, 8), "little")
+
+    def has_ended(self, device: int) -> bool:
+        """A device without a command may have ended, or not have got it yet. It has ended if its last command was given
+        with one that another device of its host still runs."""
+        if not self.remote.is_running:
+            return True
+        runs = self._command(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
+        return not runs and self._command(device, control.R_COMMAND_SEQUENCE) in self._running
+
+    def _command(self, device: int, field: int) -> int:
+        return self.word(control.record_offset(device) + field)
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        at = offset - self._first
+        if 0 <= at < len(self._records):
+            return self._records[at : at + size]
+        line = offset // state.LINE * state.LINE
+        if line not in self._lines:
+            self._lines[line] = self.remote.control_read(line, state.LINE)
+        return self._lines[line][offset - line : offset - line + size]

@@ -1,0 +1,210 @@
+"""What devices did when a call could not go on, out of their records: a report, and the error that carries it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from distxla.codegen.abi import Status
+from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
+from distxla.collectives import control_block as control
+from distxla.collectives import findings, recorder
+from distxla.collectives.channel_state import DIRECTORY_KEY
+from distxla.collectives.report import HOST, DeviceReport, Doing, Event, Loop, Report
+from distxla.collectives.signature import differences
+from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.runtime.deadlocks import Stuck
+from distxla.runtime.hosts.host import Lost, Records
+from distxla.runtime.watch import current_site, current_step
+
+UNSIGNED = 1 << 32
+EARLY_NS = 1_000_000  # by which an event's time may be too early, amply
+EVENTS = 32  # of each device that a report keeps
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that is known at the end of a call.
+
+    running: the devices of the call.  programs, modules: by number.  missing: of a group's round, given device,
+    program, site and round.  lost: devices whose processes have ended.  since: ns of CLOCK_MONOTONIC when the call
+    began.  here: devices that have this clock.
+    """
+
+    records: Records
+    running: Sequence[int]
+    programs: Mapping[int, CompiledProgram]
+    modules: Mapping[int, Module]
+    missing: Callable[[int, CompiledProgram, int, int], tuple[int, ...]]
+    lost: Mapping[int, Lost]
+    since: int
+    here: Collection[int]
+
+    def report(self, error: DistxlaError, stuck: Stuck | None = None) -> Report:
+        verdict = None if stuck is None else stuck.verdict
+        return findings.report(error.code, error.message, self.devices(stuck), verdict, self._modules_of())
+
+    def devices(self, stuck: Stuck | None = None) -> dict[int, DeviceReport]:
+        """The devices of the call, and others that some wait for."""
+        wanted = {over for _, over in stuck.verdict.without_end} if stuck is not None else set()
+        return {device: self._device(device) for device in sorted({*self.running, *wanted})}
+
+    def _modules_of(self) -> dict[int, Module]:
+        numbers = {device: self.records.record(device, control.R_COMMAND_PROGRAM) for device in self.running}
+        return {device: self.modules[number] for device, number in numbers.items() if number in self.modules}
+
+    def _device(self, device: int) -> DeviceReport:
+        number = self.records.record(device, control.R_COMMAND_PROGRAM)
+        program = self.programs.get(number)
+        if device not in self.running or program is None:
+            return DeviceReport(device, Doing.ABSENT)
+        events = tuple(self._events(device))
+        doing = self._doing(device, events)
+        if doing in (Doing.LOST, Doing.COMPUTES):
+            step = current_step(self.records, device, self.programs, self.modules)
+            name, location = step if step is not None else ("", None)
+            return DeviceReport(device, doing, program.name, name, location=location, events=events)
+        site = current_site(self.records, device, self.programs)
+        if site is None:
+            return DeviceReport(device, doing, program.name, events=events)
+        if doing in (Doing.ENDED, Doing.FAILED):
+            came = any(event.instruction == site.instruction for event in events)
+            place = (site.instruction, site.opcode, site.location) if came else ("", "", None)
+            return DeviceReport(device, doing, program.name, *place, events=events)
+        return self._waiting(device, program, site, events)
+
+    def _doing(self, device: int, events: Sequence[Event]) -> Doing:
+        if device in self.lost:
+            return Doing.LOST
+        status = self.records.record(device, control.R_STATUS)
+        if self.records.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN:
+            if status == Status.RELEASED:  # out of a wait, or before it began
+                return Doing.WAITS if events and events[-1].ended is None else Doing.COMPUTES
+            return Doing.ENDED if status == Status.OK else Doing.FAILED
+        waits = self.records.record(device, control.R_STATE) == control.DeviceState.WAITING
+        return Doing.WAITS if waits else Doing.COMPUTES
+
+    def _waiting(self, device: int, program: CompiledProgram, site: Site, events: tuple[Event, ...]) -> DeviceReport:
+        waits_for = self.records.record(device, control.R_WAITS_FOR)
+        round_ = self.records.record_long(device, control.R_ROUND)
+        others: tuple[int, ...] = ()
+        host = ""
+        if waits_for < self.records.devices:
+            others = (waits_for,)
+        elif waits_for == UNSIGNED + control.WAITS_FOR_HOST:
+            host = HOST
+        else:
+            others = self.missing(device, program, site.index, round_)
+        spec = program.communicators[site.communicator] if site.communicator >= 0 else None
+        group = _group(spec, device)
+        instruction = self._instruction(device, site)
+        item = _first(spec)
+        return DeviceReport(
+            device,
+            Doing.WAITS,
+            program.name,
+            site.instruction,
+            site.opcode,
+            site.location,
+            site.computation,
+            round_ + item or None,
+            getattr(instruction.op, "channel_id", None) if instruction is not None else _channel(spec),
+            group,
+            others,
+            host=host,
+            missing=others if group else (),
+            loops=self._loops(device, site),
+            events=events,
+        )
+
+    def _instruction(self, device: int, site: Site) -> Instruction | None:
+        """A site's instruction in the module that was compiled."""
+        module = self.modules.get(self.records.record(device, control.R_PROGRAM))
+        if module is None:
+            return None
+        found = module.by_name.get(site.computation)
+        if found is not None and site.instruction in found.by_name:
+            return found[site.instruction]
+        return next((c[site.instruction] for c in module.computations if site.instruction in c.by_name), None)
+
+    def _loops(self, device: int, site: Site) -> tuple[Loop, ...]:
+        counts = recorder.iterations(self.records, device)
+        padded = (*counts, *(0,) * len(site.loops))
+        return tuple(
+            Loop(loop.instruction, loop.location, count or None)
+            for loop, count in zip(site.loops, padded, strict=False)
+        )
+
+    def _events(self, device: int) -> Iterator[Event]:
+        """The last communicating instructions of a device."""
+        now = time.monotonic_ns()
+        before = self.records.record(device, control.R_RUN) - self.records.record(device, control.R_COMMAND_REPEAT)
+        number = self.records.record(device, control.R_COMMAND_PROGRAM)
+        kept: list[recorder.Event] = []
+        for event in recorder.events(self.records, device):
+            if kept and kept[-1].ended is None:
+                kept = []  # an earlier call ended there
+            is_old = event.run <= before or (device in self.here and event.begun < self.since - EARLY_NS)
+            if event.site is not None and event.program == number and not is_old:
+                kept.append(event)
+        for event in kept[-EVENTS:]:
+            program = self.programs.get(event.program)
+            if program is None or event.site is None or event.site >= len(program.sites):
+                continue
+            site = program.sites[event.site]
+            item = _first(program.communicators[site.communicator] if site.communicator >= 0 else None)
+            yield Event(
+                site.instruction,
+                site.opcode,
+                event.round + item,
+                event.run,
+                event.iteration,
+                _seconds(event.begun, now),
+                _seconds(event.ended, now),
+                _seconds(event.waited, now),
+            )
+
+
+def _seconds(moment: float | None, now: int) -> float | None:
+    return None if moment is None else round((moment - now) / 1e9, 6)
+
+
+def _first(spec: CommunicatorSpec | None) -> int:
+    """What is to be added to a record's round, so that the first one is 1: items of streams are counted from 0."""
+    return 1 if spec is not None and spec.stream is not None else 0
+
+
+def _group(spec: CommunicatorSpec | None, device: int) -> tuple[int, ...]:
+    if spec is None or spec.stream is not None or spec.channel is not None:
+        return ()
+    if spec.key == DIRECTORY_KEY:  # what the dones of channels share is no group
+        return ()
+    group = next((group for group in spec.groups if device in group), ())
+    return group if len(group) > 1 else ()
+
+
+def _channel(spec: CommunicatorSpec | None) -> int | None:
+    return spec.channel.channel if spec is not None and spec.channel is not None else None
+
+
+def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
+    """The error of devices that can never go on, with its report."""
+    verdict = stuck.verdict
+    devices = scene.devices(stuck)
+    text = findings.summary_of(verdict, devices)
+    cycle = min(verdict.cycles, key=len, default=())
+    first = cycle[0] if cycle else verdict.without_end[0][0]
+    location = devices[first].location if first in devices else None
+    error = DeadlockError(text, location)
+    if len(cycle) == 2 and any((held := stuck.held.get(d)) is not None and held.by_group for d in cycle):
+        sites = [scene.programs[stuck.held[d].program].sites[stuck.held[d].site] for d in cycle]
+        found = differences(sites[0].facets, sites[1].facets)
+        error = CollectiveMismatchError(text + (f"; they differ in {found}" if found else ""), location)
+    error.report = scene.report(error, stuck)
+    return error
+
+
+__all__ = ["Scene", "stuck_error"]

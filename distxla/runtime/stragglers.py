@@ -1,0 +1,68 @@
+"""A notice on stderr about devices that others wait for, for seconds: slow ones, or a host that does not feed them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from distxla.collectives.report import DeviceReport, Doing, named
+from distxla.errors import printable
+
+if TYPE_CHECKING:
+    from distxla.runtime.deadlocks import Held
+    from distxla.runtime.reports import Scene
+
+NOTICE_S = 5.0  # that a wait lasts before it is worth a notice; the next ones come after twice as long each
+
+
+class Stragglers:
+    """Sees the waits of a call from time to time, and knows how long they have lasted."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """A call begins."""
+        self._since: dict[Held, float] = {}
+        self._next = NOTICE_S
+
+    def look(self, held: Mapping[int, Held], scene: Callable[[], Scene]) -> None:
+        """Write a notice if a wait has lasted long. scene: reads what all devices do now."""
+        now = time.monotonic()
+        self._since = {one: self._since.get(one, now) for one in held.values()}
+        longest = max((now - since for since in self._since.values()), default=0.0)
+        if not held:
+            self._next = NOTICE_S
+        if longest < self._next:
+            return
+        self._next *= 2
+        for line in notices(scene().devices(), longest):
+            print(printable(f"distxla: {line}"), file=sys.stderr, flush=True)
+
+
+def notices(devices: Mapping[int, DeviceReport], seconds: float) -> list[str]:
+    """A line for each device that others wait for and that does not wait itself, and one for each kind of wait for the
+    host."""
+    waiting = [one for one in devices.values() if one.doing is Doing.WAITS]
+    lines = []
+    for device in devices.values():
+        behind = [one for one in waiting if device.device in one.waits_for]
+        if device.doing is not Doing.COMPUTES or not behind:
+            continue
+        what = f"computes {device.place}" if device.instruction else "computes"
+        places = dict.fromkeys(one.place for one in behind)
+        where = next(iter(places)) if len(places) == 1 else f"{len(places)} different instructions"
+        waits = "waits" if len(behind) == 1 else "wait"
+        lines.append(
+            f"device {device.device} {what}; {named(one.device for one in behind)} {waits} for it in {where}, "
+            f"for {seconds:.0f} s so far"
+        )
+    for one in waiting:
+        if one.host and not one.group:
+            lines.append(f"device {one.device} waits in {one.place} for {one.host}, for {seconds:.0f} s so far")
+    return lines
+
+
+__all__ = ["Stragglers", "notices"]

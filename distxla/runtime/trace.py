@@ -1,0 +1,338 @@
+"""What devices did in the calls of a cluster: their flight recorders, read after each call, as a timeline.
+
+While a trace is taken every device has a larger ring, which is read after each call. A call that makes more events than
+the ring holds loses its first ones; the file says how many.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
+from distxla.collectives import channel_state, recorder
+from distxla.collectives import control_block as control
+from distxla.collectives.recorder import Event
+from distxla.errors import DistxlaError, Location
+from distxla.ir.module import Module
+from distxla.runtime.hosts.hosts import Hosts
+from distxla.runtime.hosts.rings import read_rings
+from distxla.runtime.timeline import Arrow, Slice, Span, Timeline
+
+MOST_EVENTS = 1 << 16  # of a call that are kept of each device
+RINGS_BYTES = 256 << 20  # of all devices together
+KEPT_BYTES = 512 << 20  # of all calls together; the oldest calls are dropped
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call as it was recorded. Times in ns of the driver's clock.
+
+    rows, data: each device's record, and its events as `recorder.decode` takes them.  lost: events by device that were
+    overwritten.
+    """
+
+    begin: int
+    end: int
+    error: str
+    rows: Mapping[int, bytes]
+    data: Mapping[int, bytes]
+    lost: Mapping[int, int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(len, self.data.values()))
+
+
+class Trace:
+    """Records the calls that are made until it is left; `Cluster.trace` makes it.
+
+    Programs show what they communicate; those that were compiled with `trace=True` also each step that they compute.
+    """
+
+    def __init__(
+        self, hosts: Hosts, ring: int, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
+    ) -> None:
+        """ring: offset of rings of `ring_events` for all devices in the control blocks. Blocks while hosts are told."""
+        self._hosts = hosts
+        self._programs, self._modules = programs, modules
+        self._calls: list[_Call] = []
+        self._events = ring_events(hosts.device_count)
+        self._seen: dict[int, int] = {}
+        # by device, how many ns its host's clock is ahead
+        self._ahead: dict[int, int] = {}
+        for host in hosts.remotes:
+            self._ahead.update(dict.fromkeys(host.devices, host.clock_ahead()))
+        self._dropped = 0
+        self._names = {identity.device: identity for identity in hosts.identities}
+        self._active = True
+        self._place_rings(ring)
+        self._seen = {device: _events(row) for device, row in self._rows().items()}
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Record no more calls; what was recorded stays. Twice is fine."""
+        if self._active:
+            self._active = False
+            with suppress(DistxlaError):  # a cluster that is closed has no rings any more
+                self._place_rings(None)
+
+    @property
+    def is_active(self) -> bool:
+        return self._active
+
+    def _place_rings(self, ring: int | None) -> None:
+        """Let devices record into rings from that offset on, or again where they do otherwise; nobody runs."""
+        for host in self._hosts.all:
+            for device in host.devices:
+                own = control.recorder_offset(device)
+                place = 0 if ring is None else ring + device * self._events * recorder.EVENT_BYTES - own
+                mask = 0 if ring is None else self._events - 1
+                host.control_write(control.record_offset(device) + control.R_RING, place.to_bytes(8, "little"))
+                host.control_write(control.record_offset(device) + control.R_RING_MASK, mask.to_bytes(4, "little"))
+
+    # --- reading
+
+    def add_call(self, begin: int, error: BaseException | None) -> None:
+        """Note what was recorded since the last call. begin: when this one began, ns of CLOCK_MONOTONIC."""
+        end = time.monotonic_ns()
+        rows = self._rows()
+        fresh = {device: _events(row) - self._seen.get(device, 0) for device, row in rows.items()}
+        known = {device: row for device, row in rows.items() if fresh[device] > 0}
+        data = read_rings(self._hosts.all, known, min(self._events, max(fresh.values(), default=0)))
+        data = {device: ring[-fresh[device] * recorder.EVENT_BYTES :] for device, ring in data.items()}
+        lost = {d: fresh[d] - len(ring) // recorder.EVENT_BYTES for d, ring in data.items()}
+        self._seen.update({device: _events(row) for device, row in rows.items()})
+        what = "" if error is None else f"{type(error).__name__}: {error}"
+        self._calls.append(_Call(begin, end, what, known, data, lost))
+        while sum(call.bytes for call in self._calls) > KEPT_BYTES and len(self._calls) > 1:
+            self._calls.pop(0)
+            self._dropped += 1
+
+    def _rows(self) -> dict[int, bytes]:
+        """All devices' records, without those of hosts that can't be reached."""
+        rows: dict[int, bytes] = {}
+        size = control.RECORD_BYTES
+        for host in self._hosts.all:
+            if not host.devices:
+                continue
+            first = control.record_offset(host.devices.start)
+            with suppress(DistxlaError):  # which the call reports
+                data = host.control_read(first, len(host.devices) * size)
+                rows.update({d: data[k * size : (k + 1) * size] for k, d in enumerate(host.devices)})
+        return rows
+
+    # --- the timeline
+
+    def events(self) -> dict[int, list[Event]]:
+        """By device, in order; times are those of the driver's CLOCK_MONOTONIC."""
+        found: dict[int, list[Event]] = {device: [] for device in range(self._hosts.device_count)}
+        for call in self._calls:
+            for device, events in _events_of(call, self._ahead).items():
+                found[device] += events
+        return found
+
+    def timeline(self) -> Timeline:
+        """All calls."""
+        drawing = _Drawing(self._programs, self._modules)
+        for number, call in enumerate(self._calls, 1 + self._dropped):
+            drawing.call(number, call, _events_of(call, self._ahead))
+        lost: dict[str, int] = defaultdict(int)
+        for call in self._calls:
+            for device, count in call.lost.items():
+                if count > 0:
+                    lost[f"device {device}"] += count
+        about: dict[str, Any] = {"events that were overwritten": dict(lost)} if lost else {}
+        if self._dropped:
+            about["calls that were dropped"] = self._dropped
+        tracks = ["driver", *(self._name(device) for device in range(self._hosts.device_count))]
+        return Timeline(tracks, drawing.slices, drawing.arrows, drawing.spans, about)
+
+    def _name(self, device: int) -> str:
+        identity = self._names.get(device)
+        return f"device {device}" + (f" ({identity.host}, process {identity.pid})" if identity else "")
+
+    def write(self, path: str | Path) -> None:
+        """Write the timeline in the trace-event format. OSError where that is not possible."""
+        self.timeline().write(path)
+
+
+def ring_events(devices: int) -> int:
+    """Events in a device's ring while a trace is taken, a power of two."""
+    most = RINGS_BYTES // recorder.EVENT_BYTES // devices
+    return max(recorder.EVENTS, min(MOST_EVENTS, 1 << (most.bit_length() - 1)))
+
+
+def _events(row: bytes) -> int:
+    return int.from_bytes(row[control.R_EVENTS : control.R_EVENTS + 8], "little")
+
+
+def _events_of(call: _Call, ahead: Mapping[int, int]) -> dict[int, list[Event]]:
+    found = {}
+    for device, data in call.data.items():
+        events = recorder.decode(data, call.rows[device], device)
+        found[device] = [event.shifted(-ahead.get(device, 0)) for event in events]
+    return found
+
+
+class _Drawing:
+    """Makes slices, arrows and spans of events."""
+
+    def __init__(self, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]) -> None:
+        self._programs, self._modules = programs, modules
+        self.slices: list[Slice] = []
+        self.arrows: list[Arrow] = []
+        self.spans: list[Span] = []
+
+    def call(self, number: int, call: _Call, events: Mapping[int, Sequence[Event]]) -> None:
+        """Draw a call and what devices did in it."""
+        details = {"error": call.error} if call.error else {}
+        self.slices.append(Slice(0, f"call {number}", "call", call.begin, call.end, details))
+        ends: dict[tuple[Any, ...], list[tuple[Event, Site]]] = defaultdict(list)
+        for device, row in events.items():
+            for run in _runs(row):
+                self._run(device, run, call.end)
+            for event, site in self._sites(row):
+                for key in _meetings(event, site, self._programs[event.program].communicators):
+                    ends[key].append((event, site))
+        for key, found in ends.items():
+            self._join(key, found)
+
+    def _run(self, device: int, run: Sequence[Event], last: float) -> None:
+        """A run of a program on a device, and everything in it."""
+        program = self._programs.get(run[0].program)
+        finished = all(event.ended is not None for event in run)
+        end = max(event.ended if event.ended is not None else last for event in run)
+        name = program.name if program is not None else "program"
+        begin = min(event.begun for event in run)
+        self.slices.append(Slice(device + 1, name, "run", begin, end, {"run": run[0].run}, not finished))
+        for event in run:
+            self._event(event, program, end)
+
+    def _event(self, event: Event, program: CompiledProgram | None, last: float) -> None:
+        track = event.device + 1
+        name, category, location, details = self._describe(event, program)
+        if location is not None:
+            details["location"] = str(location)
+            if location.frame is not None:
+                details["source"] = str(location.frame)
+        if event.iteration:
+            details["iterations" if category == "loop" else "iteration"] = event.iteration
+        end = event.ended if event.ended is not None else last
+        self.slices.append(Slice(track, name, category, event.begun, end, details, event.ended is None))
+        if event.waited is not None:
+            wait, resumed = f"wait for {_whom(event.waits_for)}", event.resumed
+            over = resumed if resumed is not None else end
+            self.slices.append(Slice(track, wait, "wait", event.waited, over, {}, resumed is None))
+
+    def _describe(
+        self, event: Event, program: CompiledProgram | None
+    ) -> tuple[str, str, Location | None, dict[str, Any]]:
+        """Name, category, place in the text, and details of what a device did."""
+        if event.site is not None:
+            if program is None or event.site >= len(program.sites):
+                return f"site {event.site}", "collective", None, {}
+            site = program.sites[event.site]
+            spec = program.communicators[site.communicator]
+            details: dict[str, Any] = {"opcode": site.opcode, "round": event.round}
+            group = next((g for g in spec.groups if event.device in g), ())
+            if len(group) > 1 and not _is_channel(spec):
+                details["group"] = list(group)
+            return site.instruction, _category(spec), site.location, details
+        if program is None or event.step is None or event.step >= len(program.steps):
+            return f"step {event.step}", "kernel", None, {}
+        origin = program.steps[event.step]
+        module = self._modules.get(event.program)
+        location = None
+        if module is not None and origin.computation in module.by_name:
+            found = module[origin.computation].by_name.get(origin.origin)
+            location = module.locate(found) if found is not None else None
+        name = f"copy for {origin.instruction}" if origin.kind == "copy" else origin.instruction
+        return name, origin.kind, location, {"opcode": origin.opcode}
+
+    def _sites(self, events: Sequence[Event]) -> Iterator[tuple[Event, Site]]:
+        for event in events:
+            program = self._programs.get(event.program)
+            if program is not None and event.site is not None and event.site < len(program.sites) and event.round:
+                yield event, program.sites[event.site]
+
+    def _join(self, key: tuple[Any, ...], found: Sequence[tuple[Event, Site]]) -> None:
+        """Draw what belongs together: the two ends of a transfer, and a start with its done."""
+        kind, *rest = key
+        if kind == "pair":
+            source, target = rest[2], rest[3]
+            sent = next((e for e, _ in found if e.device == source), None)
+            received = next((e for e, _ in reversed(found) if e.device == target), None)
+            if sent is not None and received is not None and sent is not received:
+                self._arrow("permute", sent, received)
+        elif kind == "channel":
+            sent = next((e for e, s in found if s.opcode == "send"), None)
+            received = next((e for e, s in found if s.opcode == "recv-done"), None)
+            if sent is not None and received is not None:
+                self._arrow("send", sent, received)
+        elif len(found) > 1:
+            (first, site), (last, _) = found[0], found[-1]
+            if last.ended is not None:
+                details = {"round": first.round}
+                self.spans.append(Span(first.device + 1, site.instruction, first.begun, last.ended, details))
+
+    def _arrow(self, name: str, sent: Event, received: Event) -> None:
+        if sent.ended is None or received.ended is None:
+            return
+        arrival = max(received.begun, received.ended - 1)
+        posted = sent.waited if sent.waited is not None else sent.ended  # who sends posts before it waits
+        departure = max(sent.begun, min(posted - 1, arrival))
+        self.arrows.append(Arrow(name, sent.device + 1, departure, received.device + 1, arrival))
+
+
+def _runs(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Events of one run of a program each."""
+    runs: dict[tuple[int, int], list[Event]] = {}
+    for event in events:
+        runs.setdefault((event.program, event.run), []).append(event)
+    yield from runs.values()
+
+
+def _meetings(event: Event, site: Site, specs: Sequence[CommunicatorSpec]) -> Iterator[tuple[Any, ...]]:
+    """Keys that are equal for events that belong together: ("pair", ..) for both ends of a permute's transfer,
+    ("channel", ..) for those of a send's, ("round", device, ..) for a start and its done."""
+    spec = specs[site.communicator]
+    if event.meeting:
+        yield "channel", event.meeting, event.round
+        return
+    if spec.stream is not None:
+        return
+    group = next((g for g in spec.groups if event.device in g), ())
+    yield "round", event.device, spec.common_key or spec.key, group, event.round
+    for source, target in spec.pairs:
+        if event.device in (source, target):
+            yield "pair", (spec.key, group), event.round, source, target
+
+
+def _is_channel(spec: CommunicatorSpec) -> bool:
+    return spec.channel is not None or spec.key == channel_state.DIRECTORY_KEY
+
+
+def _category(spec: CommunicatorSpec) -> str:
+    if spec.stream is not None:
+        return "feed"
+    return "channel" if _is_channel(spec) else "collective"
+
+
+def _whom(waits_for: int | None) -> str:
+    if waits_for == control.WAITS_FOR_HOST:
+        return "the host"
+    return "the group" if waits_for is None or waits_for < 0 else f"device {waits_for}"

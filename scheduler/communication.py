@@ -1,0 +1,215 @@
+"""What each device does in a program's communicating instructions: whom it meets, to whom it sends.
+
+Two readings of the same program. By the strict one a permute waits for everybody whom its pairs join, in one sequence
+of rounds with the collectives of the same devices, and a send's slot is free when its value was received: so the
+reference behaves. By the lenient one a permute waits for its own source only, and a slot is free when the value is
+asked for: the least that compiled programs wait for. What ends by the strict one ends in every executor; what doesn't
+end by the lenient one ends in none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from distxla.collectives.channels import Program, instruction_ends, is_end, pair_up
+from distxla.collectives.signature import differences, signature, summary
+from distxla.errors import Location
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.collective import GroupedCollective
+from distxla.ops.collective_permute import CollectivePermute
+from distxla.ops.op import CollectiveOp
+
+MOST_ROUNDS = 8  # of a group that may be under way on a device; one more ends the oldest first
+MOST_PERMUTES = 4
+MOST_SENDS = 8  # under way between two devices, until one more waits
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A group of devices that meet in rounds, and for permutes how: (source, target).
+
+    limit: rounds that may be under way on a device.
+    """
+
+    members: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
+    limit: int = MOST_ROUNDS
+
+    @cached_property
+    def source(self) -> dict[int, int]:
+        """From whom each device receives."""
+        return {target: source for source, target in self.pairs}
+
+    @cached_property
+    def target(self) -> dict[int, int]:
+        return dict(self.pairs)
+
+    def awaited(self, device: int) -> tuple[int, ...]:
+        """Who must have come to a round before a member's share of it is over."""
+        if not self.pairs:
+            return self.members
+        return (self.source[device],) if device in self.source else ()
+
+    def released_by(self, device: int) -> tuple[int, ...]:
+        """Who must have come to a round before the member may begin the one `limit` rounds later."""
+        return (*self.awaited(device), *((self.target[device],) if device in self.target else ()))
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """What goes from one device to another on a stream of a channel; one object for each."""
+
+    channel: int
+    stream: int
+    source: int
+    target: int
+
+
+Ways = Mapping[int, tuple[Way, tuple[int, int] | None]]
+
+
+@dataclass(eq=False)
+class Site:
+    """A communicating instruction of a program.
+
+    program: its number among the run's.  instruction: as the program names it.  acting: the same, or of an async-start
+    the collective that it begins, with the shapes of its operands.
+    """
+
+    program: int
+    module: Module
+    instruction: Instruction
+    acting: Instruction
+    operands: tuple[Shape, ...]
+    meetings: tuple[Mapping[int, Meeting], Mapping[int, Meeting]] = field(default=({}, {}))  # strict, lenient
+    pair_up: Callable[[Site], Ways] | None = None  # of sends and recvs
+
+    @cached_property
+    def ways(self) -> Ways:
+        """By device: where it sends to or receives from, and the bounds of executions that transfer."""
+        return {} if self.pair_up is None else self.pair_up(self)
+
+    @property
+    def location(self) -> Location | None:
+        return self.module.locate(self.instruction)
+
+    @cached_property
+    def signature(self) -> int:
+        return signature(self.module, self.acting, self.operands)
+
+    @cached_property
+    def summary(self) -> tuple[tuple[str, str], ...]:
+        return summary(self.module, self.acting, self.operands)
+
+    def difference(self, other: Site) -> str:
+        return differences(self.summary, other.summary)
+
+    @cached_property
+    def behaviour(self) -> Hashable:
+        """Equal for instructions that do the same on every device."""
+        if self.ways:
+            ways = sorted((device, id(way), bounds or ()) for device, (way, bounds) in self.ways.items())
+            return self.instruction.shape.without_layout(), tuple(ways)
+        return self.signature, tuple(sorted((d, m.members, m.pairs) for d, m in self.meetings[1].items()))
+
+    def leads(self, device: int, way: Way) -> bool:
+        """Whether the device sends or receives on that way in it."""
+        return device in self.ways and self.ways[device][0] == way
+
+    def peers(self, device: int) -> tuple[int, ...]:
+        """With whom the device has to do in it."""
+        if device in self.ways:
+            way = self.ways[device][0]
+            return way.source, way.target
+        meeting = self.meetings[0].get(device)
+        return () if meeting is None else meeting.members
+
+    def __str__(self) -> str:
+        where = self.location
+        return f"{self.instruction.name} ({where})" if where else self.instruction.name
+
+
+class Communication:
+    """The sites of all programs of a run, and who has to do with whom in them."""
+
+    def __init__(self, programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
+        """programs: each with the flattened ids of its devices; verified together."""
+        self.programs = [(tuple(sorted(devices)), module) for devices, module in programs]
+        self.replicas, self.partitions = replicas, partitions
+        self._sites: dict[tuple[int, int], Site] = {}
+        self._tables: dict[Hashable, tuple[Mapping[int, Meeting], Mapping[int, Meeting]]] = {}
+
+    def site(self, program: int, instruction: Instruction, acting: Instruction, operands: tuple[Shape, ...]) -> Site:
+        """The one site of an instruction."""
+        key = (program, id(instruction))
+        if key not in self._sites:
+            op = acting.op
+            meetings = self._meetings(op) if isinstance(op, CollectiveOp) else ({}, {})
+            self._sites[key] = Site(
+                program,
+                self.programs[program][1],
+                instruction,
+                acting,
+                operands,
+                meetings,
+                self._ways_of if is_end(acting) else None,
+            )
+        return self._sites[key]
+
+    def _meetings(self, op: CollectiveOp) -> tuple[Mapping[int, Meeting], Mapping[int, Meeting]]:
+        by_pairs = isinstance(op, CollectivePermute)
+        who = op.source_target_pairs if isinstance(op, CollectivePermute) else getattr(op, "replica_groups", None)
+        key = (by_pairs, op.group_mode, who, getattr(op, "covers_all", True), bool(getattr(op, "slice_sizes", ())))
+        if key not in self._tables:
+            groups = op.device_groups(self.replicas, self.partitions)
+            silent: Iterable[int] = ()
+            if isinstance(op, GroupedCollective):
+                silent = op.silent_devices(self.replicas, self.partitions)
+            strict: dict[int, Meeting] = {}
+            lenient: dict[int, Meeting] = {}
+            pairs: tuple[tuple[int, int], ...] = ()
+            if isinstance(op, CollectivePermute) and not op.slice_sizes:
+                pairs = op.device_pairs(self.replicas, self.partitions)
+            for group in groups:
+                if len(group) < 2 or group[0] in silent:
+                    continue
+                mine = set(group)
+                limit = MOST_PERMUTES if by_pairs else MOST_ROUNDS
+                near = tuple((s, t) for s, t in pairs if s in mine) if pairs else ()
+                strict.update(dict.fromkeys(group, self._one(Meeting(group))))
+                lenient.update(dict.fromkeys(group, self._one(Meeting(group, near, limit))))
+            self._tables[key] = (strict, lenient)
+        return self._tables[key]
+
+    def _one(self, meeting: Meeting) -> Meeting:
+        """Equal meetings are one object, so that looking them up costs no comparison."""
+        found = self._tables.setdefault(meeting, ({0: meeting}, {}))
+        return found[0][0]
+
+    def _ways_of(self, site: Site) -> Ways:
+        return self._paired.get((site.program, id(site.acting)), {})
+
+    @cached_property
+    def _paired(self) -> dict[tuple[int, int], dict[int, tuple[Way, tuple[int, int] | None]]]:
+        """(program, instruction) -> device -> its way and the bounds of executions that transfer."""
+        instructions: dict[int, int] = {}  # by the identity of an end: comparing ends compares all their pairs
+        sides = []
+        for devices, module in self.programs:
+            ends = list(instruction_ends(module))
+            instructions.update((id(end), id(instruction)) for instruction, end in ends)
+            sides.append(Program(devices, tuple(end for _, end in ends)))
+        result: dict[tuple[int, int], dict[int, tuple[Way, tuple[int, int] | None]]] = defaultdict(dict)
+        for transfer in pair_up(sides, self.replicas, self.partitions) if instructions else ():
+            way = Way(transfer.channel, transfer.stream, transfer.source, transfer.target)
+            for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
+                for route in routes:
+                    result[route.program, instructions[id(route.end)]][device] = (way, route.bounds)
+        return result
+
+
+__all__ = ["MOST_SENDS", "Communication", "Meeting", "Site", "Way"]

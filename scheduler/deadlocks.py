@@ -1,0 +1,305 @@
+"""Whether a run can end, before it begins: a proof, a counterexample, or what only the run decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.scheduler.communication import Communication, Meeting, Site, Way
+from distxla.scheduler.deferred import World
+from distxla.scheduler.progress import LENIENT, STRICT, Mismatch, Open, Progress, Stop
+from distxla.scheduler.symmetry import advances_in_step
+from distxla.scheduler.traces import Act, Event, Split, Trace, events
+from distxla.scheduler.tracing import TooLongError, Tracer
+from distxla.scheduler.verdict import Outcome, Place, Undecided, Verdict, Wait, listed
+
+MOST_LOOKED_AT = 100_000  # events ahead, in search of the one that somebody waits for
+
+
+def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Verdict:
+    """What is known of a run of these programs, each with the flattened ids of its devices; verified together.
+
+    The text's order is taken for each program's schedule: the compiler keeps it among instructions with effects. The
+    host is taken to feed every infeed and to empty every outfeed.
+    """
+    return _Examination(Communication(programs, replicas, partitions)).verdict()
+
+
+class _Examination:
+    def __init__(self, communication: Communication) -> None:
+        self.communication = communication
+        self.count = sum(len(devices) for devices, _ in communication.programs)
+
+    def verdict(self) -> Verdict:
+        world = World(self.communication.replicas, self.communication.partitions)
+        traces: dict[int, Trace] = {}
+        for number, (devices, _) in enumerate(self.communication.programs):
+            try:
+                found = Tracer(self.communication, number, world).trace()
+            except TooLongError as error:
+                return self._too_long(error)
+            traces.update(dict.fromkeys(devices, found))
+        if len(self.communication.programs) == 1 and advances_in_step(self.communication, found):
+            return Verdict(Outcome.SAFE, f"none can happen on the {self.count} devices", self.count)
+        strict = Progress(traces, STRICT).run()
+        if strict.has_finished:
+            return Verdict(Outcome.SAFE, f"none can happen on the {self.count} devices", self.count)
+        lenient = Progress(traces, LENIENT).run()
+        if lenient.mismatches:
+            return self._mismatch(lenient)
+        stuck = _never(lenient)
+        if stuck:
+            return self._stuck(lenient, stuck)
+        if not lenient.has_finished:
+            return self._undecided(lenient, "whether all devices go on can't be known before the run")
+        return self._undecided(strict, "whether all devices go on depends on how rounds and transfers are carried out")
+
+    def _place(self, program: int, instruction: Instruction) -> Place:
+        where = self.communication.programs[program][1].locate(instruction)
+        return Place(
+            instruction.name, instruction.opcode, str(where) if where else None, where.frame if where else None
+        )
+
+    def _site(self, site: Site) -> Place:
+        return self._place(site.program, site.instruction)
+
+    # --- deadlocks
+
+    def _mismatch(self, progress: Progress) -> Verdict:
+        found = progress.mismatches[0]
+        return Verdict(
+            Outcome.DEADLOCK,
+            self._differ(found),
+            self.count,
+            parting=self._parting(progress, *found.devices),
+            hint=self._swap(progress, found),
+            is_mismatch=True,
+            location=found.sites[1].location,
+        )
+
+    def _differ(self, found: Mismatch) -> str:
+        one, other = found.sites
+        what = _called(found.thing, found.number)
+        text = f"{what}: device {found.devices[0]} comes with {self._site(one)}, device {found.devices[1]} with "
+        difference = one.difference(other)
+        return f"{text}{self._site(other)}" + (f"; they differ in {difference}" if difference else "")
+
+    def _swap(self, progress: Progress, found: Mismatch) -> str | None:
+        """If the second one comes to the same later, the order is what is wrong."""
+        if not isinstance(found.thing, Meeting):
+            return None
+        device, one = found.devices[1], found.sites[0]
+        ahead = _ahead(progress, device)
+        next(ahead, None)
+        for event in ahead:
+            same = event.site.meetings[progress.reading].get(device) is found.thing
+            if same and event.act in (Act.MEET, Act.BEGIN) and event.site.signature == one.signature:
+                return f"let device {device} execute {self._site(event.site)} before {self._site(found.sites[1])}"
+        return f"device {device} has nothing later that matches {self._site(one)}"
+
+    def _stuck(self, progress: Progress, stuck: set[int]) -> Verdict:
+        chain = _chain(progress, stuck)
+        waits = tuple(self._wait(progress, device, peer) for device, peer in chain)
+        is_cycle = chain[-1][1] == chain[0][0]
+        behind = tuple(sorted(stuck - {device for device, _ in chain}))
+        who = listed([device for device, _ in chain])
+        if is_cycle and len(chain) > 1:
+            summary = f"devices {who} wait for each other in a cycle"
+        else:
+            summary = f"device {chain[-1][0]} waits for what never happens"
+        first = progress.stops[chain[0][0]].event.site
+        return Verdict(
+            Outcome.DEADLOCK,
+            f"{summary}; {len(stuck)} of {self.count} devices never end",
+            self.count,
+            cycle=waits if is_cycle else (),
+            waits=() if is_cycle else waits,
+            behind=behind,
+            parting=self._parting(progress, *chain[0]),
+            hint=self._hint(waits),
+            location=first.location,
+        )
+
+    def _hint(self, waits: Sequence[Wait]) -> str | None:
+        for wait in waits:
+            if wait.needed is not None and wait.behind is not None:
+                return f"let device {wait.peer} execute {wait.needed.instruction} before {wait.behind.instruction}"
+        for wait in waits:
+            if wait.needed is None:
+                return f"device {wait.peer} lacks what {wait.place.instruction} of device {wait.device} needs"
+        return None
+
+    def _parting(self, progress: Progress, one: int, other: int) -> Place | None:
+        """The first instruction that takes two devices of one program different ways."""
+        if progress.traces[one] is not progress.traces[other]:
+            return None
+        pending: list[Trace] = [progress.traces[one]]
+        while pending:
+            for item in pending.pop():
+                if not isinstance(item, Split):
+                    continue
+                mine, theirs = (next((p for ds, p in item.parts if d in ds), None) for d in (one, other))
+                if mine is not theirs:
+                    program = next(n for n, (ds, _) in enumerate(self.communication.programs) if one in ds)
+                    return self._place(program, item.by)
+                if mine is not None:
+                    pending.append(mine)
+        return None
+
+    def _wait(self, progress: Progress, device: int, peer: int) -> Wait:
+        stop = progress.stops[device]
+        needed = _needed(progress, stop, peer)
+        behind = progress.stops.get(peer)
+        return Wait(
+            device,
+            self._site(stop.event.by),
+            peer,
+            tuple(other for other in stop.peers if other != peer),
+            _until(stop, peer),
+            None if needed is None else self._site(needed.site),
+            None if behind is None else self._site(behind.event.by),
+        )
+
+    # --- what can't be known
+
+    def _undecided(self, progress: Progress, summary: str) -> Verdict:
+        found: list[Undecided] = []
+        by_choice: dict[tuple[int, int | None], tuple[Open, list[int]]] = {}
+        for device, open_ in sorted(progress.open_.items()):
+            entry = by_choice.setdefault((id(open_.choice.decision.by), open_.branch), (open_, []))
+            entry[1].append(device)
+        for open_, devices in by_choice.values():
+            decision = open_.choice.decision
+            by, cause = (self._place(decision.program, i) for i in (decision.by, decision.cause))
+            found.append(Undecided(tuple(devices), by, cause, self._why(open_)))
+        for device, event in sorted(progress.lost.items()):
+            place = self._site(event.site)
+            found.append(Undecided((device,), place, place, "which transfer it belongs to is known in the run only"))
+        if progress.mismatches:
+            mismatch = progress.mismatches[0]
+            place = self._site(mismatch.sites[1])
+            found.append(Undecided(mismatch.devices, place, place, self._differ(mismatch)))
+        if not found:
+            for device, stop in sorted(progress.stops.items()):
+                place = self._site(stop.event.site)
+                why = f"the reference waits there for {listed(stop.peers)}, compiled programs don't"
+                found.append(Undecided((device,), place, place, why))
+        first = found[0]
+        locations = [e.site.location for e in progress.lost.values()]
+        locations += [
+            self.communication.programs[o.choice.decision.program][1].locate(o.choice.decision.by)
+            for o in progress.open_.values()
+        ]
+        location = next((x for x in locations if x is not None and str(x) == first.by.location), None)
+        return Verdict(Outcome.UNKNOWN, summary, self.count, undecided=tuple(found), location=location)
+
+    def _why(self, open_: Open) -> str:
+        choice = open_.choice
+        what = "how often it turns" if choice.is_loop else "which branch is taken"
+        site = next((s for s in choice.sites if s.meetings[0] or s.ways), None)
+        inside = "" if site is None else f", and {self._site(site)} inside needs others"
+        if choice.decision.count is not None:
+            return f"its {choice.decision.count} turns were not followed one by one{inside}"
+        if open_.branch is None:
+            return f"{what} may differ between devices{inside}"
+        if choice.is_loop:
+            return f"if it turns, not all devices are sure to go on{inside}"
+        return f"with branch {open_.branch} not all devices are sure to go on{inside}"
+
+    def _too_long(self, error: TooLongError) -> Verdict:
+        place = self._place(error.program, error.instruction)
+        devices, module = self.communication.programs[error.program]
+        why = "the program does more than is followed before a run"
+        return Verdict(
+            Outcome.UNKNOWN,
+            "whether all devices go on can't be known before the run",
+            self.count,
+            undecided=(Undecided(devices, place, place, why),),
+            location=module.locate(error.instruction),
+        )
+
+
+def _never(progress: Progress) -> set[int]:
+    """The devices that can never go on, whatever the run decides: those of which not all that they wait for may."""
+    waiting = dict(progress.stops)
+    maybe = set(progress.open_) | set(progress.lost)
+    changed = True
+    while changed:
+        freed = [device for device, stop in waiting.items() if stop.peers and all(p in maybe for p in stop.peers)]
+        changed = bool(freed)
+        maybe.update(freed)
+        for device in freed:
+            del waiting[device]
+    return set(waiting)
+
+
+def _chain(progress: Progress, stuck: set[int]) -> list[tuple[int, int]]:
+    """(device, for whom it waits): a cycle if there is one, else one device that waits for somebody who has ended."""
+    seen: dict[int, int] = {}
+    for start in sorted(stuck):
+        path: list[tuple[int, int]] = []
+        device = start
+        while device not in seen:
+            seen[device] = start
+            peer = next((p for p in progress.stops[device].peers if p in stuck), None)
+            if peer is None:
+                break
+            path.append((device, peer))
+            device = peer
+        members = [d for d, _ in path]
+        if device in members:
+            return path[members.index(device) :]
+    device = next(d for d in sorted(stuck) if not any(p in stuck for p in progress.stops[d].peers))
+    ended = next(p for p in progress.stops[device].peers if p not in progress.stops and p not in progress.open_)
+    return [(device, ended)]
+
+
+def _needed(progress: Progress, stop: Stop, peer: int) -> Event | None:
+    """What the peer would have to execute, of what it still has to."""
+    for event in _ahead(progress, peer):
+        if isinstance(stop.thing, Meeting):
+            meeting = event.site.meetings[progress.reading].get(peer)
+            if meeting is stop.thing and event.act in (Act.MEET, Act.BEGIN):
+                return event
+        elif event.act is (Act.SEND if peer == stop.thing.source else Act.RECV) and event.site.leads(peer, stop.thing):
+            return event
+    return None
+
+
+def _ahead(progress: Progress, device: int) -> Iterator[Event]:
+    """What a device still has to execute, beginning with where it stands."""
+    left = MOST_LOOKED_AT
+    for trace, position in reversed(progress.places[device]):
+        for item in trace[position:]:
+            left -= 1
+            if left < 0:
+                return
+            if isinstance(item, Event):
+                yield item
+            elif isinstance(item, Split):
+                for devices, part in item.parts:
+                    if device in devices:
+                        yield from events(part)
+            else:
+                yield from events([item])
+
+
+def _called(thing: Meeting | Way, number: int) -> str:
+    if isinstance(thing, Way):
+        return f"transfer {number + 1} from device {thing.source} to device {thing.target} on channel {thing.channel}"
+    return f"round {number + 1} of devices {listed(thing.members)}"
+
+
+def _until(stop: Stop, peer: int) -> str:
+    """What the peer has not done."""
+    thing = stop.thing
+    if isinstance(thing, Meeting):
+        round_ = _called(thing, stop.number)
+        return f"to come to {round_}" + (", since no more may be under way" if stop.limit else "")
+    if stop.limit:
+        return f"to receive one of those under way on channel {thing.channel}"
+    return f"to {'send' if peer == thing.source else 'execute its recv'} on channel {thing.channel}"
+
+
+__all__ = ["examine"]

@@ -1,0 +1,218 @@
+"""What a value is before the run: known, known for each device, or unknown, and then on which devices the same."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distxla.errors import DistxlaError
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.effects import Effects
+from distxla.scheduler.traces import Ticket
+
+MOST_ELEMENTS = 4096  # of a value that is computed; larger ones decide nothing in practice
+MOST_STEPS = 2000  # instructions that one value may take
+
+Labels = dict[int, Hashable] | None  # by device: equal where the value is; empty: everywhere; None: nowhere known
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The same array on all devices; None for a token."""
+
+    array: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Each:
+    """Known, or what a start has begun, but not the same for all."""
+
+    by_device: Mapping[int, Known | Ticket]
+
+
+@dataclass(frozen=True, eq=False)
+class Unknown:
+    """Depends on what only the run has.
+
+    term: equal terms stand for equal values on devices with equal labels.  cause: where it comes from.
+    """
+
+    term: int
+    labels: Labels
+    cause: Instruction
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """A tuple, of things that can be forced."""
+
+    elements: tuple[Any, ...]
+
+
+Value = Known | Each | Unknown | Parts | Ticket
+
+
+class Terms:
+    """Numbers for structures: equal ones get equal numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, *structure: Hashable) -> int:
+        return self._numbers.setdefault(structure, len(self._numbers))
+
+    def fresh(self) -> int:
+        return self.number("fresh", len(self._numbers))
+
+
+def meet(labels: Iterable[Labels], devices: Iterable[int]) -> Labels:
+    """On which devices all of several values are the same."""
+    some: list[dict[int, Hashable]] = []
+    for each in labels:
+        if each is None:
+            return None
+        if each and not any(each is other for other in some):
+            some.append(each)
+    if len(some) < 2:
+        return some[0] if some else {}
+    return {device: tuple(each.get(device) for each in some) for device in devices}
+
+
+def first_cause(values: Iterable[Value]) -> Unknown | None:
+    """Of what is unknown the one that differs most between devices: it is what keeps them from deciding alike."""
+    unknown = [value for value in values if isinstance(value, Unknown)]
+    return min(unknown, key=lambda value: 0 if value.labels is None else 1 if value.labels else 2, default=None)
+
+
+def restricted(value: Value, devices: frozenset[int]) -> Value:
+    """What a value is on some of the devices."""
+    if not isinstance(value, Each):
+        return value
+    mine = {device: value.by_device[device] for device in devices if device in value.by_device}
+    kinds = list(mine.values())
+    first = kinds[0] if kinds else None
+    if first is not None and all(same(first, other) for other in kinds):
+        return first
+    return Each(mine)
+
+
+def same(one: Value, other: Value) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, Known) and isinstance(other, Known):
+        return content(one) == content(other)
+    return False
+
+
+def content(value: Known) -> Hashable:
+    if value.array is None:
+        return None
+    array = np.asarray(value.array)
+    return array.dtype.str, array.dtype.name, array.shape, array.tobytes()
+
+
+class _Exceeded(Exception):
+    """A value takes too long to compute here."""
+
+
+@dataclass
+class _Run:
+    """`ops.evaluation.Evaluation` of one instruction of one device, without others."""
+
+    module: Module
+    instruction: Instruction
+    operand_shapes: tuple[Shape, ...]
+    replica: int
+    partition: int
+    steps: list[int]
+
+    @property
+    def shape(self) -> Shape:
+        return self.instruction.shape
+
+    @property
+    def exchange(self) -> Any:
+        raise _Exceeded
+
+    def advance_state(self, delta: int) -> int:
+        raise _Exceeded
+
+    def join(self, operands: tuple[Any, ...]) -> Any:
+        raise _Exceeded
+
+    def call(self, computation: str, *arguments: Any) -> Any:
+        called = self.module[computation]
+        values: dict[str, Any] = {}
+        for instruction in called:
+            self.steps[0] -= 1
+            if self.steps[0] < 0:
+                raise _Exceeded
+            if instruction.op.is_parameter:
+                values[instruction.name] = arguments[instruction.op.number]  # type: ignore[attr-defined]
+                continue
+            shapes = tuple(called[o].shape for o in instruction.operands)
+            values[instruction.name] = self._of(instruction, shapes, [values[o] for o in instruction.operands])
+        return values[called.root]
+
+    def _of(self, instruction: Instruction, shapes: tuple[Shape, ...], operands: Sequence[Any]) -> Any:
+        if not is_small((instruction.shape, *shapes)) or instruction.op.effects is not Effects.PURE:
+            raise _Exceeded
+        run = _Run(self.module, instruction, shapes, self.replica, self.partition, self.steps)
+        return instruction.op.evaluate(run, *operands)
+
+    def map(self, computation: str, *arguments: Any) -> tuple[Any, ...]:
+        root = self.module[computation].root_instruction
+        leaves = tuple(root.shape.leaves())
+        results = tuple(np.empty(arguments[0].shape, leaf.dtype.dtype) for leaf in leaves)
+        for index in np.ndindex(arguments[0].shape):
+            found = self.call(computation, *(a[index] for a in arguments))
+            for result, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
+                result[index] = value
+        return results
+
+
+def is_small(shapes: Iterable[Shape]) -> bool:
+    """Whether values of these shapes are worth computing, and can be."""
+    leaves = [leaf for shape in shapes for leaf in shape.leaves()]
+    if any(leaf.is_array and (leaf.is_dynamic or leaf.is_unbounded) for leaf in leaves):
+        return False
+    return sum(leaf.size for leaf in leaves if leaf.is_array) <= MOST_ELEMENTS
+
+
+def evaluated(
+    module: Module, instruction: Instruction, shapes: tuple[Shape, ...], operands: Sequence[Any], where: tuple[int, int]
+) -> Any:
+    """The instruction's value on the device of that (replica, partition), by the op's NumPy answer.
+
+    LookupError where it can't be computed here.
+    """
+    run = _Run(module, instruction, shapes, *where, [MOST_STEPS])
+    try:
+        with np.errstate(all="ignore"):
+            found = instruction.op.evaluate(run, *operands)
+    except (_Exceeded, DistxlaError, ArithmeticError, ValueError, TypeError, LookupError, MemoryError) as error:
+        raise LookupError(str(error)) from None
+    return found
+
+
+__all__ = [
+    "Each",
+    "Known",
+    "Labels",
+    "Parts",
+    "Terms",
+    "Unknown",
+    "Value",
+    "content",
+    "evaluated",
+    "first_cause",
+    "is_small",
+    "meet",
+    "restricted",
+    "same",
+]

@@ -1,0 +1,459 @@
+"""Let all devices go on as far as the happens-before edges allow.
+
+An edge of the graph is a condition on counters that only grow: a round is over when all members have come to it, a
+recv-done when the send has been executed, a send-done when the recv has, and each device executes its instructions one
+after the other. So the order in which devices take turns does not matter: either all events happen, in a topological
+order of the graph, or what is left holds a cycle, or waits for what never happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distxla.collectives.channels import payload_of
+from distxla.scheduler.communication import MOST_SENDS, Meeting, Site, Way
+from distxla.scheduler.traces import Act, Choice, Event, Split, Ticket, Trace
+
+STRICT, LENIENT = 0, 1
+
+
+class _Rounds:
+    """A meeting's rounds. come: by device, how many it has begun.  complete: rounds to which all have come."""
+
+    __slots__ = ("arrived", "come", "complete", "first", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.come: dict[int, int] = {}
+        self.arrived: dict[int, int] = {}
+        self.first: dict[int, tuple[int, Site]] = {}
+        self.complete = 0
+
+    def clone(self) -> _Rounds:
+        copy = _Rounds(self.size)
+        copy.come, copy.arrived, copy.first = dict(self.come), dict(self.arrived), dict(self.first)
+        copy.complete = self.complete
+        return copy
+
+
+class _Flow:
+    """A way's transfers. taken: numbers of values that have been received, of the last ones."""
+
+    __slots__ = ("recvs", "sends", "sent", "taken")
+
+    def __init__(self) -> None:
+        self.sends = self.recvs = 0
+        self.taken: set[int] = set()
+        self.sent: dict[int, Site] = {}
+
+    def clone(self) -> _Flow:
+        copy = _Flow()
+        copy.sends, copy.recvs, copy.taken, copy.sent = self.sends, self.recvs, set(self.taken), dict(self.sent)
+        return copy
+
+
+class _Counters:
+    """All counters of a run; those of a part of it begin as copies of the whole's and may be given up."""
+
+    def __init__(self, whole: _Counters | None = None) -> None:
+        self.whole = whole
+        self.rounds: dict[int, _Rounds] = {}
+        self.flows: dict[Way, _Flow] = {}
+        self.tickets: dict[tuple[int, int], tuple[Any, int]] = {}  # (device, ticket) -> (meeting or way, number)
+        self.executions: dict[tuple[int, int], int] = {}
+        self.meetings: dict[int, Meeting] = {}
+
+    def of(self, meeting: Meeting) -> _Rounds:
+        found = self.rounds.get(id(meeting))
+        if found is None:
+            found = _Rounds(len(meeting.members)) if self.whole is None else self.whole.of(meeting).clone()
+            self.rounds[id(meeting)] = found
+            self.meetings[id(meeting)] = meeting
+        return found
+
+    def flow(self, way: Way) -> _Flow:
+        found = self.flows.get(way)
+        if found is None:
+            found = _Flow() if self.whole is None else self.whole.flow(way).clone()
+            self.flows[way] = found
+        return found
+
+    def begun(self, device: int, ticket: Ticket) -> tuple[Any, int] | None:
+        found = self.tickets.get((device, id(ticket)))
+        return found if found is not None or self.whole is None else self.whole.begun(device, ticket)
+
+    def commit(self) -> None:
+        """What a part has done becomes true of the whole."""
+        assert self.whole is not None
+        self.whole.rounds.update(self.rounds)
+        self.whole.flows.update(self.flows)
+        self.whole.tickets.update(self.tickets)
+        self.whole.meetings.update(self.meetings)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a device can't go on.
+
+    peers: for whose acts it waits.  number: of the round or the transfer.  thing: the meeting or the way.  limit: it
+    waits only since too much is under way.
+    """
+
+    event: Event
+    peers: tuple[int, ...]
+    number: int
+    thing: Meeting | Way
+    limit: bool = False
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Two devices that come to one round, or have one transfer, with what doesn't belong together."""
+
+    devices: tuple[int, int]
+    sites: tuple[Site, Site]
+    number: int
+    thing: Meeting | Way
+
+
+@dataclass(frozen=True)
+class Open:
+    """A device that came to what only the run decides, where it matters. branch: with which of the traces all would
+    not go on; None where members may decide differently."""
+
+    choice: Choice
+    branch: int | None = None
+
+
+@dataclass
+class Progress:
+    """Devices with their traces. reading: STRICT or LENIENT (communication.py).
+
+    After `run`: stops, open_ and lost by device; a device that is in none of them has finished.
+    """
+
+    traces: Mapping[int, Trace]
+    reading: int
+    counters: _Counters = field(default_factory=_Counters)
+    in_loop: bool = False
+    stops: dict[int, Stop] = field(default_factory=dict)
+    open_: dict[int, Open] = field(default_factory=dict)
+    lost: dict[int, Event] = field(default_factory=dict)  # at the end of a transfer that can't be told
+    mismatches: list[Mismatch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.places: dict[int, list[list[Any]]] = {device: [[trace, 0]] for device, trace in self.traces.items()}
+        self._meeting: dict[int, int] = {}  # device -> the round that it has begun in the MEET at hand
+        self._waiting: dict[Hashable, list[int]] = {}
+        self._stopped: dict[int, tuple[Event, int, Meeting | Way, bool]] = {}
+        self._ready: deque[int] = deque(self.traces)
+        self._arrived: dict[Hashable, set[int]] = {}
+
+    @property
+    def has_finished(self) -> bool:
+        return not (self.stops or self.open_ or self.lost or self.mismatches)
+
+    def run(self) -> Progress:
+        while self._ready:
+            self._advance(self._ready.popleft())
+        self.stops = {device: self._stop_of(device, *stopped) for device, stopped in self._stopped.items()}
+        return self
+
+    def _wake(self, key: Hashable) -> None:
+        for device in self._waiting.pop(key, ()):
+            del self._stopped[device]
+            self._ready.append(device)
+
+    def _advance(self, device: int) -> None:
+        places = self.places[device]
+        while places:
+            place = places[-1]
+            trace, position = place
+            if position >= len(trace):
+                places.pop()
+                continue
+            item = trace[position]
+            if type(item) is Event:
+                if not self._happens(device, item):
+                    return
+                place[1] = position + 1
+            elif type(item) is Split:
+                place[1] = position + 1
+                mine = next((part for devices, part in item.parts if device in devices), None)
+                if mine:
+                    places.append([mine, 0])
+            elif not self._comes(device, item):
+                return
+
+    # --- events
+
+    def _stop(
+        self, device: int, event: Event, number: int, thing: Meeting | Way, key: Hashable, *, limit: bool = False
+    ) -> bool:
+        self._stopped[device] = (event, number, thing, limit)
+        self._waiting.setdefault(key, []).append(device)
+        return False
+
+    def _stop_of(self, device: int, event: Event, number: int, thing: Meeting | Way, limit: bool) -> Stop:
+        """With the peers that are missing, which costs too much to be asked at every stop."""
+        if isinstance(thing, Way):
+            peers: tuple[int, ...] = (thing.source if device == thing.target else thing.target,)
+        else:
+            come = self.counters.of(thing).come
+            awaited = thing.released_by(device) if limit else thing.awaited(device)
+            peers = tuple(dict.fromkeys(m for m in awaited if come.get(m, 0) <= number))
+        return Stop(event, peers, number, thing, limit)
+
+    def _happens(self, device: int, event: Event) -> bool:
+        """Whether the device has executed the event; if not, what it waits for has been noted."""
+        act = event.act
+        if act is Act.MEET or act is Act.BEGIN:
+            meeting = event.site.meetings[self.reading].get(device)
+            return meeting is None or self._round(device, event, meeting)
+        if act is Act.SEND or act is Act.RECV:
+            return self._start(device, event)
+        ticket = event.ticket.get(device) if isinstance(event.ticket, dict) else event.ticket
+        if ticket is None:
+            self.lost[device] = event
+            return False
+        begun = self.counters.begun(device, ticket)
+        if begun is None:  # the device takes no part
+            return True
+        thing, number = begun
+        return self._ended(device, event, thing, number) if act is Act.END else self._over(device, event, thing, number)
+
+    def _round(self, device: int, event: Event, meeting: Meeting) -> bool:
+        number = self._meeting.get(device)
+        if number is None:
+            rounds = self.counters.of(meeting)
+            number = rounds.come.get(device, 0)
+            if number >= meeting.limit and not self._released(device, event, meeting, rounds, number - meeting.limit):
+                return False
+            first = rounds.first.get(number)
+            if first is None:
+                rounds.first[number] = (device, event.site)
+            elif first[1] is not event.site and first[1].signature != event.site.signature:
+                self.mismatches.append(Mismatch((first[0], device), (first[1], event.site), number, meeting))
+                self._stop(device, event, number, meeting, ("never", device))
+                return False
+            rounds.come[device] = number + 1
+            arrived = rounds.arrived.get(number, 0) + 1
+            if arrived == rounds.size:
+                rounds.arrived.pop(number, None)
+                rounds.first.pop(number, None)
+                rounds.complete = number + 1
+                self._wake((id(meeting), number))
+            else:
+                rounds.arrived[number] = arrived
+            if meeting.pairs:
+                self._wake((id(meeting), device, number))
+            if event.ticket is not None:
+                assert isinstance(event.ticket, Ticket)
+                self.counters.tickets[device, id(event.ticket)] = (meeting, number)
+            if event.act is Act.BEGIN:
+                return True
+            self._meeting[device] = number
+        if not self._ended(device, event, meeting, number):
+            return False
+        del self._meeting[device]
+        return True
+
+    def _ended(self, device: int, event: Event, meeting: Meeting, number: int) -> bool:
+        rounds = self.counters.of(meeting)
+        if not meeting.pairs:
+            if rounds.complete > number:
+                return True
+            return self._stop(device, event, number, meeting, (id(meeting), number))
+        for peer in meeting.awaited(device):
+            if rounds.come.get(peer, 0) <= number:
+                return self._stop(device, event, number, meeting, (id(meeting), peer, number))
+        return True
+
+    def _released(self, device: int, event: Event, meeting: Meeting, rounds: _Rounds, number: int) -> bool:
+        """Whether the device may begin one more round, with that one the oldest under way."""
+        if not meeting.pairs:
+            if rounds.complete > number:
+                return True
+            return self._stop(device, event, number, meeting, (id(meeting), number), limit=True)
+        for peer in meeting.released_by(device):
+            if rounds.come.get(peer, 0) <= number:
+                return self._stop(device, event, number, meeting, (id(meeting), peer, number), limit=True)
+        return True
+
+    def _start(self, device: int, event: Event) -> bool:
+        """A send or a recv."""
+        found = event.site.ways.get(device)
+        if found is None:
+            return True
+        way, bounds = found
+        if bounds is not None:
+            if self.in_loop:  # of which turn this is can't be told
+                self.lost[device] = event
+                return False
+            key = (device, id(event.site))
+            number = self.counters.executions.get(key, 0)
+            if not bounds[0] <= number <= bounds[1]:
+                self.counters.executions[key] = number + 1
+                return True
+        flow = self.counters.flow(way)
+        assert isinstance(event.ticket, Ticket)
+        if event.act is Act.SEND:
+            number = flow.sends
+            oldest = number - MOST_SENDS
+            if oldest >= 0:
+                free = flow.recvs > oldest if self.reading == LENIENT else oldest in flow.taken
+                if not free:
+                    kind = "recv" if self.reading == LENIENT else "taken"
+                    return self._stop(device, event, oldest, way, (way, kind, oldest), limit=True)
+                flow.taken.discard(oldest)
+            flow.sends = number + 1
+            flow.sent[number] = event.site
+            self._wake((way, "send", number))
+        else:
+            number = flow.recvs
+            flow.recvs = number + 1
+            self._wake((way, "recv", number))
+        self.counters.tickets[device, id(event.ticket)] = (way, number)
+        if bounds is not None:
+            self.counters.executions[key] = self.counters.executions.get(key, 0) + 1
+        return True
+
+    def _over(self, device: int, event: Event, way: Way, number: int) -> bool:
+        """A send-done or a recv-done."""
+        flow = self.counters.flow(way)
+        if event.act is Act.SEND_DONE:
+            if flow.recvs > number:
+                return True
+            return self._stop(device, event, number, way, (way, "recv", number))
+        if flow.sends <= number:
+            return self._stop(device, event, number, way, (way, "send", number))
+        sent = flow.sent.pop(number, None)
+        received = (event.site.instruction.shape.elements or (None,))[0]
+        if sent is not None and received is not None and not payload_of(sent.instruction).compatible(received):
+            self.mismatches.append(Mismatch((way.source, device), (sent, event.site), number, way))
+            return self._stop(device, event, number, way, ("never", device))
+        flow.taken.add(number)
+        self._wake((way, "taken", number))
+        return True
+
+    # --- what only the run decides
+
+    def _comes(self, device: int, choice: Choice) -> bool:
+        """Whether the device has passed what only the run decides, because it makes no difference to anybody."""
+        circle = self._circle(device, choice)
+        if len(circle) == 1:
+            self.places[device][-1][1] += 1
+            return True
+        key = choice.decision.key(device)
+        here = self._arrived.setdefault(key, set())
+        here.add(device)
+        self.open_[device] = Open(choice)
+        if len(here) < len(circle):
+            return False
+        members, pending = set(circle), list(circle)
+        while pending:
+            other = pending.pop()
+            if other not in here:
+                return False
+            more = self._circle(other, self.open_[other].choice) - members
+            members |= more
+            pending += more
+        failed = self._try(sorted(members))
+        here -= members
+        for member in members:
+            if failed is None:
+                del self.open_[member]
+                self.places[member][-1][1] += 1
+                if member != device:
+                    self._ready.append(member)
+            else:
+                self.open_[member] = Open(self.open_[member].choice, failed)
+        return failed is None
+
+    def _circle(self, device: int, choice: Choice) -> frozenset[int]:
+        """Who has to do with the device in it, directly or through others."""
+        found = choice.circles.get(device)
+        if found is None:
+            members, pending = {device}, [device]
+            seen: set[int] = set()
+            while pending:
+                one = pending.pop()
+                for site in choice.sites:
+                    peers = site.peers(one)
+                    if id(peers) in seen:
+                        continue
+                    seen.add(id(peers))
+                    for peer in peers:
+                        if peer not in members:
+                            members.add(peer)
+                            pending.append(peer)
+            found = frozenset(members)
+            choice.circles.update(dict.fromkeys(members, found))
+        return found
+
+    def _try(self, members: list[int]) -> int | None:
+        """Whether the members go on whatever they decide alike; else with which of the traces they don't."""
+        choices = {member: self.open_[member].choice for member in members}
+        counts = {len(choice.branches) for choice in choices.values()}
+        if len(counts) != 1 or len({choice.is_loop for choice in choices.values()}) != 1:
+            return 0
+        is_loop = choices[members[0]].is_loop
+        for number in range(counts.pop()):
+            traces = {member: choice.branches[number] for member, choice in choices.items()}
+            part = Progress(traces, self.reading, _Counters(self.counters), in_loop=is_loop or self.in_loop)
+            part.run()
+            if (
+                not part.has_finished
+                or not part.is_balanced()
+                or not all(part.repeats(member, choice) for member, choice in choices.items())
+            ):
+                return number
+            if is_loop:
+                part.counters.commit()
+        return None
+
+    def is_balanced(self) -> bool:
+        """Whether a part has left nothing under way that was not so before."""
+        whole = self.counters.whole
+        assert whole is not None
+        for key, rounds in self.counters.rounds.items():
+            meeting = self.counters.meetings[key]
+            before = whole.of(meeting)
+            if len({rounds.come.get(m, 0) - before.come.get(m, 0) for m in meeting.members}) > 1:
+                return False
+        for way, flow in self.counters.flows.items():
+            earlier = whole.flow(way)
+            if flow.sends - earlier.sends != flow.recvs - earlier.recvs:
+                return False
+        return True
+
+    def repeats(self, device: int, choice: Choice) -> bool:
+        """Whether a loop's turn leaves the contexts that it carries as far behind as they were."""
+        whole = self.counters.whole
+        assert whole is not None
+        for old, new in choice.carried:
+            pair = [t.get(device) if isinstance(t, dict) else t for t in (old, new)]
+            if pair[0] is None or pair[1] is None:
+                return False
+            before, after = whole.begun(device, pair[0]), self.counters.begun(device, pair[1])
+            if before is None and after is None:
+                continue
+            if before is None or after is None or before[0] != after[0]:
+                return False
+            if self._behind(whole, device, before) != self._behind(self.counters, device, after):
+                return False
+        return True
+
+    @staticmethod
+    def _behind(counters: _Counters, device: int, begun: tuple[Any, int]) -> int:
+        thing, number = begun
+        if isinstance(thing, Meeting):
+            return counters.of(thing).come.get(device, 0) - number
+        flow = counters.flow(thing)
+        return (flow.sends if thing.source == device else flow.recvs) - number
+
+
+__all__ = ["LENIENT", "STRICT", "Mismatch", "Open", "Progress", "Stop"]

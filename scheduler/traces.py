@@ -1,0 +1,131 @@
+"""What a program does on its devices, in order, as far as it can be told before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from distxla.ir.instruction import Instruction
+from distxla.scheduler.communication import Site
+
+
+class Act(Enum):
+    """What a device does at an event."""
+
+    MEET = "meet"  # a round, begun and ended
+    BEGIN = "begin"
+    END = "end"
+    SEND = "send"
+    SEND_DONE = "send-done"
+    RECV = "recv"
+    RECV_DONE = "recv-done"
+
+
+class Ticket:
+    """Names what one execution of a start has begun, on every device that has executed it. site: of the start."""
+
+    __slots__ = ("site",)
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+
+@dataclass(eq=False, slots=True)
+class Event:
+    """One execution of a communicating instruction.
+
+    site: of an END that of the start.  ticket: what it begins or ends; a mapping by device where that differs; None
+    where it can't be told.  by: the instruction itself.
+    """
+
+    act: Act
+    site: Site
+    ticket: Ticket | dict[int, Ticket] | None
+    by: Site
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What only the run tells: how often a loop turns, which branch is taken.
+
+    devices with equal `key(device)` decide alike.  by: the instruction that asks.  cause: from which one the value
+    comes that decides.  program: whose instructions they are.
+    """
+
+    program: int
+    term: int
+    labels: dict[int, Hashable] | None  # None: every device for itself; empty: all alike
+    by: Instruction
+    cause: Instruction
+    count: int | None = None  # of iterations, where it is known but too large to follow each
+
+    def key(self, device: int) -> Hashable:
+        if self.labels is None:
+            return self.term, "device", device
+        return self.term, self.labels.get(device) if self.labels else None
+
+
+@dataclass(eq=False)
+class Split:
+    """Devices of a class take different ways, and which is known. A device that stands in no part does nothing.
+
+    by: the instruction that asks.
+    """
+
+    by: Instruction
+    parts: list[tuple[frozenset[int], Trace]]
+
+
+@dataclass(eq=False)
+class Choice:
+    """One of several traces, or a loop's body zero or more times."""
+
+    decision: Decision
+    branches: list[Trace]
+    is_loop: bool = False
+    # a loop's state: contexts before and after an iteration
+    carried: list[tuple[Ticket | dict[int, Ticket] | None, Ticket | dict[int, Ticket] | None]] = field(
+        default_factory=list
+    )
+    # for each device those who have to do with it in here, once somebody has asked
+    circles: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """Each site in it, once."""
+        return tuple({id(e.site): e.site for branch in self.branches for e in events(branch)}.values())
+
+
+Item = Event | Split | Choice
+Trace = list[Item]
+
+
+def events(trace: Trace) -> Iterator[Event]:
+    """All events of a trace, whoever executes them."""
+    for item in trace:
+        if isinstance(item, Event):
+            yield item
+        else:
+            for part in [p for _, p in item.parts] if isinstance(item, Split) else item.branches:
+                yield from events(part)
+
+
+def alike(one: Trace, other: Trace) -> bool:
+    """Whether devices do the same in both, whichever they take."""
+    mine, theirs = list(events(one)), list(events(other))
+    if len(mine) != len(theirs) or any(not isinstance(item, Event) for item in (*one, *other)):
+        return False
+    numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    for a, b in zip(mine, theirs, strict=True):
+        if a.act is not b.act or not isinstance(a.ticket, Ticket | None) or not isinstance(b.ticket, Ticket | None):
+            return False
+        if numbers[0].setdefault(id(a.ticket), len(numbers[0])) != numbers[1].setdefault(id(b.ticket), len(numbers[1])):
+            return False
+        if a.site.behaviour != b.site.behaviour:
+            return False
+    return True
+
+
+__all__ = ["Act", "Choice", "Decision", "Event", "Item", "Split", "Ticket", "Trace", "alike", "events"]

@@ -1,0 +1,416 @@
+"""Follow a program on all its devices at once, as far as that can be done before the run.
+
+Devices stay together until a decision that is known takes them apart, so what all do alike is followed once. A decision
+that only the run tells becomes a `Choice`, unless it makes no difference to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from distxla.collectives.channels import is_end
+from distxla.ir.instruction import Instruction
+from distxla.ir.shape import Shape
+from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
+from distxla.ops.channel import ChannelOp, Recv, Send, SendDone
+from distxla.ops.control_flow import Conditional, While
+from distxla.ops.effects import effectful_computations, has_effects
+from distxla.ops.op import CollectiveOp, Lowering
+from distxla.ops.round_halves import single_collective
+from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.scheduler.communication import Communication, Site
+from distxla.scheduler.counted_loops import passes_on, trip_count
+from distxla.scheduler.deferred import Cases, Deferred, Element, Frame, Given, World, force, leaf_values, pending
+from distxla.scheduler.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
+from distxla.scheduler.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
+
+MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
+MOST_TURNS = 3_000  # of loops, whatever is in them: a second or so
+
+
+class TooLongError(Exception):
+    """A program does more than can be followed. instruction: where that was seen; module: its number."""
+
+    def __init__(self, program: int, instruction: Instruction) -> None:
+        super().__init__(program, instruction)
+        self.program, self.instruction = program, instruction
+
+
+@dataclass
+class Tracer:
+    """Follows one program of a run."""
+
+    communication: Communication
+    program: int
+    world: World
+
+    def __post_init__(self) -> None:
+        self.devices, self.module = self.communication.programs[self.program]
+        self._effectful = effectful_computations(self.module)
+        self._is_dynamic = has_dynamic_dimensions(self.module)
+        self._left = MOST_DEVICE_EVENTS
+        self._turns = MOST_TURNS
+        self._labels: dict[int, dict[int, Hashable]] = {}
+
+    def trace(self) -> Trace:
+        """What the program's devices do. Raises TooLongError."""
+        entry = self.module.entry_computation
+        arguments = [
+            Given(Unknown(self.world.terms.number("argument", self.program, k), None, parameter))
+            for k, parameter in enumerate(entry.parameters)
+        ]
+        found: Trace = []
+        self._run(entry.name, arguments, frozenset(self.devices), found)
+        return found
+
+    def _run(self, name: str, arguments: Sequence[Deferred], devices: frozenset[int], into: Trace) -> Deferred:
+        """Follow a computation; what its root gives."""
+        computation = self.module[name]
+        frame = Frame(self.world, self.program, self.module, computation, arguments, devices)
+        if name in self._effectful:
+            for instruction in computation:
+                if has_effects(instruction, self._effectful) or isinstance(instruction.op, AsyncDone | AsyncUpdate):
+                    self._act(frame, instruction, into)
+        return frame[computation.root]
+
+    def _act(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+        """Follow an instruction that has to do with others, or calls one that has."""
+        op = instruction.op
+        if isinstance(op, While):
+            frame.found[instruction.name] = self._while(frame, instruction, into)
+        elif isinstance(op, Conditional):
+            frame.found[instruction.name] = self._conditional(frame, instruction, into)
+        elif isinstance(op, AsyncStart):
+            self._async_start(frame, instruction, into)
+        elif isinstance(op, AsyncUpdate):
+            frame.found[instruction.name] = frame.operand(instruction)
+        elif isinstance(op, ChannelOp):
+            if not op.is_host_transfer:
+                self._channel(frame, instruction, into)
+            elif isinstance(op, Send | Recv):
+                frame.set(instruction.name, Parts((Given(self._varies(instruction)),) * 3))
+        elif op.completes:
+            self._done(frame, instruction, into)
+        elif isinstance(op, CollectiveOp):
+            self._collective(frame, instruction, into)
+        elif op.lowering is Lowering.CALL:
+            arguments = [frame[o] for o in instruction.operands]
+            frame.found[instruction.name] = self._run(op.called_computations[0], arguments, frame.devices, into)
+
+    def _varies(self, instruction: Instruction) -> Unknown:
+        return Unknown(self.world.terms.fresh(), None, instruction)
+
+    def _event(
+        self,
+        frame: Frame,
+        into: Trace,
+        act: Act,
+        site: Site,
+        ticket: Ticket | dict[int, Ticket] | None = None,
+        ends: Site | None = None,
+    ) -> None:
+        self._left -= len(frame.devices)
+        if self._left < 0:
+            raise TooLongError(self.program, site.instruction)
+        if act in (Act.MEET, Act.BEGIN) and not site.meetings[0]:
+            return  # groups of one
+        into.append(Event(act, site, ticket, ends or site))
+
+    # --- collectives
+
+    def _site(self, frame: Frame, instruction: Instruction, acting: Instruction | None = None) -> Site:
+        shapes = tuple(frame.computation[o].shape for o in instruction.operands)
+        return self.communication.site(self.program, instruction, acting or instruction, shapes)
+
+    def _collective(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+        site = self._site(frame, instruction)
+        if not instruction.op.starts_pair:
+            self._event(frame, into, Act.MEET, site)
+            frame.set(instruction.name, self._result(frame, site, instruction.shape))
+            return
+        at_once = self._is_dynamic or bool(getattr(instruction.op, "slice_sizes", ()))
+        self._begin(frame, instruction, site, into, at_once=at_once)
+
+    def _begin(self, frame: Frame, instruction: Instruction, site: Site, into: Trace, *, at_once: bool) -> None:
+        ticket = Ticket(site)
+        self._event(frame, into, Act.MEET if at_once else Act.BEGIN, site, ticket)
+        frame.set(instruction.name, ticket)
+
+    def _async_start(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+        called = self.module[instruction.op.called_computations[0]]
+        if not self._is_dynamic and single_collective(called) is not None:
+            site = self._site(frame, instruction, called.root_instruction)
+            self._begin(frame, instruction, site, into, at_once=False)
+            return
+        operands = tuple(frame[o] for o in instruction.operands)
+        outputs = self._run(called.name, operands, frame.devices, into)
+        contexts = (instruction.shape.elements or ())[2:]
+        rest = (Given(self._varies(instruction)) for _ in contexts)
+        frame.set(instruction.name, Parts((Given(Parts(operands)), outputs, *rest)))
+
+    def _done(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+        begun = force(frame.operand(instruction))
+        if isinstance(begun, Ticket):
+            self._event(frame, into, Act.END, begun.site, begun, ends=self._site(frame, instruction))
+            frame.set(instruction.name, self._result(frame, begun.site, instruction.shape))
+        elif isinstance(begun, Parts):
+            frame.found[instruction.name] = Element(frame.operand(instruction), 1, self.world.terms)
+        else:
+            frame.set(instruction.name, self._varies(instruction))
+
+    def _result(self, frame: Frame, site: Site, shape: Shape) -> Value:
+        """What a collective gives: the same to all members, if it is of that kind."""
+        labels: Labels = None
+        if getattr(site.acting.op, "same_for_all", False):
+            labels = self._members(site)
+        return self._spread(shape, labels, site.instruction)
+
+    def _members(self, site: Site) -> Labels:
+        """Labels by which the members of each group have the same."""
+        meetings = site.meetings[0]
+        found = self._labels.get(id(meetings))
+        if found is None:
+            everybody = self.communication.replicas * self.communication.partitions
+            some = next(iter(meetings.values()), None)
+            if some is not None and len(some.members) == everybody:
+                found = {}
+            else:
+                first = {d: meetings[d].members[0] if d in meetings else d for d in self.devices}
+                found = {d: (id(meetings), member) for d, member in first.items()}
+            self._labels[id(meetings)] = found
+        return found
+
+    def _spread(self, shape: Shape, labels: Labels, cause: Instruction) -> Value:
+        if shape.elements is not None:
+            return Parts(tuple(Given(self._spread(s, labels, cause)) for s in shape.elements))
+        return Unknown(self.world.terms.fresh(), labels, cause) if shape.is_array else Known(None)
+
+    # --- channels
+
+    def _channel(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+        op = instruction.op
+        if is_end(instruction):
+            site = self._site(frame, instruction)
+            ticket = Ticket(site)
+            self._event(frame, into, Act.SEND if isinstance(op, Send) else Act.RECV, site, ticket)
+            frame.set(instruction.name, Parts((Given(self._varies(instruction)), Given(ticket), Given(Known(None)))))
+            return
+        found = force(Element(frame.operand(instruction), 1, self.world.terms))
+        act = Act.SEND_DONE if isinstance(op, SendDone) else Act.RECV_DONE
+        self._event(frame, into, act, self._site(frame, instruction), tickets_of(found))
+        if act is Act.RECV_DONE:
+            frame.set(instruction.name, self._spread(instruction.shape, None, instruction))
+        else:
+            frame.set(instruction.name, Known(None))
+
+    # --- branches
+
+    def _conditional(self, frame: Frame, instruction: Instruction, into: Trace) -> Deferred:
+        op = instruction.op
+        assert isinstance(op, Conditional)
+        selector = force(frame.operand(instruction))
+        if isinstance(selector, Known):
+            return self._branch(frame, instruction, op.branch_of(selector.array), frame.devices, into)
+        if isinstance(selector, Each):
+            taken: dict[int, set[int]] = {}
+            for device, value in selector.by_device.items():
+                assert isinstance(value, Known)
+                taken.setdefault(op.branch_of(value.array), set()).add(device)
+            parts, cases = [], []
+            for number, group in sorted(taken.items()):
+                trace: Trace = []
+                devices = frozenset(group)
+                cases.append((devices, self._branch(frame, instruction, number, devices, trace)))
+                parts.append((devices, trace))
+            if any(trace for _, trace in parts):
+                into.append(Split(instruction, parts))
+            return Cases(self.world, cases, instruction)
+        assert isinstance(selector, Unknown)
+        traces: list[Trace] = []
+        results = []
+        for number in range(len(op.branches)):
+            trace = []
+            results.append((frame.devices, self._branch(frame, instruction, number, frame.devices, trace)))
+            traces.append(trace)
+        if all(alike(traces[0], trace) for trace in traces[1:]):
+            into.extend(traces[0])
+        else:
+            into.append(Choice(self._decision(instruction, selector), traces))
+        return Cases(self.world, results, instruction, selector)
+
+    def _branch(
+        self, frame: Frame, instruction: Instruction, number: int, devices: frozenset[int], into: Trace
+    ) -> Deferred:
+        op = instruction.op
+        assert isinstance(op, Conditional)
+        return self._run(op.branches[number], [frame[instruction.operands[1 + number]]], devices, into)
+
+    def _decision(self, instruction: Instruction, value: Unknown, count: int | None = None) -> Decision:
+        return Decision(self.program, value.term, value.labels, instruction, value.cause, count)
+
+    # --- loops
+
+    def _while(self, frame: Frame, instruction: Instruction, into: Trace) -> Deferred:
+        """Turn by turn if that can be followed."""
+        op = instruction.op
+        assert isinstance(op, While)
+        state = frame.operand(instruction)
+        count = trip_count(frame, instruction, state)
+        begin, left = len(into), self._left
+        if count is None or count <= self._turns:
+            try:
+                return self._turn_by_turn(frame, instruction, state, into)
+            except TooLongError:
+                del into[begin:]
+                self._left = left
+        self._run(op.condition, [state], frame.devices, into)
+        return self._companions(frame, instruction, state, frame.devices, into, count)
+
+    def _turn_by_turn(self, frame: Frame, instruction: Instruction, state: Deferred, into: Trace) -> Deferred:
+        op, devices = instruction.op, frame.devices
+        assert isinstance(op, While)
+        over: list[tuple[frozenset[int], Deferred]] = []  # devices whose loop is over
+        while True:
+            self._turns -= 1
+            if self._turns < 0:
+                raise TooLongError(self.program, instruction)
+            goes_on = force(self._run(op.condition, [state], devices, into))
+            if isinstance(goes_on, Each):
+                on = {d for d, value in goes_on.by_device.items() if isinstance(value, Known) and bool(value.array)}
+                if on != set(devices):
+                    over.append((devices - on, state))
+                    devices = frozenset(on)
+                    part: Trace = []
+                    into.append(Split(instruction, [(devices, part)]))
+                    into = part
+            elif isinstance(goes_on, Known):
+                if not bool(goes_on.array):
+                    over.append((devices, state))
+                    break
+            else:
+                over.append((devices, self._companions(frame, instruction, state, devices, into, None)))
+                break
+            state = self._run(op.body, [state], devices, into)
+        return over[0][1] if len(over) == 1 else Cases(self.world, over, instruction)
+
+    def _companions(
+        self,
+        frame: Frame,
+        instruction: Instruction,
+        state: Deferred,
+        devices: frozenset[int],
+        into: Trace,
+        count: int | None,
+    ) -> Deferred:
+        """A loop that is not followed turn by turn: one turn from a state that stands for that of any turn."""
+        op = instruction.op
+        assert isinstance(op, While)
+        whole = instruction.shape
+        shapes = whole.elements if whole.elements is not None else (whole,)
+        elements = [Element(state, k, self.world.terms) if whole.is_tuple else state for k in range(len(shapes))]
+        kept = [
+            (whole.is_tuple and passes_on(self.module, instruction, k)) or holds_ticket(element)
+            for k, element in enumerate(elements)
+        ]
+        causes = [cause_in(element) or instruction for element in elements]
+        assumed: list[Labels] = [{} if keep else labels_in(e, devices) for e, keep in zip(elements, kept, strict=True)]
+        name = self.world.terms.fresh()
+        while True:
+            general = [
+                element if keep else Given(self._general(shape, name, k, labels, causes[k]))
+                for k, (element, keep, shape, labels) in enumerate(zip(elements, kept, shapes, assumed, strict=True))
+            ]
+            given: Deferred = Given(Parts(tuple(general))) if whole.is_tuple else general[0]
+            before = self._left
+            goes_on = force(self._run(op.condition, [given], devices, []))
+            turn: Trace = []
+            after = self._run(op.body, [given], devices, turn)
+            self._run(op.condition, [after], devices, turn)
+            deciding = goes_on if isinstance(goes_on, Unknown) else None
+            results = [Element(after, k, self.world.terms) if whole.is_tuple else after for k in range(len(shapes))]
+            weaker = False
+            for k, keep in enumerate(kept):
+                if keep or assumed[k] is None:
+                    continue
+                found = meet([assumed[k], labels_in(results[k], devices)], devices)
+                if partition(found, devices) != partition(assumed[k], devices):
+                    assumed[k] = found
+                    causes[k] = cause_in(results[k]) or causes[k]
+                    weaker = True
+            if not weaker:
+                break
+            self._left = before
+        if count is not None:
+            deciding = Unknown(self.world.terms.number("count", count), {}, instruction)
+        elif deciding is None:
+            deciding = Unknown(self.world.terms.fresh(), labels_in(Given(goes_on), devices), instruction)
+        carried = [
+            (tickets_of(old), tickets_of(new))
+            for element, result in zip(elements, results, strict=True)
+            if holds_ticket(element)
+            for old, new in zip(all_leaves(element), all_leaves(result))
+            if isinstance(old, Ticket | Each)
+        ]
+        if turn:
+            decision = self._decision(instruction, deciding, count)
+            into.append(Choice(decision, [turn], is_loop=True, carried=carried))
+        final = []
+        for k, (keep, shape) in enumerate(zip(kept, shapes, strict=True)):
+            if keep:
+                final.append(results[k])
+            else:
+                labels = meet([assumed[k], deciding.labels], devices)
+                final.append(Given(self._general(shape, name, ("after", k), labels, deciding.cause)))
+        return Given(Parts(tuple(final))) if whole.is_tuple else final[0]
+
+    def _general(self, shape: Shape, name: int, part: object, labels: Labels, cause: Instruction) -> Value:
+        if shape.elements is not None:
+            elements = (self._general(s, name, (part, k), labels, cause) for k, s in enumerate(shape.elements))
+            return Parts(tuple(map(Given, elements)))
+        if not shape.is_array:
+            return Known(None)
+        return Unknown(self.world.terms.number("state", name, part), labels, cause)
+
+
+def tickets_of(value: Value) -> Ticket | dict[int, Ticket] | None:
+    """What a context names."""
+    if isinstance(value, Ticket):
+        return value
+    if isinstance(value, Each):
+        return {device: own for device, own in value.by_device.items() if isinstance(own, Ticket)}
+    return None
+
+
+def all_leaves(value: Deferred) -> list[Value]:
+    force(value)
+    while (missing := next(pending(value), None)) is not None:
+        force(missing)
+    return list(leaf_values(value))
+
+
+def holds_ticket(value: Deferred) -> bool:
+    return any(tickets_of(leaf) for leaf in all_leaves(value) if isinstance(leaf, Ticket | Each))
+
+
+def cause_in(value: Deferred) -> Instruction | None:
+    """Where a value comes from that differs from device to device, or is unknown."""
+    found = first_cause(all_leaves(value))
+    return None if found is None else found.cause
+
+
+def labels_in(value: Deferred, devices: frozenset[int]) -> Labels:
+    """On which devices all of a value is the same."""
+    from distxla.scheduler.deferred import labels_of
+
+    return meet([labels_of(leaf) for leaf in all_leaves(value)], devices)
+
+
+def partition(labels: Labels, devices: frozenset[int]) -> int:
+    """How many different labels there are: more, the weaker."""
+    if labels is None:
+        return len(devices) + 1
+    return len({labels.get(d) for d in devices}) if labels else 1
+
+
+__all__ = ["TooLongError", "Tracer"]

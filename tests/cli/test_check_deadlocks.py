@@ -1,0 +1,90 @@
+"""`distxla check` of programs that deadlock, that may, and that don't: what it prints, and the exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_main import call
+from tests.deadlock_programs import NAMED
+
+CYCLE = """\
+a.hlo:5:3: deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
+  device 0 waits in rd (a.hlo:5:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:6:3), but waits in rd \
+(b.hlo:5:3)
+  device 1 waits in rd (b.hlo:5:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:6:3), but waits in rd \
+(a.hlo:5:3)
+  hint: let device 1 execute s before rd
+"""
+WARNING = """\
+a.hlo:30:3: warning: whether all devices go on can't be known before the run
+  w (a.hlo:30:3) is decided by f (a.hlo:26:3): how often it turns may differ between devices, and u (a.hlo:12:3) \
+inside needs others (devices 0, 1)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Writes a case's programs into the current folder; the arguments that name them."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str) -> list[str]:
+        case, found = NAMED[name], []
+        for k, (devices, text) in enumerate(case.programs):
+            path = Path(f"{chr(ord('a') + k)}.hlo")
+            path.write_text(text)
+            found.append(f"{path}@{','.join(map(str, devices))}" if len(case.programs) > 1 else str(path))
+        return [*found, "--replicas", str(case.replicas)]
+
+    return write
+
+
+def test_a_cycle_through_two_programs(files, capsys) -> None:  # type: ignore[no-untyped-def]
+    status, printed, errors = call(capsys, "check", *files("recv_done_before_send_on_both_sides"))
+    assert (status, errors) == (3, CYCLE)
+    assert "a.hlo: " in printed
+
+
+def test_what_only_the_run_tells_is_a_warning(files, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert call(capsys, "check", *files("loops_by_infeed"))[::2] == (0, WARNING)
+    assert call(capsys, "check", "--strict", *files("loops_by_infeed"))[::2] == (3, WARNING)
+
+
+def test_what_is_safe_says_so(files, capsys) -> None:  # type: ignore[no-untyped-def]
+    for options in ([], ["--strict"]):
+        status, printed, errors = call(capsys, "check", *files("posted_early"), *options)
+        assert (status, errors) == (0, "")
+        assert printed.endswith("deadlock: none can happen on the 2 devices\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "outcome"),
+    [("posted_early", 0, "safe"), ("loops_by_infeed", 0, "unknown"), ("loops_by_device", 3, "deadlock")],
+)
+def test_the_verdict_as_data(name: str, status: int, outcome: str, files, capsys) -> None:  # type: ignore[no-untyped-def]
+    found, printed, _ = call(capsys, "check", "--json", *files(name))
+    data = json.loads(printed)
+    assert (found, data["outcome"]) == (status, outcome)
+    if outcome == "deadlock":
+        assert data["waits"][0]["place"]["instruction"] == "u"
+        assert (data["waits"][0]["device"], data["waits"][0]["peer"]) == (1, 0)
+    if outcome == "unknown":
+        assert data["undecided"][0]["cause"]["instruction"] == "f"
+
+
+def test_rules_of_xla_are_notes(files, capsys) -> None:  # type: ignore[no-untyped-def]
+    Path("n.hlo").write_text(
+        "HloModule m, is_scheduled=true\nENTRY main {\n  x = f32[4] parameter(0)\n  t = token[] after-all()\n"
+        "  r = (f32[4], u32[], token[]) recv(t), channel_id=0, "
+        'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}\n'
+        "  s = (f32[4], u32[], token[]) send(x, t), channel_id=0, "
+        'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}\n'
+        "  rd = (f32[4], token[]) recv-done(r), channel_id=0\n  sd = token[] send-done(s), channel_id=0\n"
+        "  ROOT y = f32[4] get-tuple-element(rd), index=0\n}\n"
+    )
+    status, printed, _ = call(capsys, "check", "n.hlo", "--replicas", "2")
+    assert status == 0
+    assert "  note: XLA for GPUs refuses r (n.hlo:5:3): its pairs form a cycle\n" in printed
+    assert printed.endswith("deadlock: none can happen on the 2 devices\n")

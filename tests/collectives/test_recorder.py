@@ -1,0 +1,326 @@
+"""The flight recorder: how a ring is read, and what native code writes into it."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
+from distxla.collectives import control_block as block
+from distxla.collectives import recorder
+from distxla.collectives.recorder import EVENTS, Event
+from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
+from tests.codegen.runner import Devices
+
+LOOP = """HloModule loop, replica_count=2
+add {{ a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b) }}
+cond {{ s = (s32[], f32[{n}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({times})
+  ROOT c = pred[] compare(i, n), direction=LT }}
+body {{ s = (s32[], f32[{n}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[{n}] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[{n}] all-reduce(x), to_apply=add
+  z = f32[{n}] collective-permute(y), source_target_pairs={{{{0,1}},{{1,0}}}}
+  ROOT t = (s32[], f32[{n}]) tuple(j, z) }}
+ENTRY e {{ x = f32[{n}] parameter(0)
+  zero = s32[] constant(0)
+  t = (s32[], f32[{n}]) tuple(zero, x)
+  w = (s32[], f32[{n}]) while(t), condition=cond, body=body
+  ROOT r = f32[{n}] get-tuple-element(w), index=1 }}
+"""
+TRANSFER = """HloModule transfer, num_partitions=2
+ENTRY e { x = f32[4] parameter(0)
+  k = token[] after-all()
+  r = (f32[4], u32[], token[]) recv(k), channel_id=1,
+    frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,0}}}
+  s = (f32[4], u32[], token[]) send(x, k), channel_id=1, control-predecessors={r},
+    frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,0}}}
+  d = (f32[4], token[]) recv-done(r), channel_id=1
+  f = token[] send-done(s), channel_id=1
+  ROOT y = f32[4] get-tuple-element(d), index=0 }
+"""
+
+
+class Snapshot:
+    """`recorder.Recorded` of a control block."""
+
+    def __init__(self, control: Any) -> None:
+        self._control = control
+
+    def row(self, device: int) -> bytes:
+        begin = block.record_offset(device)
+        return bytes(self._control[begin : begin + block.RECORD_BYTES])
+
+    def ring(self, device: int) -> bytes:
+        return b"".join(bytes(self._control[at : at + size]) for at, size in recorder.pieces(self.row(device), device))
+
+
+def histories(
+    text: str, *, replicas: int = 2, partitions: int = 1, calls: int = 1, traced: bool = False, extent: int = 4
+) -> list[list[Event]]:
+    """Each device's events after `calls` runs of a module with one argument."""
+    module = parse_module(text)
+    devices = Devices(compile_module(module, replicas=replicas, partitions=partitions, traced=traced))
+    try:
+        for _ in range(calls):
+            devices([[np.ones(extent, np.float32)]] * devices.count)
+        snapshot = Snapshot(devices.control)
+        return [recorder.events(snapshot, device) for device in range(devices.count)]
+    finally:
+        devices.close()
+
+
+def row_of(count: int, clock: Sequence[int] = (0, 0, 0, 0), **fields: int) -> bytes:
+    row = bytearray(block.RECORD_BYTES)
+    struct.pack_into("<Q", row, block.R_EVENTS, count)
+    struct.pack_into("<QQQQ", row, block.R_CLOCK, *clock)
+    for name, value in fields.items():
+        struct.pack_into("<Q", row, getattr(block, name), value)
+    return bytes(row)
+
+
+def event_bytes(number: int, **fields: int) -> bytes:
+    found = bytearray(recorder.EVENT_BYTES)
+    struct.pack_into("<I", found, recorder.E_NUMBER, (number + 1) & 0xFFFFFFFF)
+    for name, value in fields.items():
+        wide = name in ("E_BEGUN", "E_ENDED", "E_WAITED", "E_RESUMED")
+        signed = name == "E_WAITS_FOR"
+        struct.pack_into("<Q" if wide else "<i" if signed else "<I", found, getattr(recorder, name), value)
+    return bytes(found)
+
+
+# --- reading
+
+
+def test_an_event_is_a_cache_line_and_a_ring_what_the_block_has_room_for() -> None:
+    assert recorder.EVENT_BYTES == 64
+    assert EVENTS * recorder.EVENT_BYTES == block.RECORDER_BYTES
+    assert EVENTS & (EVENTS - 1) == 0
+    assert block.recorder_offset(0) % 64 == 0
+    assert block.recorder_offset(0) >= block.record_offset(block.MOST_DEVICES)
+    assert block.fixed_bytes(3) >= block.recorder_offset(3)
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "places"),
+    [
+        (0, EVENTS, []),
+        (3, EVENTS, [(0, 3)]),
+        (EVENTS, EVENTS, [(0, EVENTS)]),
+        (EVENTS + 5, EVENTS, [(5, EVENTS - 5), (0, 5)]),
+        (EVENTS + 5, 5, [(0, 5)]),
+        (2 * EVENTS, 7, [(EVENTS - 7, 7)]),
+        (EVENTS + 2, 6, [(EVENTS - 4, 4), (0, 2)]),
+    ],
+)
+def test_where_the_last_events_lie(count: int, most: int, places: list[tuple[int, int]]) -> None:
+    begin = block.recorder_offset(2)
+    wanted = [(begin + first * recorder.EVENT_BYTES, size * recorder.EVENT_BYTES) for first, size in places]
+    assert list(recorder.pieces(row_of(count), 2, most)) == wanted
+
+
+def test_a_larger_ring_elsewhere() -> None:
+    mask = 4 * EVENTS - 1
+    row = row_of(4 * EVENTS + 1, R_RING=1 << 20, R_RING_MASK=mask)
+    begin = block.recorder_offset(1) + (1 << 20)
+    assert list(recorder.pieces(row, 1, 2)) == [
+        (begin + mask * recorder.EVENT_BYTES, recorder.EVENT_BYTES),
+        (begin, recorder.EVENT_BYTES),
+    ]
+
+
+def test_every_field_of_an_event() -> None:
+    clock = (1000, 10_000, 3000, 11_000)  # two ticks a nanosecond
+    data = event_bytes(
+        7, E_BEGUN=3000, E_ENDED=3400, E_WAITED=3100, E_RESUMED=3200, E_ROUND=5, E_MEETING=6, E_SITE=2, E_PROGRAM=3,
+        E_WAITS_FOR=-1, E_RUN=4, E_ITERATION=9,
+    )  # fmt: skip
+    (found,) = recorder.decode(data, row_of(8, clock), 1)
+    assert found == Event(
+        device=1, number=7, program=3, site=2, step=None, run=4, round=5, meeting=6, iteration=9, begun=11_000,
+        ended=11_200, waited=11_050, resumed=11_100, waits_for=-1,
+    )  # fmt: skip
+    moved = found.shifted(-1000)
+    assert (moved.begun, moved.ended, moved.waited, moved.resumed) == (10_000, 10_200, 10_050, 10_100)
+
+
+def test_an_event_under_way_takes_its_round_from_the_record() -> None:
+    data = event_bytes(0, E_BEGUN=1, E_ENDED=5, E_ROUND=1) + event_bytes(1, E_BEGUN=6, E_WAITED=7, E_WAITS_FOR=3)
+    row = row_of(2, R_ROUND=41)
+    first, last = recorder.decode(data, row, 0)
+    assert (first.round, first.ended, first.waits_for) == (1, 5, None)
+    assert (last.round, last.ended, last.waited, last.resumed, last.waits_for) == (41, None, 7, None, 3)
+
+
+def test_what_an_earlier_event_left_is_no_wait() -> None:
+    (found,) = recorder.decode(event_bytes(0, E_BEGUN=5, E_ENDED=6, E_RESUMED=3, E_WAITS_FOR=1), row_of(1), 0)
+    assert (found.waited, found.resumed, found.waits_for) == (None, None, None)
+
+
+def test_a_step_is_none_of_the_sites() -> None:
+    (found,) = recorder.decode(event_bytes(0, E_BEGUN=1, E_ENDED=2, E_SITE=recorder.STEP | 12), row_of(1), 0)
+    assert (found.site, found.step) == (None, 12)
+
+
+def test_an_event_that_is_replaced_meanwhile_is_left_out() -> None:
+    torn = bytearray(event_bytes(1, E_BEGUN=5))
+    torn[recorder.E_NUMBER : recorder.E_NUMBER + 4] = bytes(4)
+    newer = event_bytes(2 + EVENTS, E_BEGUN=9)
+    found = recorder.decode(event_bytes(0, E_BEGUN=1) + bytes(torn) + newer, row_of(3), 0)
+    assert [event.number for event in found] == [0]
+
+
+def test_numbers_go_on_beyond_32_bits() -> None:
+    count = (1 << 32) + 1
+    found = recorder.decode(event_bytes(count - 2) + event_bytes(count - 1), row_of(count), 0)
+    assert [event.number for event in found] == [count - 2, count - 1]
+
+
+# --- writing
+
+
+def check_times(events: Sequence[Event]) -> None:
+    """Events follow one another, and their moments are in order."""
+    last = 0.0
+    for event in events:
+        moments = [event.begun, event.waited, event.resumed, event.ended]
+        known = [moment for moment in moments if moment is not None]
+        assert known == sorted(known)
+        assert event.begun >= last
+        assert (event.waited is None) == (event.resumed is None)
+        assert event.ended is not None
+        last = event.ended
+
+
+def test_a_loop_with_rounds() -> None:
+    for device, events in enumerate(histories(LOOP.format(n=4, times=5))):
+        assert [event.number for event in events] == list(range(10))
+        assert [event.site for event in events] == [0, 1] * 5
+        assert [event.round for event in events] == [1 + k // 2 for k in range(10)]
+        assert [event.iteration for event in events] == [1 + k // 2 for k in range(10)]
+        assert {event.run for event in events} == {1}
+        assert {event.waits_for for event in events} <= {None, block.WAITS_FOR_GROUP, 1 - device}
+        check_times(events)
+
+
+def test_only_the_last_events_are_kept() -> None:
+    for events in histories(LOOP.format(n=4, times=100), calls=2):
+        assert [event.number for event in events] == list(range(400 - EVENTS, 400))
+        assert {event.run for event in events} == {1, 2}
+        assert events[-1].round == 200
+        check_times(events)
+
+
+def test_both_ends_of_a_transfer_meet() -> None:
+    sites = {0: "recv", 1: "send", 2: "recv-done", 3: "send-done"}
+    found = [{sites[event.site or 0]: event for event in row} for row in histories(TRANSFER, replicas=1, partitions=2)]
+    for source, target in ((0, 1), (1, 0)):
+        meetings = {
+            found[source]["send"].meeting,
+            found[source]["send-done"].meeting,
+            found[target]["recv"].meeting,
+            found[target]["recv-done"].meeting,
+        }
+        assert len(meetings) == 1
+        assert meetings != {0}
+        received = found[target]["recv-done"]
+        assert received.ended is not None
+        assert found[source]["send"].begun < received.ended
+        assert received.round == found[source]["send"].round == 1
+    assert found[0]["send"].meeting != found[1]["send"].meeting
+
+
+def test_loops_that_are_counted_are_named() -> None:
+    program = compile_module(parse_module(LOOP.format(n=4, times=5), "loop.hlo"), replicas=2, partitions=1)
+    for site in program.sites:
+        assert [(loop.instruction, loop.computation) for loop in site.loops] == [("w", "e")]
+        assert str(site.loops[0].location).startswith("loop.hlo:")
+
+
+def test_iterations_of_nested_loops() -> None:
+    text = """HloModule nested, replica_count=2
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+below3 { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT }
+inner { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1 one = s32[] constant(1) j = s32[] add(i, one)
+  y = f32[4] all-reduce(x), to_apply=add ROOT t = (s32[], f32[4]) tuple(j, y) }
+outer { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1 one = s32[] constant(1) j = s32[] add(i, one) zero = s32[] constant(0)
+  u = (s32[], f32[4]) tuple(zero, x) v = (s32[], f32[4]) while(u), condition=below3, body=inner
+  y = f32[4] get-tuple-element(v), index=1 ROOT t = (s32[], f32[4]) tuple(j, y) }
+ENTRY e { x = f32[4] parameter(0) zero = s32[] constant(0) t = (s32[], f32[4]) tuple(zero, x)
+  w = (s32[], f32[4]) while(t), condition=below3, body=outer ROOT r = f32[4] get-tuple-element(w), index=1 }
+"""
+    devices = Devices(compile_module(parse_module(text), replicas=2, partitions=1))
+    try:
+        devices([[np.ones(4, np.float32)]] * 2)
+        snapshot = Snapshot(devices.control)
+        assert [e.iteration for e in recorder.events(snapshot, 0)] == [1, 2, 3] * 3
+        assert recorder.iterations(snapshot, 0)[:3] == (3, 3, 0)
+        assert [len(site.loops) for site in devices.program.sites] == [2]
+    finally:
+        devices.close()
+
+
+def test_an_event_costs_little() -> None:
+    """Processor time with and without, side by side: about 10 ns where nobody waits."""
+    text = """HloModule alone
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+cond { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] constant(50000)
+  ROOT c = pred[] compare(i, n), direction=LT }
+body { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1 one = s32[] constant(1) j = s32[] add(i, one)
+  y = f32[4] all-reduce(x), to_apply=add ROOT t = (s32[], f32[4]) tuple(j, y) }
+ENTRY e { x = f32[4] parameter(0) zero = s32[] constant(0) t = (s32[], f32[4]) tuple(zero, x)
+  w = (s32[], f32[4]) while(t), condition=cond, body=body ROOT r = f32[4] get-tuple-element(w), index=1 }
+"""
+    devices = Devices(compile_module(parse_module(text), replicas=1, partitions=1))
+    try:
+        devices([[np.ones(4, np.float32)]])
+        names = (ROUND_SYMBOL, COMMUNICATE_SYMBOL)
+        tables = [(ctypes.c_void_p * 1)(devices.image.address_of(name.format(site=0))) for name in names]
+        best = [float("inf")] * 2
+        for _ in range(20):
+            for k, table in enumerate(tables):
+                devices.contexts[0].communicate = ctypes.addressof(table)
+                begin = time.thread_time()
+                devices.run()
+                best[k] = min(best[k], time.thread_time() - begin)
+        assert (best[1] - best[0]) / 50_000 < 100e-9
+    finally:
+        devices.close()
+
+
+@pytest.mark.parametrize("extent", [4, 4096])
+def test_a_traced_program_records_its_steps(extent: int) -> None:
+    program = compile_module(parse_module(LOOP.format(n=extent, times=3)), replicas=2, partitions=1, traced=True)
+    assert program.traced
+    for events in histories(LOOP.format(n=extent, times=3), traced=True, extent=extent):
+        steps = [event for event in events if event.step is not None]
+        kinds: Mapping[str, int] = {}
+        for event in steps:
+            kind = program.steps[event.step or 0].kind
+            kinds = {**kinds, kind: kinds.get(kind, 0) + 1}
+        assert kinds["loop"] == 1
+        assert kinds["kernel"] >= 6  # three iterations, each adds and compares
+        (loop,) = (event for event in steps if program.steps[event.step or 0].kind == "loop")
+        assert loop.iteration == 3
+        rounds = [event for event in events if event.site is not None]
+        assert len(rounds) == 6
+        assert loop.ended is not None
+        assert all(loop.begun <= event.begun and (event.ended or 0) <= loop.ended for event in rounds)
+        assert all(event.ended is not None and event.begun <= event.ended for event in steps)

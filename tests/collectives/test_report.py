@@ -1,0 +1,183 @@
+"""Reports as text, as JSON, as a page: what they say, whoever made them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from html.parser import HTMLParser
+
+import pytest
+
+from distxla.collectives.findings import difference, report, summary_of
+from distxla.collectives.report import DeviceReport, Doing, Event, Loop, Report, named
+from distxla.collectives.wait_graph import Verdict
+from distxla.errors import DeadlockError, Location
+
+EVIL = '<script>alert("x")</script>&\x1b[31m'
+
+
+def waiting(device: int, other: int, name: str = "c", **others: object) -> DeviceReport:
+    location = Location("m.hlo", 10 + device, 3, 4, "c = ...", frame="model.py:7 in f")
+    return DeviceReport(device, Doing.WAITS, "m", name, "all-reduce", location, waits_for=(other,), **others)  # type: ignore[arg-type]
+
+
+def made(count: int = 2, name: str = "c") -> Report:
+    devices = {d: waiting(d, (d + 1) % count, name, round=d + 1, group=tuple(range(count))) for d in range(count)}
+    verdict = Verdict(tuple(range(count)), (tuple(range(count)),), (), ())
+    return report("deadlock", summary_of(verdict, devices), devices, verdict)
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        ([3], "device 3"),
+        ([1, 0], "devices 0, 1"),
+        ([0, 1, 2], "devices 0-2"),
+        ([0, 2, 3, 4, 7], "devices 0, 2-4, 7"),
+    ],
+)
+def test_names_of_devices(devices: list[int], text: str) -> None:
+    assert named(devices) == text
+
+
+def test_text() -> None:
+    assert made().text() == (
+        "  device 0 waits in c (m.hlo:10:3) for device 1: all-reduce, group {0,1}, round 1, from model.py:7 in f\n"
+        "  device 1 waits in c (m.hlo:11:3) for device 0: all-reduce, group {0,1}, round 2, from model.py:7 in f\n"
+        "  cycle: 0 -> 1 -> 0"
+    )
+
+
+def test_every_state_of_a_device_has_a_line() -> None:
+    loops = (Loop("outer", None, 2), Loop("inner", None, 5))
+    devices = {
+        0: DeviceReport(0, Doing.ENDED, "m", "c"),
+        1: DeviceReport(1, Doing.COMPUTES, "m", "dot"),
+        2: DeviceReport(2, Doing.ABSENT),
+        3: DeviceReport(3, Doing.LOST, "m", "dot"),
+        4: DeviceReport(4, Doing.FAILED, "m"),
+        5: DeviceReport(5, Doing.WAITS, "m", "f", "infeed", host="the host", loops=loops, round=3),
+        6: DeviceReport(6, Doing.WAITS, "m", "g", "all-gather", waits_for=(0, 2), one_is_enough=True),
+        7: DeviceReport(7, Doing.ENDED, "m", "c"),
+    }
+    assert report("time-limit", "over", devices).text().splitlines() == [
+        "  devices 0, 7 have ended after c",
+        "  device 1 computes dot",
+        "  device 2 takes no part",
+        "  device 3 was lost in dot",
+        "  device 4 has failed",
+        "  device 5 waits in f for the host: infeed, round 3, in iteration 5 of inner in iteration 2 of outer",
+        "  device 6 waits in g for one of devices 0, 2: all-gather",
+    ]
+
+
+def test_many_devices_stay_readable() -> None:
+    lines = made(200, "x").text().splitlines()
+    assert len(lines) < 210
+    chain = next(line for line in lines if "cycle" in line)
+    assert chain == "  cycle: 0 -> 1 -> 2 -> 3 -> 4 -> ... 193 more ... -> 198 -> 199 -> 0"
+
+
+def test_json_says_all() -> None:
+    found = json.loads(json.dumps(made().as_json()))
+    assert found["kind"] == "deadlock"
+    assert found["cycles"] == [[0, 1]]
+    assert found["devices"][1]["location"]["line"] == 11
+    assert found["devices"][1]["location"]["frame"] == "model.py:7 in f"
+    assert found["devices"][0]["waits_for"] == [1]
+    assert found["devices"][0]["doing"] == "waits"
+
+
+def test_errors_keep_their_report_when_they_are_pickled() -> None:
+    error = DeadlockError("stuck")
+    error.report = made()
+    again = pickle.loads(pickle.dumps(error))
+    assert again.report == error.report
+    assert str(again) == "deadlock: stuck\n" + made().text()
+
+
+class _Page(HTMLParser):
+    """Checks that elements are closed; collects the names of all and every attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.values: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.values += [value or "" for _, value in attrs]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("count", [2, 3, 60])
+def test_the_page_is_self_contained_and_escaped(count: int) -> None:
+    events = (
+        Event(EVIL, EVIL, 1, begun=-2.0, ended=-1.5, waited=-1.8, iteration=2),
+        Event(EVIL, EVIL, 2, begun=-1.0, waited=-0.9),
+    )
+    frame = Location(EVIL, 1, 1, 2, EVIL, frame=EVIL)
+    devices = {
+        d: DeviceReport(
+            d,
+            Doing.WAITS,
+            EVIL,
+            EVIL,
+            EVIL,
+            frame,
+            EVIL,
+            2,
+            1,
+            tuple(range(count)),
+            ((d + 1) % count,),
+            loops=(Loop(EVIL, frame, 3),),
+            events=events,
+        )
+        for d in range(count)
+    }
+    verdict = Verdict(tuple(range(count)), (tuple(range(count)),), (), ())
+    text = report("deadlock", EVIL, devices, verdict).page()
+    page = _Page()
+    page.feed(text)
+    assert page.open == []
+    assert "script" not in page.tags
+    assert not page.attributes & {"src", "href", "onload", "onclick", "xlink:href"}
+    assert "http" not in text.replace("http-equiv", "")
+    assert EVIL not in text
+    assert "\x1b" not in text
+    assert "&lt;script&gt;" in text
+    assert text.count('class="edge hot"') == min(count, 40) - (count > 40)
+
+
+def test_the_first_difference_of_histories_is_marked() -> None:
+    same = [Event("a", "all-reduce", k) for k in range(1, 5)]
+    one = DeviceReport(0, Doing.WAITS, "m", "a", waits_for=(1,), events=(*same, Event("a", "all-reduce", 5)))
+    other = DeviceReport(1, Doing.WAITS, "m", "b", waits_for=(0,), events=(*same[1:], Event("b", "all-gather", 5)))
+    found = difference(one, other)
+    assert found is not None
+    assert (found.one_event, found.other_event) == (4, 3)
+    assert str(found) == (
+        "after a (all-reduce), round 4 device 0 came to a (all-reduce), round 5, "
+        "device 1 came to b (all-gather), round 5"
+    )
+    verdict = Verdict((0, 1), ((0, 1),), (), ())
+    page = report("deadlock", "stuck", {0: one, 1: other}, verdict).page()
+    assert page.count("class=first") == 2
+
+
+def test_histories_that_are_equal_or_unknown_have_no_difference() -> None:
+    events = (Event("a", "all-reduce", 1),)
+    one = DeviceReport(0, Doing.WAITS, "m", "a", events=events)
+    assert difference(one, DeviceReport(1, Doing.WAITS, "m", "a", events=events)) is None
+    assert difference(one, DeviceReport(1, Doing.WAITS, "m", "a")) is None

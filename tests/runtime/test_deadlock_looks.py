@@ -1,0 +1,187 @@
+"""What two looks at the words of several hosts prove, and what they don't. No processes: the words are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distxla.codegen.program import CommunicatorSpec
+from distxla.collectives import channel_state, state
+from distxla.collectives import control_block as control
+from distxla.collectives.wait_graph import Verdict
+from distxla.runtime.deadlocks import Deadlocks
+
+GROUP = (0, 1, 2)
+PAIR, OTHER_PAIR, ROUNDS = 1 << 20, 2 << 20, 3 << 20  # offsets of states
+PERMUTE = 4 << 20
+CHANNEL = CommunicatorSpec(channel_state.DIRECTORY_KEY, (GROUP,), (8,))
+EVERYBODY = CommunicatorSpec("everybody", (GROUP,), (1 << 16,))
+PERMUTES = CommunicatorSpec("permute", (GROUP,), (1 << 16,), pairs=((0, 1), (1, 0)))
+SPECS = (CHANNEL, EVERYBODY, PERMUTES)
+PROGRAM: Any = SimpleNamespace(sites=[SimpleNamespace(communicator=k) for k in range(3)], communicators=SPECS)
+WAITS_FOR_GROUP = (1 << 32) + control.WAITS_FOR_GROUP
+
+
+class Words:
+    """A host's words, each of any width; `change` is called before the n-th time that somebody's state is read."""
+
+    def __init__(self, device: int) -> None:
+        self.words: dict[int, int] = {}
+        self.ended: set[int] = set()
+        self.change: Callable[[int], None] = lambda reads: None
+        self._state = control.record_offset(device) + control.R_STATE
+        self._reads = 0
+
+    def word(self, offset: int) -> int:
+        if offset == self._state:
+            self._reads += 1
+            self.change(self._reads)
+        return self.words.get(offset, 0)
+
+    def long(self, offset: int) -> int:
+        return self.words.get(offset, 0)
+
+    def has_ended(self, device: int) -> bool:
+        return device in self.ended
+
+    def waits(self, device: int, word: int, value: int, waits_for: int, site: int = 0, round_: int = 1) -> None:
+        record = control.record_offset(device)
+        self.words |= {
+            record + control.R_STATE: control.DeviceState.WAITING,
+            record + control.R_SITE: site,
+            record + control.R_ROUND: round_,
+            record + control.R_WAIT_WORD: word,
+            record + control.R_WAIT_VALUE: value,
+            record + control.R_WAITS_FOR: waits_for,
+            word: value,
+        }
+
+
+class Places:
+    """Where states lie."""
+
+    def place(self, spec: CommunicatorSpec, device: int) -> int:
+        return {CHANNEL.key: 0, EVERYBODY.key: ROUNDS, PERMUTES.key: PERMUTE}[spec.key]
+
+
+def looks(hosts: dict[int, Words]) -> Deadlocks:
+    """A look at devices by the words of their hosts."""
+    block: Any = SimpleNamespace(devices=len(GROUP))
+    places: Any = Places()
+    found = Deadlocks(block, (), places)
+    found._here = dict(hosts)  # type: ignore[arg-type]
+    return found
+
+
+def verdict(hosts: dict[int, Words]) -> Verdict | None:
+    found = looks(hosts).look(GROUP, {0: PROGRAM})
+    return None if found is None else found.verdict
+
+
+def cycle() -> Words:
+    """Devices 0 and 1 wait for each other on one host, device 2 computes."""
+    host = Words(0)
+    host.waits(0, PAIR, 0, 1)
+    host.waits(1, OTHER_PAIR, 0, 0)
+    return host
+
+
+def test_two_that_wait_for_each_other() -> None:
+    assert verdict(dict.fromkeys(GROUP, cycle())) == Verdict((0, 1), ((0, 1),), (), ())
+
+
+def another_round(host: Words) -> None:
+    host.words[control.record_offset(0) + control.R_ROUND] = 2
+
+
+def another_run(host: Words) -> None:
+    host.words[control.record_offset(0) + control.R_RUN] = 1
+
+
+def awake(host: Words) -> None:
+    host.words[control.record_offset(0) + control.R_STATE] = control.DeviceState.RUNNING
+
+
+def released(host: Words) -> None:
+    host.words[PAIR] = 1
+
+
+@pytest.mark.parametrize("change", [another_round, another_run, awake, released])
+def test_a_wait_that_is_another_one_in_the_second_look_proves_nothing(change: Callable[[Words], None]) -> None:
+    host = cycle()
+    host.change = lambda reads: change(host) if reads == 2 else None
+    assert verdict(dict.fromkeys(GROUP, host)) is None
+
+
+def test_who_is_released_but_has_not_noticed_does_not_wait() -> None:
+    host = cycle()
+    host.words[PAIR] = 1
+    assert verdict(dict.fromkeys(GROUP, host)) is None
+
+
+def group_round(begun: tuple[int, int, int]) -> Words:
+    """Device 0 waits in round 5 of the group; how many rounds each has begun."""
+    host = Words(0)
+    host.waits(0, ROUNDS + 4096, 0, WAITS_FOR_GROUP, site=1, round_=5)
+    for position, count in enumerate(begun):
+        host.words[ROUNDS + state.G_BEGUN + position * state.LINE] = count
+    return host
+
+
+def test_members_that_ended_before_their_round() -> None:
+    host = group_round((5, 5, 4))
+    host.ended = {1, 2}
+    assert verdict(dict.fromkeys(GROUP, host)) == Verdict((0,), (), ((0, 2),), ())
+
+
+def test_a_round_to_which_everybody_has_come_ends_some_day() -> None:
+    host = group_round((5, 5, 5))
+    host.ended = {1, 2}
+    assert verdict(dict.fromkeys(GROUP, host)) is None
+
+
+def test_a_missing_member_that_computes_may_come() -> None:
+    assert verdict(dict.fromkeys(GROUP, group_round((5, 4, 4)))) is None
+
+
+def test_what_the_host_feeds_may_come() -> None:
+    host = Words(0)
+    host.waits(0, PAIR, 0, 1)
+    host.waits(1, OTHER_PAIR, 0, (1 << 32) + control.WAITS_FOR_HOST)
+    assert verdict(dict.fromkeys(GROUP, host)) is None
+
+
+def two_hosts(*, done: bool) -> dict[int, Words]:
+    """Device 0 waits on its host for device 1 of another one, which has ended. done: it has done its part there."""
+    here, there = Words(0), Words(1)
+    here.waits(0, PAIR, 0, 1)
+    there.words[PAIR] = int(done)
+    there.ended = {1}
+    return {0: here, 1: there, 2: here}
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_a_relay_may_carry_counts_as_coming(done: bool) -> None:
+    found = verdict(two_hosts(done=done))
+    assert found == (None if done else Verdict((0,), (), ((0, 1),), ()))
+
+
+@pytest.mark.parametrize(
+    ("round_", "value", "begun", "certain"),
+    [(1, 0, 0, True), (1, 0, 1, False), (5, 1, 4, True), (5, 1, 5, False), (5, 0, 0, True), (5, 0, 1, False)],
+)
+def test_a_large_message_whose_target_has_begun_may_be_under_way(
+    round_: int, value: int, begun: int, certain: bool
+) -> None:
+    """The source waits until its message is taken: that of its round, or while `value` is lower the one before it in
+    the same place of the ring."""
+    here, there = Words(0), Words(1)
+    place = PERMUTE + state.PAIR_BYTES + state.P_RING + (round_ - 1) % state.RING * state.MESSAGE_BYTES
+    here.waits(0, place + state.M_TAKEN, value, 1, site=2, round_=round_)
+    there.words |= {place + state.M_TAKEN: value, PERMUTE + state.PAIR_BYTES + state.P_ASKED: begun}
+    there.ended = {1}
+    found = verdict({0: here, 1: there, 2: here})
+    assert (found is not None) is certain

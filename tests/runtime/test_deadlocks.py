@@ -1,0 +1,270 @@
+"""Devices that can never go on: found within a second, reported in full, and the cluster can be used again."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.reference.lockstep import run_programs
+from distxla.reference.streams import Streams
+from distxla.runtime import stragglers
+from distxla.scheduler.deadlocks import examine
+from distxla.scheduler.verdict import Outcome
+from tests.deadlock_programs import BY_INFEED, CASES, NAMED, STEP, Case, by_device, looped, reduce
+
+# every word of what is reported, on processes as in the reference
+TEXTS = {file.stem: file.read_text()[:-1] for file in (Path(__file__).parent.parent / "deadlock_texts").iterdir()}
+X = np.arange(4, dtype=np.float32)
+SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machine that has other things to do
+MISMATCHES = {
+    "different_collectives_in_the_branches": r"device \d runs [cd] \(a\.hlo:\d+:8\), .* opcode: all-",
+    "another_shape_in_round_1000": r"device \d runs [cd] \(a\.hlo:\d+:\d+\), .* operands: f32\[\d\] and f32\[",
+}
+
+
+class Clusters:
+    """One cluster at a time, of as many replicas as are asked for."""
+
+    def __init__(self) -> None:
+        self._open: dx.Cluster | None = None
+        self._count = 0
+
+    def of(self, count: int) -> dx.Cluster:
+        if self._count != count:
+            self.close()
+            self._open, self._count = dx.Cluster(replicas=count).__enter__(), count
+            self._open.wait_started()
+        assert self._open is not None
+        return self._open
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+        self._open, self._count = None, 0
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[Clusters]:
+    found = Clusters()
+    yield found
+    found.close()
+
+
+def evaluated(case: Case) -> dict[int, Any]:
+    streams = Streams()
+    for device, items in case.items.items():
+        streams.infeed(device).put_all(items)
+    programs = {device: module for devices, module in case.modules() for device in devices}
+    arguments = {device: [X] for device in programs}
+    return run_programs(programs, arguments, replicas=case.replicas, partitions=1, streams=streams, time_limit=60)
+
+
+def run(case: Case, cluster: dx.Cluster) -> tuple[Any, float]:
+    """What came of it, results or an error, and the seconds that it took."""
+    for device, items in case.items.items():
+        cluster.infeed(device).put_all(items)
+    programs = {devices: cluster.compile(module, devices) for devices, module in case.modules()}
+    arguments = {device: [X] for device in range(case.replicas)}
+    begin = time.perf_counter()
+    try:
+        done: Any = cluster.run(programs, arguments, time_limit=20)
+    except dx.DistxlaError as error:
+        done = error
+    return done, time.perf_counter() - begin
+
+
+def by_size(*, deadlocks: bool) -> list[str]:
+    """Names of cases; those that share a cluster one after the other."""
+    return [case.name for case in sorted(CASES, key=lambda case: case.replicas) if case.deadlocks is deadlocks]
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_in_the_reference(name: str) -> None:
+    case = NAMED[name]
+    if not case.deadlocks:
+        evaluated(case)
+        return
+    with pytest.raises(DeadlockError) as caught:
+        evaluated(case)
+    assert caught.value.report is not None
+    if name in TEXTS:
+        assert str(caught.value) == TEXTS[name]
+    else:
+        assert isinstance(caught.value, CollectiveMismatchError)
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_what_is_known_before_the_run(name: str) -> None:
+    case = NAMED[name]
+    found = examine(case.modules(), case.replicas, 1).outcome
+    if "infeed" in name:
+        assert found is Outcome.UNKNOWN
+    else:
+        assert found is (Outcome.DEADLOCK if case.deadlocks else Outcome.SAFE)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", by_size(deadlocks=True))
+def test_what_can_never_go_on(clusters: Clusters, name: str) -> None:
+    """A call that fails leaves zeroed state behind, so rounds begin with 1 here."""
+    case = NAMED[name]
+    cluster = clusters.of(case.replicas)
+    pids = [place[2] for place in cluster.replicas_info]
+    error, seconds = run(case, cluster)
+    assert isinstance(error, DeadlockError), error
+    assert seconds < SECONDS
+    assert error.exit_status == 3
+    assert error.report is not None
+    if name in TEXTS:
+        assert str(error) == TEXTS[name]
+    else:
+        assert isinstance(error, CollectiveMismatchError)
+        assert re.search(MISMATCHES[name], str(error)), str(error)
+    found = json.loads(json.dumps(error.report.as_json()))
+    assert len(found["devices"]) == case.replicas
+    assert [place[2] for place in cluster.replicas_info] == pids  # nobody was killed
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", by_size(deadlocks=False))
+def test_harmless_neighbours(clusters: Clusters, name: str) -> None:
+    """On clusters that have seen deadlocks, too."""
+    case = NAMED[name]
+    cluster = clusters.of(case.replicas)
+    done, _ = run(case, cluster)
+    assert not isinstance(done, Exception), done
+    wanted = evaluated(case)
+    for device, row in wanted.items():
+        assert np.array_equal(np.asarray(done[device][0]), row[0])
+
+
+@pytest.mark.cluster
+def test_a_cluster_is_used_again_and_again(clusters: Clusters) -> None:
+    cluster = clusters.of(2)
+    for _ in range(3):
+        for name in ("ring_2", "posted_early", "loops_by_device", "an_async_pair_that_encloses_another"):
+            done, _ = run(NAMED[name], cluster)
+            assert isinstance(done, DeadlockError) is NAMED[name].deadlocks
+
+
+SLOW = """t = token[] after-all()
+f = (f32[4], token[]) infeed(t)
+v = f32[4] get-tuple-element(f), index=0
+"""
+FED = by_device(f"{SLOW}{reduce('ROOT c', 'v')}", reduce("ROOT c", "p"))
+
+
+@pytest.mark.cluster
+def test_a_starving_infeed_is_no_deadlock(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stragglers, "NOTICE_S", 0.3)
+    cluster = clusters.of(2)
+    module = dx.parse(FED, "a.hlo")
+    with pytest.raises(dx.TimeLimitError) as caught:
+        cluster.compile(module)([[X], [X]], time_limit=0.8)
+    assert re.sub(r"round \d+", "round N", str(caught.value)) == (
+        "time-limit: the time limit of 0.8 s ran out\n"
+        "  device 0 waits in f (a.hlo:10:3) for the host, at the other end of the stream: infeed, round N\n"
+        "  device 1 waits in c (a.hlo:16:8) for device 0: all-reduce, group {0,1}, round N"
+    )
+    notice = capfd.readouterr().err
+    assert "distxla: device 0 waits in f (a.hlo:10:3) for the host, at the other end of the stream, for" in notice
+    later = threading.Timer(0.5, cluster.infeed(0).put, [X])
+    later.start()
+    outs = cluster.compile(module)([[X], [X]], time_limit=20)
+    later.join()
+    assert np.array_equal(np.asarray(outs[1][0]), 2 * X)
+
+
+@pytest.mark.cluster
+def test_an_exhausted_infeed_releases_everybody(clusters: Clusters) -> None:
+    cluster = clusters.of(2)
+    step = cluster.compile(dx.parse(looped(STEP, BY_INFEED), "a.hlo"))
+    cluster.infeed(0).put(np.int32(2))
+    later = threading.Timer(0.3, cluster.infeed(1).close)
+    later.start()
+    begin = time.perf_counter()
+    with pytest.raises(dx.StreamEndError) as caught:
+        step([[X], [X]], time_limit=20)
+    assert time.perf_counter() - begin < 0.3 + SECONDS
+    later.join()
+    assert caught.value.report is not None
+    assert "device 0 waits in u (a.hlo:12:3) for device 1: all-reduce" in str(caught.value)
+
+
+@pytest.mark.cluster
+def test_a_full_outfeed_that_nobody_reads(clusters: Clusters) -> None:
+    cluster = clusters.of(2)
+    body = """t = token[] after-all()
+    given = token[] outfeed(v, t), outfeed_shape=f32[4]
+    u = f32[4] copy(v), control-predecessors={given}"""
+    step = cluster.compile(dx.parse(looped(body, "count = s32[] constant(1000000)"), "a.hlo"), [0])
+    with pytest.raises(dx.TimeLimitError) as caught:
+        step([X], time_limit=1)
+    text = str(caught.value)
+    assert re.search(
+        r"device 0 waits in given \(a\.hlo:\d+:\d+\) for the host, at the other end of the stream: outfeed, round \d+, "
+        r"in iteration \d+ of w",
+        text,
+    ), text
+    assert len(list(cluster.outfeed(0))) > 0
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("seconds", [1.5, pytest.param(61.0, marks=pytest.mark.slow)])
+def test_a_straggler_is_no_deadlock(
+    clusters: Clusters, seconds: float, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from distxla.ops.custom_calls import user
+
+    monkeypatch.setattr(stragglers, "NOTICE_S", seconds / 4)
+
+    def slowly(x: Any) -> Any:
+        time.sleep(seconds)
+        return x
+
+    dx.register_custom_call("slowly", slowly)
+    try:
+        slow = f'v = f32[4] custom-call(p), custom_call_target="slowly"\n{reduce("ROOT c", "v")}'
+        step = clusters.of(2).compile(dx.parse(by_device(slow, reduce("ROOT c", "p")), "a.hlo"))
+        outs = step([[X], [X]], time_limit=4 * seconds + 10)
+    finally:
+        user._registered.clear()
+    assert np.array_equal(np.asarray(outs[0][0]), 2 * X)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("distxla:")]
+    assert 1 <= len(lines) <= 3
+    pattern = r"distxla: device 0 computes.*; device 1 waits for it in c \(a\.hlo:\d+:8\), for \d+ s so far"
+    assert all(re.fullmatch(pattern, line) for line in lines), lines
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["recv_done_before_send_on_both_sides", "ring_3", "ring_of_groups_3", "loops_by_device"]
+)
+def test_across_hosts(name: str) -> None:
+    from tests.runtime.nodes import ray_nodes
+
+    case = NAMED[name]
+    spread = [1] * case.replicas
+    with (
+        ray_nodes(spread) as started,
+        dx.Cluster(replicas=case.replicas, address=started.address, devices_per_host=spread) as cluster,
+    ):
+        cluster.wait_started()
+        for _ in range(2):
+            error, seconds = run(case, cluster)
+            assert isinstance(error, DeadlockError), error
+            assert str(error) == TEXTS[name]
+            assert seconds < SECONDS + 1

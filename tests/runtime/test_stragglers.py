@@ -1,0 +1,44 @@
+"""Notices about those whom others wait for."""
+
+from __future__ import annotations
+
+from distxla.collectives.report import HOST, DeviceReport, Doing
+from distxla.errors import Location
+from distxla.runtime.stragglers import notices
+
+
+def waiting(device: int, *others: int, name: str = "c", host: str = "") -> DeviceReport:
+    where = Location("m.hlo", 3, 1, 2)
+    return DeviceReport(device, Doing.WAITS, "m", name, "all-reduce", where, waits_for=others, host=host)
+
+
+def computing(device: int, name: str = "") -> DeviceReport:
+    return DeviceReport(device, Doing.COMPUTES, "m", name, location=Location("m.hlo", 9, 1, 2) if name else None)
+
+
+def lines(*devices: DeviceReport) -> list[str]:
+    return notices({device.device: device for device in devices}, 5.2)
+
+
+def test_the_straggler_and_those_behind_it_are_named() -> None:
+    assert lines(waiting(0, 3), waiting(1, 3), waiting(2, 3), computing(3, "dot")) == [
+        "device 3 computes dot (m.hlo:9:1); devices 0-2 wait for it in c (m.hlo:3:1), for 5 s so far"
+    ]
+
+
+def test_those_who_are_waited_for_by_nobody_or_wait_themselves_are_none() -> None:
+    assert lines(waiting(0, 1), waiting(1, 2), computing(2), computing(3)) == [
+        "device 2 computes; device 1 waits for it in c (m.hlo:3:1), for 5 s so far"
+    ]
+
+
+def test_several_places() -> None:
+    assert lines(waiting(0, 2), waiting(1, 2, name="d"), computing(2)) == [
+        "device 2 computes; devices 0, 1 wait for it in 2 different instructions, for 5 s so far"
+    ]
+
+
+def test_a_host_that_does_not_feed() -> None:
+    assert lines(waiting(0, host=HOST), computing(1)) == [
+        "device 0 waits in c (m.hlo:3:1) for the host, at the other end of the stream, for 5 s so far"
+    ]

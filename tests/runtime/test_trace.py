@@ -1,0 +1,214 @@
+"""Traces of a cluster: what is in them, that they change no results, and what is left of calls that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.collectives import recorder
+from distxla.errors import ClusterError, DistxlaError
+from distxla.runtime import trace as trace_module
+from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
+from tests.codegen.runner import Devices
+from tests.collectives.test_recorder import LOOP, TRANSFER, check_times
+from tests.runtime import trace_schema
+from tests.runtime.random_modules import RandomModule
+
+DEVICES = 2
+X = np.arange(4, dtype=np.float32)
+PAIR = """HloModule pair, replica_count=2
+ENTRY e { x = f32[4] parameter(0)
+  s = (f32[4], f32[4]) collective-permute-start(x), source_target_pairs={{0,1},{1,0}}
+  y = f32[4] tanh(x)
+  d = f32[4] collective-permute-done(s)
+  ROOT t = (f32[4], f32[4]) tuple(d, y) }
+"""
+FED = """HloModule fed, replica_count=2
+ENTRY e { k = token[] after-all()
+  i = (f32[4], token[]) infeed(k)
+  x = f32[4] get-tuple-element(i), index=0
+  ROOT y = f32[4] negate(x) }
+"""
+STUCK = """HloModule stuck, replica_count=2
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+yes { x = f32[4] parameter(0) ROOT y = f32[4] all-reduce(x), to_apply=add }
+no { x = f32[4] parameter(0) ROOT y = f32[4] negate(x) }
+ENTRY e { x = f32[4] parameter(0) i = u32[] replica-id() z = u32[] constant(0)
+  c = pred[] compare(i, z), direction=EQ
+  w = f32[4] all-reduce(x), to_apply=add
+  ROOT r = f32[4] conditional(c, w, w), true_computation=yes, false_computation=no }
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[dx.Cluster]:
+    with dx.Cluster(replicas=DEVICES) as opened:
+        opened.wait_started()
+        yield opened
+
+
+def slices(document: dict[str, Any], device: int, category: str) -> list[dict[str, Any]]:
+    """Of a device, in order."""
+    rows = trace_schema.by_phase(document)["X"]
+    return [row for row in rows if row["pid"] == device + 2 and row["cat"] == category]
+
+
+def written(trace: Any, path: Path) -> dict[str, Any]:
+    trace.write(path / "trace.json")
+    return trace_schema.read(path / "trace.json")
+
+
+@pytest.mark.cluster
+def test_a_loop(cluster: dx.Cluster, tmp_path: Path) -> None:
+    module = parse_module(LOOP.format(n=4, times=5), "loop.hlo")
+    plain, step = cluster.compile(module), cluster.compile(module, trace=True)
+    wanted = plain([X])
+    with cluster.trace() as trace:
+        outs = step([X], repeat=2)
+        again = plain([X])
+    for rows in (outs, again):
+        assert all(np.asarray(a[0]).tobytes() == np.asarray(b[0]).tobytes() for a, b in zip(rows, wanted, strict=True))
+    plain([X])  # no part of the trace
+    for events in trace.events().values():
+        check_times([event for event in events if event.site is not None])
+        assert len([event for event in events if event.site is not None]) == 30
+    document = written(trace, tmp_path)
+    assert document["otherData"] == {}
+    for device in range(DEVICES):
+        rounds = slices(document, device, "collective")
+        assert [row["name"] for row in rounds] == ["y", "z"] * 15
+        assert [row["args"]["iteration"] for row in rounds] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5] * 3
+        assert {row["args"]["opcode"] for row in rounds} == {"all-reduce", "collective-permute"}
+        assert all(row["args"]["location"].startswith("loop.hlo:") for row in rounds)
+        assert len(slices(document, device, "run")) == 3
+        assert [row["args"]["iterations"] for row in slices(document, device, "loop")] == [5, 5]
+        assert len(slices(document, device, "kernel")) >= 20
+    calls = [row for row in trace_schema.by_phase(document)["X"] if row["cat"] == "call"]
+    assert [row["name"] for row in calls] == ["call 1", "call 2"]
+    arrows = [(row["pid"], row["name"]) for row in trace_schema.by_phase(document)["s"]]
+    assert sorted(arrows) == [(2, "permute")] * 15 + [(3, "permute")] * 15
+    everything = trace_schema.by_phase(document)["X"]
+    for call in calls:  # both clocks are the same
+        end = call["ts"] + call["dur"]
+        inside = [row for row in everything if call["ts"] <= row["ts"] <= end]
+        assert len(inside) > 20
+    first, second = calls
+    runs = sorted(row["ts"] for d in range(DEVICES) for row in slices(document, d, "run"))
+    assert first["ts"] < runs[0]
+    assert runs[3] < first["ts"] + first["dur"] <= second["ts"] < runs[4]
+
+
+@pytest.mark.cluster
+def test_an_asynchronous_pair_is_a_span(cluster: dx.Cluster, tmp_path: Path) -> None:
+    step = cluster.compile(parse_module(PAIR), trace=True)
+    with cluster.trace() as trace:
+        step([X])
+    rows = trace_schema.by_phase(written(trace, tmp_path))
+    assert [(row["pid"], row["name"]) for row in rows["b"]] == [(2, "s"), (3, "s")]
+    assert sorted(row["pid"] for row in rows["s"]) == [2, 3]
+
+
+@pytest.mark.cluster
+def test_what_comes_from_the_host_is_a_feed(cluster: dx.Cluster, tmp_path: Path) -> None:
+    step = cluster.compile(parse_module(FED), trace=True)
+    for device in range(DEVICES):
+        cluster.infeed(device).put(X)
+    with cluster.trace() as trace:
+        step()
+    document = written(trace, tmp_path)
+    assert [row["name"] for d in range(DEVICES) for row in slices(document, d, "feed")] == ["i", "i"]
+
+
+@pytest.mark.cluster
+def test_a_call_that_fails(cluster: dx.Cluster, tmp_path: Path) -> None:
+    step = cluster.compile(parse_module(STUCK), trace=True)
+    with cluster.trace() as trace, pytest.raises(DistxlaError):
+        step([X], time_limit=5)
+    document = written(trace, tmp_path)
+    unfinished = [row for row in slices(document, 0, "collective") if row["args"].get("unfinished")]
+    assert [row["name"] for row in unfinished] == ["y"]
+    assert [row["name"] for row in slices(document, 0, "collective")] == ["w", "y"]
+    assert [row["name"] for row in slices(document, 1, "collective")] == ["w"]
+    waits = [row for row in slices(document, 0, "wait") if row["args"].get("unfinished")]
+    assert [row["name"] for row in waits] == ["wait for the group"]
+    (call,) = (row for row in trace_schema.by_phase(document)["X"] if row["cat"] == "call")
+    assert "Error: " in call["args"]["error"]
+
+
+@pytest.mark.cluster
+def test_after_a_failure_the_last_events_are_there_unasked(cluster: dx.Cluster) -> None:
+    step = cluster.compile(parse_module(STUCK))
+    with pytest.raises(DistxlaError):
+        step([X], time_limit=1)
+    loader = cluster._loader
+    assert loader is not None
+    records = loader.dispatcher._records()
+    last = recorder.events(records, 0)[-1]
+    assert (last.ended, last.resumed, last.waits_for) == (None, None, -1)
+    assert last.waited is not None
+    assert recorder.events(records, 1)[-1].ended is not None
+
+
+@pytest.mark.cluster
+def test_more_events_than_a_ring_holds(cluster: dx.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_module, "MOST_EVENTS", recorder.EVENTS)
+    monkeypatch.setattr(cluster, "_rings", None)  # those of other traces are larger
+    step = cluster.compile(parse_module(LOOP.format(n=4, times=200)))
+    with cluster.trace() as trace:
+        step([X])
+    lost = 400 - recorder.EVENTS
+    document = written(trace, tmp_path)
+    assert document["otherData"] == {"events that were overwritten": {"device 0": lost, "device 1": lost}}
+    assert [len(slices(document, device, "collective")) for device in range(DEVICES)] == [recorder.EVENTS] * 2
+
+
+@pytest.mark.cluster
+def test_one_trace_at_a_time(cluster: dx.Cluster) -> None:
+    with cluster.trace(), pytest.raises(ClusterError, match="already"):
+        cluster.trace()
+    cluster.trace().close()
+
+
+@pytest.mark.cluster
+def test_sends_and_recvs_are_joined_by_arrows(tmp_path: Path) -> None:
+    with dx.Cluster(partitions=2) as cluster:
+        step = cluster.compile(parse_module(TRANSFER), trace=True)
+        with cluster.trace() as trace:
+            step([X], repeat=3)
+        document = written(trace, tmp_path)
+    arrows = trace_schema.by_phase(document)
+    assert [row["name"] for row in arrows["s"]] == ["send"] * 6
+    assert sorted((s["pid"], f["pid"]) for s, f in zip(arrows["s"], arrows["f"], strict=True)) == (
+        [(2, 3)] * 3 + [(3, 2)] * 3
+    )
+    assert {row["name"] for row in slices(document, 0, "channel")} == {"r", "s", "d", "f"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_traced_programs_compute_the_same_bits(seed: int) -> None:
+    made = RandomModule(900 + seed, DEVICES, pairs=True)
+    module = parse_module(made.text)
+    random = np.random.default_rng(seed)
+    extents = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
+    args = [
+        [random.integers(-9, 9, extents[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
+    ]
+    outs = []
+    for traced in (False, True):
+        devices = Devices(compile_module(module, replicas=DEVICES, partitions=1, traced=traced))
+        try:
+            outs.append([[array.tobytes() for array in row] for row in devices(args)])
+        finally:
+            devices.close()
+    assert outs[0] == outs[1]
+
+
+@pytest.mark.parametrize(("devices", "events"), [(1, 1 << 16), (8, 1 << 16), (64, 1 << 16), (100, 32768), (4096, 1024)])
+def test_rings_fit_into_the_control_block(devices: int, events: int) -> None:
+    assert trace_module.ring_events(devices) == events
