@@ -69,7 +69,7 @@ def test_a_producer_and_a_consumer(programs: list[str], backend: str, tmp_path: 
 def test_check_says_who_sends_to_whom(programs: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
     status, printed, _ = call(capsys, "check", *programs[:2])
     assert status == 0
-    assert printed.splitlines()[-1] == "channel 1: 0 to 2, 1 to 3"
+    assert printed.splitlines()[-2:] == ["channel 1: 0 to 2, 1 to 3", "deadlock: none can happen on the 4 devices"]
 
 
 def test_json_tells_the_programs_apart(programs: list[str], tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -246,25 +246,3 @@ def test_a_straggler_is_no_deadlock(
     assert 1 <= len(lines) <= 3
     pattern = r"distxla: device 0 computes.*; device 1 waits for it in c \(a\.hlo:\d+:8\), for \d+ s so far"
     assert all(re.fullmatch(pattern, line) for line in lines), lines
-
-
-@pytest.mark.cluster
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["recv_done_before_send_on_both_sides", "ring_3", "ring_of_groups_3", "loops_by_device"]
-)
-def test_across_hosts(name: str) -> None:
-    from tests.runtime.nodes import ray_nodes
-
-    case = NAMED[name]
-    spread = [1] * case.replicas
-    with (
-        ray_nodes(spread) as started,
-        dx.Cluster(replicas=case.replicas, address=started.address, devices_per_host=spread) as cluster,
-    ):
-        cluster.wait_started()
-        for _ in range(2):
-            error, seconds = run(case, cluster)
-            assert isinstance(error, DeadlockError), error
-            assert str(error) == TEXTS[name]
-            assert seconds < SECONDS + 1
