@@ -18,7 +18,6 @@ from distxla.codegen.buffers import (
     place,
     place_shared,
 )
-from distxla.codegen.values import FOREVER, Value, Values, analyse, is_alias
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -28,6 +27,7 @@ from distxla.ops.collective import GroupedCollective
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.op import NO_MEMORY, Lowering, RuleViolation
+from distxla.ops.values import FOREVER, Value, Values, analyse, is_alias, overwritable
 
 TOKEN = Buffer(0, Region.NONE)
 
@@ -151,25 +151,9 @@ class Planner:
             self.pin(frame, source, target, occupant)
 
     def in_place_source(self, frame: _Frame, position: int, instruction: Instruction, leaf: int) -> Value:
-        """The operand value whose memory result leaf `leaf` could take over, since nobody needs it afterwards."""
-        values = frame.values
-        operands = values.operands(instruction)
-        if isinstance(instruction.op, While):
-            number = leaf
-        elif (in_place := instruction.op.in_place_operand) is not None:
-            number = sum(len(values.leaves[o]) for o in instruction.operands[:in_place]) + leaf
-        else:
-            return None
-        if number >= len(operands):
-            return None
-        value = operands[number]
-        if value is None or values.last_use[value] != position or operands.count(value) > 1:
-            return None
-        shape = list(instruction.shape.leaves())[leaf]
-        producer, producer_leaf = values.producer[value]
-        if list(producer.shape.leaves())[producer_leaf].byte_size != shape.byte_size:
-            return None
-        return value
+        """The operand value whose memory result leaf `leaf` takes over, since nobody needs it afterwards."""
+        value = overwritable(frame.values, instruction, leaf)
+        return value if value is not None and frame.values.last_use[value] == position else None
 
     def deliver(self, frame: _Frame, targets: list[Buffer], instruction: Instruction, *, swaps: bool = False) -> None:
         """Copy the root's leaves that are not in their targets yet, as if all at once. swaps: or exchange the places

@@ -114,6 +114,25 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
     return values
 
 
+def overwritable(values: Values, instruction: Instruction, leaf: int) -> Value:
+    """The operand value whose memory result leaf `leaf` could take over if nobody needs it afterwards, or None."""
+    operands = values.operands(instruction)
+    if isinstance(instruction.op, While):
+        number = leaf
+    elif (in_place := instruction.op.in_place_operand) is not None:
+        number = sum(len(values.leaves[o]) for o in instruction.operands[:in_place]) + leaf
+    else:
+        return None
+    if number >= len(operands):
+        return None
+    value = operands[number]
+    if value is None or operands.count(value) > 1:
+        return None
+    shape = list(instruction.shape.leaves())[leaf]
+    producer, producer_leaf = values.producer[value]
+    return value if list(producer.shape.leaves())[producer_leaf].byte_size == shape.byte_size else None
+
+
 def _check_leaves(module: Module, instruction: Instruction, leaves: tuple[Value, ...]) -> None:
     expected = sum(1 for _ in instruction.shape.leaves())
     if len(leaves) != expected:
