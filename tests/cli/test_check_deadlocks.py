@@ -11,11 +11,11 @@ from tests.cli.test_main import call
 from tests.deadlock_programs import NAMED
 
 CYCLE = """\
-a.hlo:5:3: deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
-  device 0 waits in rd (a.hlo:5:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:6:3), but waits in rd \
-(b.hlo:5:3)
-  device 1 waits in rd (b.hlo:5:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:6:3), but waits in rd \
-(a.hlo:5:3)
+a.hlo:6:3: deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
+  device 0 waits in rd (a.hlo:6:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:7:3), but waits in rd \
+(b.hlo:6:3)
+  device 1 waits in rd (b.hlo:6:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:7:3), but waits in rd \
+(a.hlo:6:3)
   hint: let device 1 execute s before rd
 """
 WARNING = """\

@@ -46,36 +46,36 @@ def test_verdicts_agree_with_what_happens(case: Case) -> None:
 TEXTS = {
     "recv_done_before_send_on_both_sides": """\
 deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
-  device 0 waits in rd (a.hlo:5:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:6:3), but waits in rd \
-(b.hlo:5:3)
-  device 1 waits in rd (b.hlo:5:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:6:3), but waits in rd \
-(a.hlo:5:3)
+  device 0 waits in rd (a.hlo:6:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:7:3), but waits in rd \
+(b.hlo:6:3)
+  device 1 waits in rd (b.hlo:6:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:7:3), but waits in rd \
+(a.hlo:6:3)
   hint: let device 1 execute s before rd""",
     "send_done_before_the_peers_recv": """\
 deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
-  device 0 waits in sd (a.hlo:5:3) for device 1 to execute its recv on channel 1; device 1 would in c (b.hlo:6:3), \
-but waits in sd (b.hlo:5:3)
-  device 1 waits in sd (b.hlo:5:3) for device 0 to execute its recv on channel 2; device 0 would in c (a.hlo:6:3), \
-but waits in sd (a.hlo:5:3)
+  device 0 waits in sd (a.hlo:6:3) for device 1 to execute its recv on channel 1; device 1 would in c (b.hlo:7:3), \
+but waits in sd (b.hlo:6:3)
+  device 1 waits in sd (b.hlo:6:3) for device 0 to execute its recv on channel 2; device 0 would in c (a.hlo:7:3), \
+but waits in sd (a.hlo:6:3)
   hint: let device 1 execute c before sd""",
     "posted_early": "deadlock: none can happen on the 2 devices",
     "out_of_order_but_independent": "deadlock: none can happen on the 2 devices",
     "ring_3": """\
 deadlock: devices 0-2 wait for each other in a cycle; 3 of 3 devices never end
-  device 0 waits in rd (a.hlo:5:3) for device 2 to send on channel 3; device 2 would in s (c.hlo:6:3), but waits in rd \
-(c.hlo:5:3)
-  device 2 waits in rd (c.hlo:5:3) for device 1 to send on channel 2; device 1 would in s (b.hlo:6:3), but waits in rd \
-(b.hlo:5:3)
-  device 1 waits in rd (b.hlo:5:3) for device 0 to send on channel 1; device 0 would in s (a.hlo:6:3), but waits in rd \
-(a.hlo:5:3)
+  device 0 waits in rd (a.hlo:6:3) for device 2 to send on channel 3; device 2 would in s (c.hlo:7:3), but waits in rd \
+(c.hlo:6:3)
+  device 2 waits in rd (c.hlo:6:3) for device 1 to send on channel 2; device 1 would in s (b.hlo:7:3), but waits in rd \
+(b.hlo:6:3)
+  device 1 waits in rd (b.hlo:6:3) for device 0 to send on channel 1; device 0 would in s (a.hlo:7:3), but waits in rd \
+(a.hlo:6:3)
   hint: let device 2 execute s before rd""",
     "ring_8_with_one_turned_round": "deadlock: none can happen on the 8 devices",
     "two_channels_crossed": """\
 deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
-  device 0 waits in sd1 (a.hlo:5:3) for device 1 to execute its recv on channel 1; device 1 would in r1 (b.hlo:6:3), \
-but waits in rd2 (b.hlo:5:3)
-  device 1 waits in rd2 (b.hlo:5:3) for device 0 to send on channel 2; device 0 would in s2 (a.hlo:6:3), but waits in \
-sd1 (a.hlo:5:3)
+  device 0 waits in sd1 (a.hlo:6:3) for device 1 to execute its recv on channel 1; device 1 would in r1 (b.hlo:7:3), \
+but waits in rd2 (b.hlo:6:3)
+  device 1 waits in rd2 (b.hlo:6:3) for device 0 to send on channel 2; device 0 would in s2 (a.hlo:7:3), but waits in \
+sd1 (a.hlo:6:3)
   hint: let device 1 execute r1 before rd2""",
     "all_reduces_in_different_orders": """\
 deadlock: devices 0, 1 wait for each other in a cycle; 4 of 4 devices never end
