@@ -226,7 +226,7 @@ def main() -> None:
 
 def _warm_up() -> None:
     """Load what every compilation needs, so that the first one doesn't wait for it."""
-    from distxla.codegen import entry, link, planner, values  # noqa: F401
+    from distxla.codegen import entry, link, planner  # noqa: F401
     from distxla.codegen.backends import cpu
     from distxla.collectives.transports import shared_memory  # noqa: F401
     from distxla.ops.registry import op_classes
