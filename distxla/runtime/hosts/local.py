@@ -51,6 +51,7 @@ class LocalHost:
         self.memories: dict[int, Segment] = {}
         self._watch: Watch | None = None
         self._closing = False
+        self._issued: tuple[Ticket, tuple[int, ...]] | None = None  # the last call, and its devices
         for device in devices:
             self.memories[device] = Segment.create(f"distxla-device-{device}", memory_bytes, self.common)
 
@@ -98,7 +99,9 @@ class LocalHost:
             words[record + control.R_COMMAND_REPEAT // 4] = repeat
         target = (words[control.H_DONE // 4] + len(numbers)) & MASK
         words[control.H_DONE_TARGET // 4] = target
-        return Ticket(sequence, target)
+        ticket = Ticket(sequence, target)
+        self._issued = ticket, tuple(numbers)
+        return ticket
 
     def start(self, ticket: Ticket) -> None:
         """Start the call without waiting for its end."""
@@ -118,15 +121,20 @@ class LocalHost:
         poison(self.control)
 
     def end(self, devices: Collection[int]) -> None:
-        """Release every wait and get these devices back, by force where they do not come; the poison word stays set."""
+        """Release every wait and get these devices back, by force where they do not come; the poison word stays set.
+
+        Afterwards nothing that they still do counts for a later call.
+        """
         from distxla.collectives.transports.futex import release_waiters
 
+        self._withdraw()
         end = time.monotonic() + GRACE_S
         killed = False
         while True:
             release_waiters(self.control.view, Status.RELEASED, seconds=0.05)
             busy = [d for d in devices if d not in self.lost and self._is_busy(d)]
-            if not busy:
+            # a device counts itself last of all: if the next call began before it did, that would end one too early
+            if not busy and (self.lost or self._all_have_counted()):
                 return
             if time.monotonic() > end:
                 if killed:
@@ -152,6 +160,23 @@ class LocalHost:
             words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.STOP
             words[record + control.R_COMMAND_SEQUENCE // 4] = sequence
         self.wait(Ticket(sequence, words[control.H_DONE // 4]), 0)
+
+    def _withdraw(self) -> None:
+        """Take a call back that was issued and not started: an interrupt came in between."""
+        words = self.control.words
+        if self._issued is None or words[control.H_COMMAND // 4] == self._issued[0].sequence:
+            return
+        for device in self._issued[1]:
+            record = control.record_offset(device) // 4
+            words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.NONE
+            words[record + control.R_COMMAND_SEQUENCE // 4] = (words[control.H_COMMAND // 4] - 1) & MASK  # nobody's
+        self._issued = None
+
+    def _all_have_counted(self) -> bool:
+        """Whether H_DONE has come to where the last call ends."""
+        if self._issued is None:
+            return True
+        return self.control.words[control.H_DONE // 4] == self._issued[0].target
 
     def _is_busy(self, device: int) -> bool:
         return self.control.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN

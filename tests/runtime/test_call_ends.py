@@ -1,0 +1,79 @@
+"""The end of a call that does not end well: nothing of it may count for the next one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from distxla.collectives import control_block as control
+from distxla.runtime.cluster import Cluster
+from distxla.runtime.hosts.local import LocalHost, Ticket
+from tests.runtime import hand_made
+
+DEVICES = 2
+X = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture
+def host() -> Iterator[LocalHost]:
+    """Without replicas: the test writes what they would write."""
+    made = LocalHost(0, "here", range(DEVICES), DEVICES, 1 << 21)
+    yield made
+    made.close()
+
+
+def kind(host: LocalHost, device: int) -> int:
+    return host.control.record(device, control.R_COMMAND_KIND)
+
+
+def test_a_device_that_has_not_counted_itself_yet_is_waited_for(host: LocalHost) -> None:
+    words = host.control.words
+    ticket = host.issue(dict.fromkeys(range(DEVICES), 0), 1)
+    words[control.H_COMMAND // 4] = ticket.sequence  # as starting it does
+    for device in range(DEVICES):
+        words[(control.record_offset(device) + control.R_COMMAND_KIND) // 4] = control.CommandKind.NONE
+    words[control.H_DONE // 4] = ticket.target - 1
+
+    def count() -> None:
+        words[control.H_DONE // 4] = ticket.target
+
+    late = threading.Timer(0.2, count)
+    late.start()
+    host.end(range(DEVICES))
+    assert words[control.H_DONE // 4] == ticket.target
+    late.join()
+
+
+def test_a_call_that_was_not_started_is_withdrawn(host: LocalHost) -> None:
+    before = host.control.words[control.H_COMMAND // 4]
+    ticket = host.issue({1: 0}, 1)
+    begin = time.monotonic()
+    host.end([1])
+    assert time.monotonic() - begin < 1  # nobody was waited for
+    assert kind(host, 1) == control.CommandKind.NONE
+    again = host.issue({0: 0}, 1)
+    assert again.sequence == ticket.sequence == before + 1
+    assert host.control.record(1, control.R_COMMAND_SEQUENCE) != again.sequence  # device 1 has no part in it
+
+
+@pytest.mark.cluster
+def test_an_interrupt_before_the_start_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(DEVICES) as cluster:
+        step = cluster.adopt(hand_made.add_one(DEVICES))
+        step([X])
+
+        def interrupted(self: LocalHost, ticket: Ticket, nanoseconds: int) -> int:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalHost, "wait", interrupted)
+            begin = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                step([X])
+            assert time.monotonic() - begin < 2  # 3 s later the replicas would have been killed
+        outs = step([X])
+        assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
