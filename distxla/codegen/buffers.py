@@ -19,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
+
+import numpy as np
 
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.program import SharedArena
@@ -216,19 +219,56 @@ def place_shared(buffers: list[Buffer], groups: Sequence[tuple[tuple[int, ...], 
     return tuple(arenas)
 
 
-def _offsets(buffers: list[Buffer]) -> tuple[list[int], int]:
+def _offsets(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
     """Each buffer's offset, and the bytes that all of them need.
 
-    A sweep over time with a list of holes: each buffer takes the smallest hole that fits, or extends the arena.
+    At first in the order of time, which is quick, and where that takes more than what is alive at once, the largest
+    first, which mostly takes no more.
     """
+    sizes = [(buffer.size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT for buffer in buffers]
+    in_time = _offsets_in_time(buffers, sizes)
+    if in_time[1] == _alive_at_once(buffers, sizes):
+        return in_time
+    return min(in_time, _offsets_by_size(buffers, sizes), key=lambda found: found[1])
+
+
+def _alive_at_once(buffers: Sequence[Buffer], sizes: Sequence[int]) -> int:
+    """The most bytes at any step: no placing needs less."""
+    events = [(b.start, size) for b, size in zip(buffers, sizes, strict=True)]
+    events += [(b.end + 1, -size) for b, size in zip(buffers, sizes, strict=True)]
+    return max(accumulate(size for _, size in sorted(events)), default=0)
+
+
+def _offsets_by_size(buffers: Sequence[Buffer], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """The largest first: each takes the smallest hole that fits among those that are alive together with it."""
+    found = [0] * len(buffers)
+    total = 0
+    order = sorted((k for k, size in enumerate(sizes) if size), key=lambda k: (-sizes[k], buffers[k].start))
+    start, end = (np.array([getattr(buffers[k], name) for k in order], np.int64) for name in ("start", "end"))
+    low, high = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    for number, k in enumerate(order):
+        meets = (start[:number] <= end[number]) & (end[:number] >= start[number])
+        above, best = 0, None
+        for bottom, top in sorted(zip(low[:number][meets].tolist(), high[:number][meets].tolist(), strict=True)):
+            if bottom - above >= sizes[k] and (best is None or bottom - above < best[0]):
+                best = bottom - above, above
+            above = max(above, top)
+        found[k] = above if best is None else best[1]
+        low[number], high[number] = found[k], found[k] + sizes[k]
+        total = max(total, found[k] + sizes[k])
+    return found, total
+
+
+def _offsets_in_time(buffers: Sequence[Buffer], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """A sweep over time with a list of holes: each buffer takes the smallest hole that fits, or extends the arena."""
     holes: list[tuple[int, int]] = []  # (offset, size), by offset, never adjacent
     active: list[tuple[int, int, int]] = []  # (end, offset, size)
     found = [0] * len(buffers)
     total = 0
     for number, buffer in sorted(enumerate(buffers), key=lambda b: (b[1].start, -b[1].size)):
-        if not buffer.size:
+        size = sizes[number]
+        if not size:
             continue
-        size = (buffer.size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         ended = [a for a in active if a[0] < buffer.start]
         if ended:
             active = [a for a in active if a[0] >= buffer.start]

@@ -38,6 +38,11 @@ def test_buffers_that_live_together_do_not_overlap(rows):
             assert not (together and overlap and a.size and b.size)
 
 
+def test_the_largest_come_first_where_the_order_of_time_leaves_holes():
+    rows = [(64, 0, 1), (64, 0, 3), (64, 0, 1), (128, 2, 3)]  # two holes of 64 bytes, on both sides of a buffer
+    assert place([Buffer(size, start=start, end=end) for size, start, end in rows]) == 192
+
+
 def test_a_chain_of_kernels_needs_two_buffers():
     steps = "\n".join(
         f" v{k + 1} = f32[16,16] dot(v{k}, v{k}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
