@@ -101,6 +101,11 @@ class SendDone(ChannelOp):
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
 
+    @property
+    def only_waits(self) -> bool:  # type: ignore[override]
+        """Between devices: a send waits for recv-dones alone."""
+        return not self.is_host_transfer
+
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         check_context(self, operands[0])
         return Shape.token()

@@ -96,6 +96,8 @@ class Op:
     completes: ClassVar[tuple[str, ...]] = ()
     # that operand may also come out of a tuple (a transfer that is carried round a loop)
     completes_indirectly: ClassVar[bool] = False
+    # waits for others, and nobody ever waits for it (ops/effects.py)
+    only_waits: ClassVar[bool] = False
     # takes the device's random state and moves it on, so that the next run gives something else (ops/rng.py)
     advances_state: ClassVar[bool] = False
     # no other instruction calls the computations that this one calls

@@ -74,6 +74,7 @@ class _Begun(_HalfRound):
 
 
 class _Ended(_HalfRound):
+    only_waits: ClassVar[bool] = True
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
 

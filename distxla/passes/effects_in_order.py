@@ -1,48 +1,47 @@
-"""Transfers that keep the order of the text, whatever is joined between them."""
+"""Effects that keep the order of the text, whatever is joined between them."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
-from distxla.ops.effects import Effects, effectful_computations, has_effects
+from distxla.ops.effects import Effects, effectful_computations, effects_order
 from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import replaced
 
 
 @dataclass(frozen=True)
 class EffectsInOrder(Pass):
-    """In programs with channels or feeds lets each instruction with effects wait for the one before it.
+    """In programs with channels or feeds, and in scheduled ones, lets instructions with effects wait for those before
+    them (ops/effects.py says which wait).
 
     No value flows from a send to the recv-done behind it, so a loop that computes what the one sends together with what
     the other gives would turn their order round: then every device would wait before it sends. Collectives alone are
-    turned round alike on all devices.
+    turned round alike on all devices, which only matters where the order of the text is a schedule.
     """
 
     name: ClassVar[str] = "effects in order"
 
     def run(self, module: Module) -> Module:
         transfers = any(i.op.effects in (Effects.CHANNEL, Effects.FEED) for c in module.computations for i in c)
-        if not transfers:
+        if not (transfers or module.is_scheduled):
             return module
         effectful = effectful_computations(module)
-        computations = replaced(module.computations, [_in_order(c, effectful) for c in module.computations])
+        computations = replaced(module.computations, [_in_order(c, effectful, module) for c in module.computations])
         return module if computations is None else module.replace(computations=computations)
 
 
-def _in_order(computation: Computation, effectful: frozenset[str]) -> Computation:
+def _in_order(computation: Computation, effectful: frozenset[str], module: Module) -> Computation:
     if computation.name not in effectful:
         return computation
-    chain = [i.name for i in computation if has_effects(i, effectful)]
-    before = {later: earlier for earlier, later in pairwise(chain)}
+    before = {later: earlier for earlier, later in effects_order(computation, effectful, strict=module.is_scheduled)}
     instructions = tuple(
         i.replace(control_predecessors=(*i.control_predecessors, before[i.name]))
         if i.name in before and before[i.name] not in (*i.operands, *i.control_predecessors)
         else i
         for i in computation
     )
-    return dataclasses.replace(computation, instructions=instructions) if len(chain) > 1 else computation
+    return dataclasses.replace(computation, instructions=instructions) if before else computation

@@ -41,3 +41,28 @@ def test_collectives_alone_stay_as_they_are() -> None:
     ENTRY main { x = f32[2] parameter(0) y = f32[2] all-reduce(x), to_apply=sum
       ROOT z = f32[2] all-reduce(y), to_apply=sum }""")
     assert EffectsInOrder().run(module) is module
+
+
+SCHEDULED = """HloModule m, is_scheduled=true
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[64] parameter(0)
+  s = f32[64] all-reduce-start(x), to_apply=sum
+  d = f32[64] all-reduce-done(s)
+  y = f32[64] collective-permute(x), source_target_pairs={{0,1}}
+  ROOT z = (f32[64], f32[64]) tuple(d, y)
+}"""
+
+
+def test_in_a_schedule_every_effect_keeps_its_place() -> None:
+    module = Pipeline(standard_passes(), verify=True).run(parse_module(SCHEDULED))
+    assert module.is_scheduled
+    edges = {i.name: i.control_predecessors for i in module.entry_computation if i.control_predecessors}
+    assert edges == {"y": ("d",)}
+
+
+def test_what_only_waits_is_waited_for_by_nobody() -> None:
+    text = TRANSFER.replace("rd = ", "early = token[] send-done(s)\n  rd = ").replace("sd = token[] send-done(s)", "")
+    module = EffectsInOrder().run(parse_module(text))
+    edges = {i.name: i.control_predecessors for i in module.entry_computation if i.control_predecessors}
+    assert edges == {"s": ("r",), "rd": ("s",)}
