@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.scheduler.communication import Communication, Meeting, Site, Way
 from distxla.scheduler.deferred import World
 from distxla.scheduler.progress import LENIENT, STRICT, Mismatch, Open, Progress, Stop
+from distxla.scheduler.standstill import ahead, chain_of, needed_event, never_go_on
 from distxla.scheduler.symmetry import advances_in_step
-from distxla.scheduler.traces import Act, Event, Split, Trace, events
+from distxla.scheduler.traces import Act, Split, Trace
 from distxla.scheduler.tracing import TooLongError, Tracer
 from distxla.scheduler.verdict import Outcome, Place, Undecided, Verdict, Wait, listed
-
-MOST_LOOKED_AT = 100_000  # events ahead, in search of the one that somebody waits for
 
 
 def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Verdict:
@@ -48,7 +47,7 @@ class _Examination:
         lenient = Progress(traces, LENIENT).run()
         if lenient.mismatches:
             return self._mismatch(lenient)
-        stuck = _never(lenient)
+        stuck = never_go_on(lenient)
         if stuck:
             return self._stuck(lenient, stuck)
         if not lenient.has_finished:
@@ -90,16 +89,16 @@ class _Examination:
         if not isinstance(found.thing, Meeting):
             return None
         device, one = found.devices[1], found.sites[0]
-        ahead = _ahead(progress, device)
-        next(ahead, None)
-        for event in ahead:
+        later = ahead(progress, device)
+        next(later, None)
+        for event in later:
             same = event.site.meetings[progress.reading].get(device) is found.thing
             if same and event.act in (Act.MEET, Act.BEGIN) and event.site.signature == one.signature:
                 return f"let device {device} execute {self._site(event.site)} before {self._site(found.sites[1])}"
         return f"device {device} has nothing later that matches {self._site(one)}"
 
     def _stuck(self, progress: Progress, stuck: set[int]) -> Verdict:
-        chain = _chain(progress, stuck)
+        chain = chain_of(progress, stuck)
         waits = tuple(self._wait(progress, device, peer) for device, peer in chain)
         is_cycle = chain[-1][1] == chain[0][0]
         behind = tuple(sorted(stuck - {device for device, _ in chain}))
@@ -149,7 +148,7 @@ class _Examination:
 
     def _wait(self, progress: Progress, device: int, peer: int) -> Wait:
         stop = progress.stops[device]
-        needed = _needed(progress, stop, peer)
+        needed = needed_event(progress, stop, peer)
         behind = progress.stops.get(peer)
         return Wait(
             device,
@@ -218,71 +217,6 @@ class _Examination:
             undecided=(Undecided(devices, place, place, why),),
             location=module.locate(error.instruction),
         )
-
-
-def _never(progress: Progress) -> set[int]:
-    """The devices that can never go on, whatever the run decides: those of which not all that they wait for may."""
-    waiting = dict(progress.stops)
-    maybe = set(progress.open_) | set(progress.lost)
-    changed = True
-    while changed:
-        freed = [device for device, stop in waiting.items() if stop.peers and all(p in maybe for p in stop.peers)]
-        changed = bool(freed)
-        maybe.update(freed)
-        for device in freed:
-            del waiting[device]
-    return set(waiting)
-
-
-def _chain(progress: Progress, stuck: set[int]) -> list[tuple[int, int]]:
-    """(device, for whom it waits): a cycle if there is one, else one device that waits for somebody who has ended."""
-    seen: dict[int, int] = {}
-    for start in sorted(stuck):
-        path: list[tuple[int, int]] = []
-        device = start
-        while device not in seen:
-            seen[device] = start
-            peer = next((p for p in progress.stops[device].peers if p in stuck), None)
-            if peer is None:
-                break
-            path.append((device, peer))
-            device = peer
-        members = [d for d, _ in path]
-        if device in members:
-            return path[members.index(device) :]
-    device = next(d for d in sorted(stuck) if not any(p in stuck for p in progress.stops[d].peers))
-    ended = next(p for p in progress.stops[device].peers if p not in progress.stops and p not in progress.open_)
-    return [(device, ended)]
-
-
-def _needed(progress: Progress, stop: Stop, peer: int) -> Event | None:
-    """What the peer would have to execute, of what it still has to."""
-    for event in _ahead(progress, peer):
-        if isinstance(stop.thing, Meeting):
-            meeting = event.site.meetings[progress.reading].get(peer)
-            if meeting is stop.thing and event.act in (Act.MEET, Act.BEGIN):
-                return event
-        elif event.act is (Act.SEND if peer == stop.thing.source else Act.RECV) and event.site.leads(peer, stop.thing):
-            return event
-    return None
-
-
-def _ahead(progress: Progress, device: int) -> Iterator[Event]:
-    """What a device still has to execute, beginning with where it stands."""
-    left = MOST_LOOKED_AT
-    for trace, position in reversed(progress.places[device]):
-        for item in trace[position:]:
-            left -= 1
-            if left < 0:
-                return
-            if isinstance(item, Event):
-                yield item
-            elif isinstance(item, Split):
-                for devices, part in item.parts:
-                    if device in devices:
-                        yield from events(part)
-            else:
-                yield from events([item])
 
 
 def _called(thing: Meeting | Way, number: int) -> str:

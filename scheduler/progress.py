@@ -162,6 +162,10 @@ class Progress:
         self.stops = {device: self._stop_of(device, *stopped) for device, stopped in self._stopped.items()}
         return self
 
+    def has_begun(self, device: int) -> bool:
+        """Whether the device stands in a round that it has come to, not before one."""
+        return device in self._meeting
+
     def _wake(self, key: Hashable) -> None:
         for device in self._waiting.pop(key, ()):
             del self._stopped[device]
