@@ -122,10 +122,11 @@ class Mismatch:
 @dataclass(frozen=True)
 class Open:
     """A device that came to what only the run decides, where it matters. branch: with which of the traces all would
-    not go on; None where members may decide differently."""
+    not go on; None where members may decide differently.  part: how far they come with it."""
 
     choice: Choice
     branch: int | None = None
+    part: Progress | None = None
 
 
 @dataclass
@@ -374,7 +375,7 @@ class Progress:
                 if member != device:
                     self._ready.append(member)
             else:
-                self.open_[member] = Open(self.open_[member].choice, failed)
+                self.open_[member] = Open(self.open_[member].choice, *failed)
         return failed is None
 
     def _circle(self, device: int, choice: Choice) -> frozenset[int]:
@@ -398,12 +399,13 @@ class Progress:
             choice.circles.update(dict.fromkeys(members, found))
         return found
 
-    def _try(self, members: list[int]) -> int | None:
-        """Whether the members go on whatever they decide alike; else with which of the traces they don't."""
+    def _try(self, members: list[int]) -> tuple[int, Progress | None] | None:
+        """None if the members go on whatever they decide alike; else with which of the traces they don't, and how far
+        they come with it."""
         choices = {member: self.open_[member].choice for member in members}
         counts = {len(choice.branches) for choice in choices.values()}
         if len(counts) != 1 or len({choice.is_loop for choice in choices.values()}) != 1:
-            return 0
+            return 0, None
         is_loop = choices[members[0]].is_loop
         for number in range(counts.pop()):
             traces = {member: choice.branches[number] for member, choice in choices.items()}
@@ -414,7 +416,7 @@ class Progress:
                 or not part.is_balanced()
                 or not all(part.repeats(member, choice) for member, choice in choices.items())
             ):
-                return number
+                return number, part
             if is_loop:
                 part.counters.commit()
         return None
