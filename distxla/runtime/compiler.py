@@ -39,10 +39,23 @@ class _Clock:
 
 def optimised(module: Module) -> Module:
     """The module after all passes, in execution order: stage `schedule`."""
-    from distxla.passes.pipeline import Pipeline, standard_passes
     from distxla.scheduler.linear import schedule
 
-    return schedule(Pipeline(standard_passes()).run(module))
+    return schedule(after_passes(module))
+
+
+def after_passes(module: Module) -> Module:
+    """The module after all passes: stage `hlo`.
+
+    Asynchronous pairs are drawn apart before loops are joined; fusion leaves between them what stands there.
+    """
+    from distxla.passes.fuse import Fuse
+    from distxla.passes.pipeline import Pipeline, standard_passes
+    from distxla.scheduler.linear import overlapped
+
+    passes = standard_passes()
+    first = next(k for k, step in enumerate(passes) if isinstance(step, Fuse))
+    return Pipeline(passes[first:]).run(overlapped(Pipeline(passes[:first]).run(module)))
 
 
 def compile_module(
@@ -108,9 +121,10 @@ def _origins(module: Module, steps: tuple[tuple[Instruction, str], ...]) -> tupl
 def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str | bytes:
     """What the compiler has after a stage: one of STAGES, as text (object: the ELF file).
 
-    hlo: after the passes; schedule: in execution order; llvm: optimised.  Raises what compile_module raises,
-    ArgumentError for a stage that is none, UnsupportedOpError for ptx.
+    hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.  Raises what
+    compile_module raises, ArgumentError for a stage that is none, UnsupportedOpError for ptx.
     """
+    from distxla.passes.pairs_as_written import as_written
     from distxla.text.printer import print_module
 
     if stage == "ptx":
@@ -119,11 +133,12 @@ def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str |
         raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
     _check_counts(module, replicas, partitions)
     if stage == "hlo":
-        from distxla.passes.pipeline import Pipeline, standard_passes
-
-        return print_module(Pipeline(standard_passes()).run(module))
+        return print_module(as_written(after_passes(module)))
     if stage == "schedule":
-        return print_module(optimised(module))
+        from distxla.scheduler.listing import print_schedule
+
+        scheduled = optimised(module)
+        return print_schedule(scheduled, as_written(scheduled))
     if stage == "buffers":
         from distxla.codegen.planner import plan
 

@@ -1,0 +1,86 @@
+"""Halves of rounds as HLO text has them: what a stage of the compiler prints can then be read again."""
+
+from __future__ import annotations
+
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.asynchronous import AsyncDone, AsyncStart
+from distxla.ops.collective import GroupedCollective, synchronous
+from distxla.ops.op import CollectiveOp
+from distxla.ops.parameter import Parameter
+from distxla.ops.registry import op_classes
+from distxla.ops.round_halves import Half, half_of, whole
+from distxla.passes.rewriter import Names
+
+
+def as_written(module: Module) -> Module:
+    """The module with an asynchronous pair of HLO for each pair of halves, under the same names.
+
+    What has a start of its own gets that; of other collectives async-start calls a computation with nothing else in it.
+    """
+    if not any(half_of(i.op) is not Half.WHOLE for computation in module.computations for i in computation):
+        return module
+    names = Names(module.by_name)
+    computations: list[Computation] = []
+    for computation in module.computations:
+        calls: dict[str, str] = {}
+        instructions = []
+        for instruction in computation:
+            which = half_of(instruction.op)
+            if which is Half.BEGUN and f"{whole(instruction.op).opcode}-start" not in op_classes():
+                called = _called(computation, instruction, names)
+                computations.append(called)
+                calls[instruction.name] = called.name
+            if which is Half.BEGUN:
+                instruction = _start(module, computation, instruction, calls.get(instruction.name))
+            elif which is Half.ENDED:
+                instruction = _done(instruction, calls.get(instruction.operands[0]))
+            instructions.append(instruction)
+        computations.append(
+            Computation(
+                computation.name,
+                tuple(instructions),
+                computation.root,
+                computation.execution_thread,
+                computation.span,
+            )
+        )
+    return module.replace(computations=tuple(computations))
+
+
+def _result(begun: Instruction) -> Shape:
+    return (begun.shape.elements or ())[-2]
+
+
+def _start(module: Module, computation: Computation, begun: Instruction, calls: str | None) -> Instruction:
+    operands = tuple(operand.shape.without_layout() for operand in computation.operands(begun))
+    if calls is not None:
+        shape = Shape.tuple((Shape.tuple(operands), _result(begun)))
+        return begun.replace(op=AsyncStart(calls=calls), shape=shape)
+    collective = whole(begun.op)
+    op_class = op_classes()[f"{collective.opcode}-start"]
+    assert issubclass(op_class, CollectiveOp)
+    op = synchronous(collective, op_class)
+    if isinstance(collective, GroupedCollective) and isinstance(op, GroupedCollective):
+        size = collective.size_from_result(_result(begun), operands)  # None where the result tells nothing of it
+        return begun.replace(op=op, shape=op.result_shape(operands, size or 1))
+    return begun.replace(op=op, shape=op.infer_shape(operands, lambda name: module[name].program_shape))
+
+
+def _done(ended: Instruction, calls: str | None) -> Instruction:
+    if calls is not None:
+        return ended.replace(op=AsyncDone(calls=calls))
+    return ended.replace(op=op_classes()[f"{whole(ended.op).opcode}-done"]())
+
+
+def _called(computation: Computation, begun: Instruction, names: Names) -> Computation:
+    """A computation of one collective."""
+    inside = Names((begun.name,))
+    parameters = tuple(
+        Instruction(inside.fresh(operand.name), operand.shape.without_layout(), Parameter(number=k))
+        for k, operand in enumerate(computation.operands(begun))
+    )
+    collective = Instruction(begun.name, _result(begun), whole(begun.op), tuple(p.name for p in parameters))
+    return Computation(names.fresh(f"{begun.name}.async"), (*parameters, collective), begun.name)

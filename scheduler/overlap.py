@@ -1,0 +1,202 @@
+"""Asynchronous pairs: what begins a round or a transfer comes early, what ends it late, and computations between.
+
+List scheduling with one clock, which counts the bytes that instructions touch. What begins comes first, and before it
+what it needs. What ends, and what reads its result, can only be had some time after: until then everything else goes
+first, in the order that is given. Then it comes where its first reader stands.
+
+So many rounds may be under way at a time: more would end the oldest one first (collectives/transports/group_round.py,
+permute_round.py). Which order of effects is kept, and why nobody waits for ever, says ops/effects.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from distxla.collectives import channel_state, state
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ops.collective import GroupedCollective
+from distxla.ops.effects import Effects
+from distxla.ops.op import Lowering
+from distxla.scheduler.memory import ComputationMemory
+from distxla.scheduler.orders import Graph, Order, parameters, pull
+
+# A round takes as long as computations that touch so many bytes, and FACTOR bytes for each of its own.
+WAKING_BYTES = 1 << 17
+FACTOR = 8
+
+
+def pairs_of(computation: Computation) -> dict[int, int]:
+    """What begins a round or a transfer between devices -> what ends it, by their positions in the text."""
+    position = {instruction.name: k for k, instruction in enumerate(computation)}
+    found = {}
+    for k, instruction in enumerate(computation):
+        op = instruction.op
+        if op.lowering is not Lowering.COMMUNICATION or not op.completes or op.stream is not None:
+            continue
+        begun = computation[instruction.operands[0]]
+        if begun.opcode in op.completes:
+            found[position[begun.name]] = k
+    return found
+
+
+def under_way(instruction: Instruction) -> tuple[str, int]:
+    """The kind of a round or a transfer, and how many of it may be under way."""
+    if instruction.op.effects is Effects.CHANNEL:
+        return "transfers", channel_state.RING
+    if isinstance(instruction.op, GroupedCollective):
+        return "rounds of groups", state.ROUNDS
+    return "permutes", state.RING
+
+
+class Overlap:
+    """One run over one computation. most: rounds of a kind that may be under way, if that is less than they allow."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        memory: ComputationMemory,
+        pairs: Mapping[int, int],
+        work: Mapping[str, int],
+        *,
+        most: int,
+    ) -> None:
+        self.graph, self.memory, self.pairs, self.work, self.most = graph, memory, pairs, work, most
+        self.instructions = memory.computation.instructions
+        self.begins = {end: begin for begin, end in pairs.items()}
+        self.placed = parameters(graph, memory)
+        self.clock = 0
+
+    def run(self, order: Sequence[int], effects: Sequence[int]) -> Order:
+        """A new order made from a given one. effects: the instructions with effects, in the order of the text."""
+        size = len(order)
+        self._rank = [0] * size
+        for position, number in enumerate(order):
+            self._rank[number] = position
+        self._late = [not self.memory.runs[k] or k in self.begins for k in range(size)]
+        self._missing = [len(found) for found in self.graph.before]
+        self._available = [0] * size  # by the clock
+        self._over: dict[int, int] = {}  # by end, when its round will probably be over
+        self._satisfied = [False] * size
+        self._coming: list[tuple[int, int, int]] = []  # (available, rank, number)
+        self._ready: list[tuple[bool, int, int]] = []  # (not urgent, rank, number)
+        self._urgent: set[int] = set()
+        self._blocked: list[int] = []
+        self._open: dict[str, dict[int, None]] = defaultdict(dict)  # by kind the ends to come, the oldest first
+        self._next_effects = [k for k in effects if k not in self.begins][::-1]
+        self._look_ahead()
+        for number in order:
+            if not self.graph.before[number] and self._enable(number):
+                self._satisfy(number)
+        while (chosen := self._choose()) is not None:
+            self._place(chosen)
+        for number in order:
+            self._pull(number)
+        return list(self.placed)
+
+    # --- which one comes next
+
+    def _choose(self) -> int | None:
+        while True:
+            while self._coming and self._coming[0][0] <= self.clock:
+                _, rank, number = heapq.heappop(self._coming)
+                heapq.heappush(self._ready, (number not in self._urgent, rank, number))
+            while self._ready:
+                number = heapq.heappop(self._ready)[2]
+                if number in self.placed:
+                    continue
+                if number in self.pairs and self._is_full(number):
+                    self._blocked.append(number)
+                    continue
+                return number
+            if self._blocked:
+                number = self._blocked.pop()
+                ends = (k for k in self._open[under_way(self.instructions[number])[0]] if self._satisfied[k])
+                oldest = next(ends, None)
+                if oldest is None:
+                    return number  # in the text, too, so many are under way
+                self.clock = max(self.clock, self._over[oldest])
+                self._pull(oldest)
+                heapq.heappush(self._ready, (False, self._rank[number], number))
+            elif self._coming:
+                self.clock = self._coming[0][0]
+            else:
+                return None
+
+    def _is_full(self, number: int) -> bool:
+        kind, limit = under_way(self.instructions[number])
+        return len(self._open[kind]) >= min(limit, self.most)
+
+    def _look_ahead(self) -> None:
+        """Make urgent what the next instruction with effects needs, if that is one that begins something."""
+        while self._next_effects and self._next_effects[-1] in self.placed:
+            self._next_effects.pop()
+        if not self._next_effects or self._next_effects[-1] not in self.pairs:
+            return
+        pending = [self._next_effects[-1]]
+        while pending:
+            number = pending.pop()
+            if number in self._urgent or number in self.placed:
+                continue
+            self._urgent.add(number)
+            if self._satisfied[number] and not self._late[number]:
+                heapq.heappush(self._coming, (self._available[number], self._rank[number], number))
+            pending.extend(self.graph.before[number])
+
+    # --- placing
+
+    def _place(self, number: int) -> None:
+        self._pull(number)
+        self.clock += cost(self.memory, self.work, number)
+        if number in self.pairs:
+            end = self.pairs[number]
+            kind, _ = under_way(self.instructions[number])
+            self._open[kind][end] = None
+            self._over[end] = self.clock + WAKING_BYTES + FACTOR * touched(self.memory, number)
+        self._satisfy(number)
+        if self._next_effects and self._next_effects[-1] == number:
+            self._look_ahead()
+
+    def _pull(self, number: int) -> None:
+        for k in pull(number, self.graph, self.placed):
+            if k in self.begins:
+                kind, _ = under_way(self.instructions[self.begins[k]])
+                self._open[kind].pop(k, None)
+                while self._blocked:
+                    start = self._blocked.pop()
+                    heapq.heappush(self._ready, (start not in self._urgent, self._rank[start], start))
+
+    def _satisfy(self, number: int) -> None:
+        """The instruction is placed, or it is late and can be placed as soon as it is asked for."""
+        pending = [number]
+        while pending:
+            done = pending.pop()
+            for k in self.graph.after[done]:
+                if self._late[done]:
+                    self._available[k] = max(self._available[k], self._available[done])
+                self._missing[k] -= 1
+                if not self._missing[k] and self._enable(k):
+                    pending.append(k)
+
+    def _enable(self, number: int) -> bool:
+        """All that must come before is satisfied. Whether the instruction is, too, by that."""
+        self._satisfied[number] = True
+        if not self._late[number]:
+            heapq.heappush(self._coming, (self._available[number], self._rank[number], number))
+            return False
+        if number in self.begins:
+            self._available[number] = max(self._available[number], self._over[number])
+        return True
+
+
+def touched(memory: ComputationMemory, number: int) -> int:
+    """Bytes that an instruction reads and writes."""
+    return sum(memory.size[v] for v in memory.reads[number]) + sum(memory.size[v] for v in memory.makes[number])
+
+
+def cost(memory: ComputationMemory, work: Mapping[str, int], number: int) -> int:
+    """The same with what the computations touch that it calls, a loop's body once. work: theirs."""
+    called = memory.computation.instructions[number].op.called_computations
+    return touched(memory, number) + sum(work.get(name, 0) for name in called)
