@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from distxla.scheduler.communication import Meeting
 from distxla.scheduler.progress import Progress, Stop
-from distxla.scheduler.traces import Act, Event, Split, events
+from distxla.scheduler.traces import Act, Event, Split, Trace
 
 MOST_LOOKED_AT = 100_000  # events ahead, in search of the one that somebody waits for
 
@@ -49,17 +50,13 @@ def chain_of(progress: Progress, stuck: set[int]) -> list[tuple[int, int]]:
 def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
     """What the peer would have to execute, of what it still has to."""
     thing, counters = stop.thing, progress.counters
-    later = ahead(progress, peer)
     if isinstance(thing, Meeting):
-        if progress.has_begun(peer):
-            next(later, None)
-        left = stop.number - counters.of(thing).come.get(peer, 0)
-        for event in later:
-            if event.act in (Act.MEET, Act.BEGIN) and event.site.meetings[progress.reading].get(peer) is thing:
-                if left <= 0:
-                    return event
-                left -= 1
-        return None
+        rounds = counters.of(thing)
+        wanted = rounds.first[stop.number][1].signature
+        missed = [rounds.first[n][1].signature for n in range(rounds.come.get(peer, 0), stop.number)]
+        same = (e for e in rounds_from(progress, peer, thing, stop.number - len(missed)) if e.site.signature == wanted)
+        return next(islice(same, missed.count(wanted), None), None)
+    later = ahead(progress, peer)
     sends = peer == thing.source
     left = stop.number - (counters.flow(thing).sends if sends else counters.flow(thing).recvs)
     for event in later:
@@ -75,22 +72,56 @@ def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
     return None
 
 
+def rounds_from(progress: Progress, device: int, meeting: Meeting, number: int) -> Iterator[Event]:
+    """The events in which a device comes, or would come, to the rounds of a meeting from that number on."""
+
+    def is_round(event: Event) -> bool:
+        meets = event.act in (Act.MEET, Act.BEGIN)
+        return meets and event.site.meetings[progress.reading].get(device) is meeting
+
+    later = ahead(progress, device)
+    come = progress.counters.of(meeting).come.get(device, 0)
+    if number < come:
+        begun = [event for event in behind(progress, device) if is_round(event)]
+        if progress.has_begun(device):
+            begun += filter(is_round, islice(later, 1))
+        yield from begun[len(begun) - (come - number) :]
+    elif progress.has_begun(device):
+        next(later, None)
+    yield from islice(filter(is_round, later), max(0, number - come), None)
+
+
+def behind(progress: Progress, device: int) -> Iterator[Event]:
+    """What a device has executed, of choices every branch; all if it has ended."""
+    places = progress.places[device]
+    if not places:
+        yield from _own(progress.traces[device], device)
+    for depth, (trace, position) in enumerate(places):
+        if depth + 1 < len(places):  # it is in the midst of the last one
+            position -= 1
+        yield from _own(trace[:position], device)
+
+
 def ahead(progress: Progress, device: int) -> Iterator[Event]:
     """What a device still has to execute, beginning with where it stands."""
     left = MOST_LOOKED_AT
     for trace, position in reversed(progress.places[device]):
-        for item in trace[position:]:
+        for event in _own(trace[position:], device):
             left -= 1
             if left < 0:
                 return
-            if isinstance(item, Event):
-                yield item
-            elif isinstance(item, Split):
-                for devices, part in item.parts:
-                    if device in devices:
-                        yield from events(part)
-            else:
-                yield from events([item])
+            yield event
 
 
-__all__ = ["MOST_LOOKED_AT", "ahead", "chain_of", "needed_event", "never_go_on"]
+def _own(trace: Trace, device: int) -> Iterator[Event]:
+    """A device's events of a trace, of choices those of every branch."""
+    for item in trace:
+        if isinstance(item, Event):
+            yield item
+            continue
+        parts = [p for devices, p in item.parts if device in devices] if isinstance(item, Split) else item.branches
+        for part in parts:
+            yield from _own(part, device)
+
+
+__all__ = ["MOST_LOOKED_AT", "ahead", "behind", "chain_of", "needed_event", "never_go_on", "rounds_from"]
