@@ -93,24 +93,18 @@ class GroupedCollective(CollectiveOp):
         }[mode]
         ids = self.replica_groups.ids
         fits = sorted(ids) == list(range(extent)) if self.covers_all else max(ids, default=0) < extent
-        self.require(
-            not ids or fits,
-            "C5",
-            f"the groups must hold {'each id' if self.covers_all else 'ids'} of 0..{extent - 1} once ({mode.value} "
-            f"groups of {replicas} replicas x {partitions} partitions), they hold {sorted(ids)}",
-            at="replica_groups",
-        )
+        if ids and not fits:
+            text = f"the groups must hold {'each id' if self.covers_all else 'ids'} of 0..{extent - 1} once "
+            text += f"({mode.value} groups of {replicas} replicas x {partitions} partitions), they hold {sorted(ids)}"
+            self.require(False, "C5", text, at="replica_groups")
         return device_groups(self.replica_groups, mode, replicas, partitions)
 
     def check_groups(self) -> None:
         """C1 to C4: what can be said without knowing the run."""
         groups, ids = self.replica_groups.groups, self.replica_groups.ids
-        self.require(
-            len(set(ids)) == len(ids) and all(i >= 0 for i in ids),
-            "C1",
-            f"an id of replica_groups is negative or stands twice: {list(map(list, groups))}",
-            at="replica_groups",
-        )
+        if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
+            text = f"an id of replica_groups is negative or stands twice: {list(map(list, groups))}"
+            self.require(False, "C1", text, at="replica_groups")
         sizes = {len(group) for group in groups}
         self.require(
             0 not in sizes and (len(sizes) < 2 or not self.uniform_groups),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,29 @@ from distxla.ops.sliced_permute import check_slices, exchanged, expand_slices
 
 if TYPE_CHECKING:
     from distxla.ops.expansion import Build
+
+
+@lru_cache(maxsize=16)
+def _joined(pairs: tuple[tuple[int, int], ...], extent: int) -> tuple[tuple[int, ...], ...]:
+    """The ids below `extent` that pairs join, directly or through others, ascending.
+
+    Asked for several times in a row.
+    """
+    above = list(range(extent))  # an id of the same component, nearer to the one that stands for all of it
+
+    def standing(i: int) -> int:
+        while above[i] != i:
+            above[i] = above[above[i]]
+            i = above[i]
+        return i
+
+    for source, target in pairs:
+        one, other = standing(source), standing(target)
+        above[max(one, other)] = min(one, other)
+    members: dict[int, list[int]] = {}
+    for i in range(extent):
+        members.setdefault(standing(i), []).append(i)
+    return tuple(map(tuple, members.values()))
 
 
 @register
@@ -91,28 +115,16 @@ class CollectivePermute(CollectiveOp):
         """C1; of the slicing form as much as can be said without its operands."""
         for side, name in ((0, "source"), (1, "target")):
             ids = [pair[side] for pair in self.source_target_pairs]
-            self.require(
-                (self.slice_sizes or len(set(ids)) == len(ids)) and all(i >= 0 for i in ids),
-                "C1",
-                f"a {name} is negative or stands in two pairs: {list(ids)}",
-                at="source_target_pairs",
-            )
+            if min(ids, default=0) < 0 or not (self.slice_sizes or len(set(ids)) == len(ids)):
+                text = f"a {name} is negative or stands in two pairs: {ids}"
+                self.require(False, "C1", text, at="source_target_pairs")
 
     def _components(self, extent: int) -> tuple[tuple[int, ...], ...]:
-        component = list(range(extent))
         for source, target in self.source_target_pairs:
-            self.require(
-                max(source, target) < extent,
-                "C2",
-                f"pair {{{source},{target}}} names an id beyond {extent - 1} ({self.group_mode.value} pairs)",
-                at="source_target_pairs",
-            )
-            old, new = component[source], component[target]
-            component = [new if c == old else c for c in component]
-        members: dict[int, list[int]] = {}
-        for member, name in enumerate(component):
-            members.setdefault(name, []).append(member)
-        return tuple(sorted(tuple(ids) for ids in members.values()))
+            if source >= extent or target >= extent:
+                text = f"pair {{{source},{target}}} names an id beyond {extent - 1} ({self.group_mode.value} pairs)"
+                self.require(False, "C2", text, at="source_target_pairs")
+        return _joined(self.source_target_pairs, extent)
 
     def permuted(self, operands: Sequence[Shape]) -> Shape:
         self.check_pairs()

@@ -53,14 +53,17 @@ def _read_computations(reading: Reading) -> tuple[str, ...]:
 
 def _read_pairs(reading: Reading) -> tuple[tuple[int, int], ...]:
     lexer = reading.lexer
-    pairs: list[tuple[int, int]] = []
+    begin = lexer.skip()
+    lists = groups.read_int_lists(lexer)
+    if all(len(pair) == 2 for pair in lists):
+        return lists  # type: ignore[return-value]
+    lexer.pos = begin  # once more, to point at the one that is wrong
     for _ in lexer.separated("{", "}", "a pair"):
         start = lexer.skip()
         pair = groups.read_ints(lexer)
         if len(pair) != 2:
             raise lexer.error(f"expected a pair of integers, found {len(pair)} of them", start)
-        pairs.append((pair[0], pair[1]))
-    return tuple(pairs)
+    raise AssertionError
 
 
 def _read_precision(reading: Reading) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, Final
@@ -11,9 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from distxla.ir.replica_groups import ReplicaGroups
-from distxla.text.lexer import Lexer
+from distxla.text.lexer import BLANK, Lexer
 
 MAX_DEVICES: Final = 1 << 20  # a list that is written in a few characters must not fill the memory
+
+
+# Lists as programs write them: digits and commas. Others, also those with something wrong, are read piece by piece.
+_PLAIN_INTS = r"\{[0-9]{1,18}(?:,[0-9]{1,18})*\}"
+_PLAIN_LISTS = re.compile(rf"{BLANK}\{{({_PLAIN_INTS}(?:,{_PLAIN_INTS})*)\}}")
 
 
 def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
@@ -29,7 +35,17 @@ def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
 
 def read_int_lists(lexer: Lexer) -> tuple[tuple[int, ...], ...]:
     """`{{0,1},{2,3}}`."""
+    match = _PLAIN_LISTS.match(lexer.text, lexer.pos)
+    if match is not None:
+        lexer.pos = match.end()
+        return _plain_lists(match.group(1))
     return tuple(read_ints(lexer) for _ in lexer.separated("{", "}", "a list of integers"))
+
+
+@lru_cache(maxsize=64)
+def _plain_lists(text: str) -> tuple[tuple[int, ...], ...]:
+    """`{0,1},{2,3}`; equal texts, which large programs have by the hundred, give one object."""
+    return tuple(tuple(map(int, part.split(","))) for part in text[1:-1].split("},{"))
 
 
 def read_ints(lexer: Lexer, opening: str = "{", closing: str = "}") -> tuple[int, ...]:
