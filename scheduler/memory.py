@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import cast
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -157,6 +158,7 @@ class ComputationMemory:
         self.size = [rounded(list(i.shape.leaves())[leaf].byte_size) for i, leaf in values.producer]
         self._constants = {v for v, (i, _) in enumerate(values.producer) if isinstance(i.op, Constant)}
         self._names = [i.name for i, _ in values.producer]
+        self._copied_from: dict[int, set[int]] = {}  # by loop, initial values that are copied into its state
         self._shared: set[int] = set()  # results that members of a group have in common
         self._two_places: set[int] = set()  # loop states whose old and new value are needed at the same time
         copied: dict[str, list[int]] = {}
@@ -183,7 +185,12 @@ class ComputationMemory:
     def _made(self, instruction: Instruction, number: int) -> list[int]:
         """The values that an instruction computes: those of its leaves that are no other name for something."""
         op, values, found = instruction.op, self._known, []
-        swapped = self.module.swapped.get(op.body, frozenset()) if isinstance(op, While) else frozenset()
+        swapped: frozenset[int] = frozenset()
+        if isinstance(op, While):
+            swapped = self.module.swapped.get(op.body, swapped)
+            kept, initial = self.module.values(op.body).invariant, values.operands(instruction)
+            passed_on = {initial[k] for k in kept}
+            self._copied_from[number] = {v for v in initial if v is not None and v not in passed_on}
         for leaf, value in enumerate(values.leaves[instruction.name]):
             if value is None or values.producer[value] != (instruction, leaf):
                 continue
@@ -221,7 +228,7 @@ class ComputationMemory:
     def profile(self, order: Sequence[int]) -> Profile:
         """The memory in this order of the instructions."""
         length = len(order)
-        places = self._places(order)
+        places, gone = self._places(order)
         added, freed = [0] * length, [0] * (length + 1)
         for place in places:
             added[place.start] += place.size
@@ -230,7 +237,7 @@ class ComputationMemory:
         running, live = [], 0
         for position in range(length):
             live += added[position]
-            running.append(live + inside[position])
+            running.append(max(live, live - gone.get(position, 0) + inside[position]))
             live -= freed[position]
         return Profile(tuple(running), tuple(inside), tuple(added), tuple(freed[:length]), tuple(places))
 
@@ -240,18 +247,19 @@ class ComputationMemory:
 
     def swapped(self, order: Sequence[int]) -> frozenset[int]:
         """Of a loop's body: leaves of the state whose new value is computed while the old one is still read."""
+        return frozenset(self._swapped(*self._positions(order)))
+
+    def _swapped(self, position: Sequence[int], last: Sequence[int]) -> Iterator[int]:
+        values = self._known
         if self.role is not Role.BODY:
-            return frozenset()
-        values, (position, last) = self._known, self._positions(order)
-        found = set()
+            return
         for leaf, (value, occupant) in enumerate(zip(values.root, values.parameters[0], strict=True)):
             if value is None or occupant is None or value not in self.maker or values.root.count(value) > 1:
                 continue
             made = position[self.maker[value]]
             in_place = self.takes.get(value) == occupant and last[occupant] == made
             if self.size[value] >= SWAPPED_BYTES and last[occupant] >= made and not in_place:
-                found.add(leaf)
-        return frozenset(found)
+                yield leaf
 
     def _positions(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
         """By instruction its position; by value the position of its last reader, the order's length for results."""
@@ -264,11 +272,13 @@ class ComputationMemory:
             last[result] = len(order)
         return position, last
 
-    def _places(self, order: Sequence[int]) -> list[Place]:
+    def _places(self, order: Sequence[int]) -> tuple[list[Place], dict[int, int]]:
+        """All places; and, by the position of a loop, the bytes of initial values that it only reads at its start."""
         position, last = self._positions(order)
         outside, taken = self._outside(position, last)
         place_of: dict[int, int] = {}
         found: list[Place] = []
+        gone: dict[int, int] = {}
 
         def new(value: int, start: int) -> int:
             found.append(Place(self._names[value], self.size[value], start, start))
@@ -289,7 +299,11 @@ class ComputationMemory:
                 if value in self._two_places:
                     second = found[new(value, now if held == OUTSIDE else found[held].start)]
                     second.end = max(now, last[value])
-        return sorted(found, key=lambda place: place.start)
+            if number in self._copied_from:
+                held_on = {place_of[value] for value in self.makes[number]}
+                copied = {place_of.get(value, OUTSIDE) for value in self._copied_from[number]} - held_on - {OUTSIDE}
+                gone[now] = sum(found[place].size for place in copied if found[place].end == now)
+        return sorted(found, key=lambda place: place.start), gone
 
     def _may_take(self, value: int, source: int, outside: set[int], taken: set[int]) -> bool:
         """Whether a value may be computed in the place of `source`, since that is this computation's to overwrite."""
@@ -315,6 +329,8 @@ class ComputationMemory:
                 taken.add(occupant)
         if self.role is Role.ENTRY:
             outside -= self._two_places
+        for leaf in self._swapped(position, last):  # counted with the loop
+            outside.add(cast(int, self._known.root[leaf]))
         return outside, taken
 
     def _targets(self) -> Iterator[tuple[int, Value]]:
