@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import itemgetter
 
 from distxla.errors import Location, VerificationError
 from distxla.ir.instruction import Instruction
@@ -37,6 +39,8 @@ PAIRS, PIPELINE, VALIDATION = (
 NEVER = (1, 0)  # bounds that no execution is within
 
 Pairs = tuple[tuple[int, int], ...]
+Bounds = tuple[int, int] | None
+_Said = list[tuple[int, Bounds]]
 
 _PAIR = r"\{\s*-?\d+\s*,\s*-?\d+\s*\}"
 _PAIR_LIST = re.compile(rf"\s*\{{\s*(?:{_PAIR}\s*(?:,\s*{_PAIR}\s*)*)?\}}\s*")
@@ -234,23 +238,46 @@ class _World:
         senders, receivers = ({number for number, end in ends if end.sends is sends} for sends in (True, False))
         across = not senders & receivers
         running = {device: number for number, program in enumerate(self.programs) for device in program.devices}
-        routes: dict[tuple[int, int], tuple[list[Route], list[Route]]] = defaultdict(lambda: ([], []))
-        for number, end in ends:
+        # Programs name the same pairs many times: what says the same is followed once, by the number of its first end.
+        # What they have of a pair is a list of (number, bounds), by the side.
+        alike: dict[tuple[Hashable, ...], list[tuple[int, Route]]] = {}
+        for place, (number, end) in enumerate(ends):
+            key = (number, end.sends, end.pairs, end.bounds)
+            alike.setdefault(key, []).append((place, Route(number, end, None)))
+        said: dict[tuple[int, int], tuple[_Said, _Said]] = defaultdict(lambda: ([], []))
+        for kind, routes in enumerate(alike.values()):
+            number, end = routes[0][1].program, routes[0][1].end
+            side = 0 if end.sends else 1
             for device_pair, bounds in self._device_pairs(end, ends, across=across):
-                if running.get(device_pair[0 if end.sends else 1]) == number:
-                    routes[device_pair][0 if end.sends else 1].append(Route(number, end, bounds))
-        for (source, target), (sends, recvs) in sorted(routes.items()):
-            self._check_both_sides(source, target, sends, recvs, running)
-            yield Transfer(*ends[0][1].key, source, target, tuple(sends), tuple(recvs))
+                if running.get(device_pair[side]) == number:
+                    said[device_pair][side].append((kind, bounds))
+        kinds = list(alike.values())
+        found: dict[tuple[tuple[tuple[int, Bounds], ...], ...], tuple[tuple[Route, ...], tuple[Route, ...]]] = {}
+        for (source, target), sides in sorted(said.items()):
+            both = tuple(map(tuple, sides))
+            if both not in found:
+                sends, recvs = (
+                    [
+                        route if bounds is None else replace(route, bounds=bounds)
+                        for _, route, bounds in sorted(
+                            ((place, route, bounds) for kind, bounds in side for place, route in kinds[kind]),
+                            key=itemgetter(0),
+                        )
+                    ]
+                    for side in both
+                )
+                self._check_both_sides(source, target, sends, recvs, running)
+                found[both] = (tuple(sends), tuple(recvs))
+            yield Transfer(*ends[0][1].key, source, target, *found[both])
 
     def _device_pairs(
         self, end: End, ends: list[tuple[int, End]], *, across: bool
     ) -> Iterator[tuple[tuple[int, int], tuple[int, int] | None]]:
         """(source, target) as flattened ids, and bounds. An end without pairs has those of the other side."""
         if end.pairs is None:
-            for _, other in ends:
-                if other.pairs is not None and other.sends is not end.sends:
-                    yield from self._device_pairs(other, [], across=across)
+            others = (o for _, o in ends if o.pairs is not None and o.sends is not end.sends)
+            for other in {(o.pairs, o.bounds): o for o in others}.values():
+                yield from self._device_pairs(other, [], across=across)
             return
         flattened = across or (self.partitions == 1 if end.channel else self.replicas == 1)
         count = self.replicas * self.partitions if flattened else self.partitions if end.channel else self.replicas
@@ -312,10 +339,19 @@ def _check_agreement(sends: Sequence[End], recvs: Sequence[End]) -> None:
 def _read_pairs(
     instruction: Instruction, rule: str, name: str, text: str, location: Location | None
 ) -> tuple[tuple[int, int], ...]:
-    if not _PAIR_LIST.fullmatch(text):
+    pairs = _pairs_of(text)
+    if pairs is None:
         raise VerificationError(
             f"{rule}: {name} of {instruction.name} must be like {{{{0,1}},{{1,2}}}}, it is {text[:200]!r}", location
         )
+    return pairs
+
+
+@lru_cache(maxsize=64)
+def _pairs_of(text: str) -> Pairs | None:
+    """None where it is no list of pairs; equal texts, which large programs have by the hundred, give one object."""
+    if not _PAIR_LIST.fullmatch(text):
+        return None
     numbers = [int(number) for number in re.findall(r"-?\d+", text)]
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 

@@ -70,7 +70,9 @@ class Way:
     target: int
 
 
-Ways = Mapping[int, tuple[Way, tuple[int, int] | None]]
+_Bounds = tuple[int, int] | None
+Ways = Mapping[int, tuple[Way, _Bounds]]
+_Mapping = dict[int, tuple[Way, _Bounds]]
 
 
 @dataclass(eq=False)
@@ -195,7 +197,7 @@ class Communication:
         return self._paired.get((site.program, id(site.acting)), {})
 
     @cached_property
-    def _paired(self) -> dict[tuple[int, int], dict[int, tuple[Way, tuple[int, int] | None]]]:
+    def _paired(self) -> dict[tuple[int, int], _Mapping]:
         """(program, instruction) -> device -> its way and the bounds of executions that transfer."""
         instructions: dict[int, int] = {}  # by the identity of an end: comparing ends compares all their pairs
         sides = []
@@ -203,12 +205,23 @@ class Communication:
             ends = list(instruction_ends(module))
             instructions.update((id(end), id(instruction)) for instruction, end in ends)
             sides.append(Program(devices, tuple(end for _, end in ends)))
-        result: dict[tuple[int, int], dict[int, tuple[Way, tuple[int, int] | None]]] = defaultdict(dict)
+        # instructions that name the same pairs share a mapping, and transfers that they make share routes
+        shared: dict[Hashable, _Mapping] = defaultdict(dict)
+        result: dict[tuple[int, int], _Mapping] = {}
+        touched: dict[int, list[tuple[_Mapping, _Bounds]]] = {}
         for transfer in pair_up(sides, self.replicas, self.partitions) if instructions else ():
             way = Way(transfer.channel, transfer.stream, transfer.source, transfer.target)
             for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
-                for route in routes:
-                    result[route.program, instructions[id(route.end)]][device] = (way, route.bounds)
+                if id(routes) not in touched:
+                    kinds: dict[int, tuple[_Mapping, _Bounds]] = {}
+                    for route in routes:
+                        end = route.end
+                        mapping = shared[route.program, end.key, end.sends, end.pairs, end.bounds]
+                        result[route.program, instructions[id(end)]] = mapping
+                        kinds[id(mapping)] = (mapping, route.bounds)
+                    touched[id(routes)] = list(kinds.values())
+                for mapping, bounds in touched[id(routes)]:
+                    mapping[device] = (way, bounds)
         return result
 
 
