@@ -46,6 +46,7 @@ R_STATUS = 28  # i32: what the last call returned
 R_WAIT_WORD = 32  # u64: offset in the control block of the futex word it sleeps on, 0 if none
 R_CALLS = 40  # u64: calls finished
 R_RUN_NS = 48  # u64: nanoseconds (CLOCK_MONOTONIC) that the last call took on this device
+R_BEFORE = 56  # u64: of R_ROUND, those that were begun before the call
 # (bytes 64..127: the command for this device, written by the driver before H_COMMAND is raised)
 R_COMMAND_KIND = 64  # u32: CommandKind
 R_COMMAND_PROGRAM = 68  # u32
@@ -62,6 +63,8 @@ R_FAULT = 152  # u64: the address that such a signal complains of
 R_DETAIL = 160  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
 R_WAIT_VALUE = 168  # u32: it sleeps while the word has this value
 R_RUN = 172  # u32: runs of programs that it has begun
+R_RUNS_BEFORE = 176  # u32: R_RUN when it began the command R_SERVED
+R_SERVED = 180  # u32: R_COMMAND_SEQUENCE of the command that it is in or was in last
 # (bytes 192..319: the flight recorder, recorder.py; written by native code of the device, but for R_RING, R_RING_MASK;
 # what each event needs has a cache line)
 R_EVENTS = 192  # u64: events that it has recorded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from distxla.collectives.hints import hints
 from distxla.collectives.report import DeviceReport, Difference, Doing, Event, Report, named
@@ -19,9 +19,10 @@ def report(
     devices: Mapping[int, DeviceReport],
     verdict: Verdict | None = None,
     modules: Mapping[int, Module] | None = None,
+    pair: tuple[int, int] | None = None,
 ) -> Report:
     """kind and summary: the error's code and message.  verdict: on flattened device ids.  modules: by device, where
-    they are known."""
+    they are known.  pair: two devices that came to one round, or one transfer, with what does not belong together."""
     verdict = verdict or NO_VERDICT
     return Report(
         kind,
@@ -30,9 +31,28 @@ def report(
         verdict.cycles,
         verdict.without_end,
         verdict.behind,
-        tuple(_differences(verdict, devices)),
-        hints(verdict, devices, modules or {}),
+        tuple(_differences(verdict, devices, pair)),
+        hints(verdict, devices, modules or {}, pair),
     )
+
+
+def round_called(number: int, members: Iterable[int]) -> str:
+    """number: from 1."""
+    return f"round {number} of {named(members)}"
+
+
+def transfer_called(number: int, source: int, target: int, channel: int) -> str:
+    """number: from 1."""
+    return f"transfer {number} from device {source} to device {target} on channel {channel}"
+
+
+def mismatch_of(what: str, one: tuple[int, str], other: tuple[int, str], differing: str) -> str:
+    """In a sentence that two devices came to `what`, a round or a transfer, with what does not belong together.
+
+    one, other: device and the place of its instruction.  differing: signature.differences of them, in this order.
+    """
+    text = f"{what}: device {one[0]} comes with {one[1]}, device {other[0]} with {other[1]}"
+    return text + (f"; they differ in {differing}" if differing else "")
 
 
 def summary_of(verdict: Verdict, devices: Mapping[int, DeviceReport]) -> str:
@@ -70,9 +90,13 @@ def _why_over(devices: Mapping[int, DeviceReport], device: int) -> str:
     return reasons.get(doing, "which runs nothing in this call")
 
 
-def _differences(verdict: Verdict, devices: Mapping[int, DeviceReport]) -> Iterator[Difference]:
-    """Of neighbours in cycles, and of who waits for one that has ended."""
-    pairs = [(one, other) for cycle in verdict.cycles for one, other in zip(cycle, (*cycle[1:], cycle[0]), strict=True)]
+def _differences(
+    verdict: Verdict, devices: Mapping[int, DeviceReport], pair: tuple[int, int] | None
+) -> Iterator[Difference]:
+    """Of neighbours in cycles, and of who waits for one that has ended; and of a pair that does not belong together."""
+    pairs = [] if pair is None else [pair]
+    for cycle in verdict.cycles:
+        pairs += zip(cycle, (*cycle[1:], cycle[0]), strict=True)
     seen: set[frozenset[int]] = set()
     count = 0
     for one, other in (*pairs, *verdict.without_end):
@@ -133,4 +157,4 @@ def _aligned(mine: Sequence[_Key], theirs: Sequence[_Key]) -> tuple[int, int]:
     return -1, -1
 
 
-__all__ = ["difference", "named", "report", "summary_of"]
+__all__ = ["difference", "mismatch_of", "named", "report", "round_called", "summary_of", "transfer_called"]

@@ -12,6 +12,7 @@ from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.shape import Shape
 from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import COMMUNICATING
@@ -45,12 +46,18 @@ class _Order:
     after: _Act
 
 
-def hints(verdict: Verdict, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> tuple[str, ...]:
+def hints(
+    verdict: Verdict,
+    devices: Mapping[int, DeviceReport],
+    modules: Mapping[int, Module],
+    pair: tuple[int, int] | None = None,
+) -> tuple[str, ...]:
     """What could help, most certain first; nothing where it isn't known.
 
-    modules: what each device runs, by device, where that is known.
+    modules: what each device runs, by device, where that is known.  pair: of devices that met with what does not
+    belong together.
     """
-    found: list[str] = []
+    found: list[str] = [] if pair is None else _of_pair(*pair, devices, modules)
     for cycle in verdict.cycles:
         found += _of_cycle(cycle, devices, modules)
     enders: dict[tuple[str, str], list[int]] = {}
@@ -75,11 +82,7 @@ def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modul
         elif wanted.position > here.position:
             orders.append(_Order(device, here, wanted))
     if len(cycle) == 2 and len(orders) == 2 and _crossed(*orders):
-        first, second = orders
-        return [
-            f"{named([first.device])} runs {first.before.name} before {first.after.name}, {named([second.device])} "
-            f"the other way round: swap the two on one of them"
-        ]
+        return [_swap(*orders)]
     moves: dict[str, list[int]] = {}
     for order in orders:
         moves.setdefault(f"move {order.after.name} before {order.before.name}", []).append(order.device)
@@ -90,16 +93,56 @@ def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modul
     return [f"{', or '.join(texts)}{suffix if len(texts) > 1 or len(moves) > 1 else ''}"] if texts else []
 
 
+def _of_pair(one: int, other: int, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> list[str]:
+    """Where the instruction stands that a device should have come with, if it has one."""
+    mine, theirs = _act(devices, one, modules), _act(devices, other, modules)
+    if mine is None or theirs is None or isinstance(mine.instruction.op, ChannelOp):
+        return []
+    wanted = _counterpart(one, other, devices, modules)
+    back = _counterpart(other, one, devices, modules)
+    if wanted is None or not _same(wanted, _begin(mine)):
+        return [f"the program of device {other} has nothing that {mine.name} on device {one} could meet"]
+    if wanted.computation is not theirs.computation:
+        return _elsewhere(other, wanted, theirs)
+    if back is not None and _same(back, _begin(theirs)) and back.computation is mine.computation:
+        first, second = _Order(one, mine, back), _Order(other, theirs, wanted)
+        if first.after.position > mine.position and wanted.position > theirs.position:
+            return [_swap(first, second)]
+    if wanted.position > theirs.position:
+        return [f"device {other} runs {wanted.name}, which device {one} has come to, only behind {theirs.name}"]
+    return [f"device {other} has run {wanted.name} already, which device {one} comes to only now"]
+
+
 def _crossed(one: _Order, other: _Order) -> bool:
     """Whether both run the same two instructions, in different orders."""
     return _same(one.before, other.after) and _same(one.after, other.before)
+
+
+def _swap(first: _Order, second: _Order) -> str:
+    return (
+        f"{named([first.device])} runs {first.before.name} before {first.after.name}, {named([second.device])} "
+        f"the other way round: swap the two on one of them"
+    )
 
 
 def _same(one: _Act, other: _Act) -> bool:
     mine, theirs = one.instruction.op, other.instruction.op
     if isinstance(mine, ChannelOp) or isinstance(theirs, ChannelOp):
         return False
-    return one.instruction is other.instruction or mine == theirs
+    return one.instruction is other.instruction or (mine == theirs and _alike(one, other))
+
+
+def _alike(one: _Act, other: _Act) -> bool:
+    """Whether the types of both are the same, operands' too: members of a round must agree on them."""
+    mine, theirs = (
+        [act.instruction.shape, *(operand.shape for operand in act.computation.operands(act.instruction))]
+        for act in (one, other)
+    )
+    return [*map(_type, mine)] == [*map(_type, theirs)]
+
+
+def _type(shape: Shape) -> str:
+    return str(shape.without_layout())
 
 
 def _elsewhere(device: int, wanted: _Act, here: _Act) -> list[str]:
@@ -175,7 +218,7 @@ def _counterpart(
         kind = Send if isinstance(op, RecvDone) else Recv if isinstance(op, SendDone) else RecvDone
         return next(_on_channel(module, kind, op.channel_id or 0, _ends(waiter, device, op)), None)
     begun, here = _begin(waiting), _act(devices, device, modules)
-    alike = [act for act in _acts(module) if act.instruction.op == begun.instruction.op]
+    alike = [act for act in _acts(module) if act.instruction.op == begun.instruction.op and _alike(act, begun)]
     near = [act for act in alike if here is not None and act.computation is here.computation]
     if not near and module is waiting.module:
         return begun

@@ -33,7 +33,7 @@ E_BEGUN = 0  # u64
 E_ENDED = 8  # u64: 0 where it has not ended, or failed
 E_WAITED = 16  # u64: begin of its first wait, 0 if none
 E_RESUMED = 24  # u64: if it has waited, end of its last wait, 0 if that has not ended
-E_ROUND = 32  # u32: low half of R_ROUND when it left
+E_ROUND = 32  # u32: low half of R_ROUND - R_BEFORE when it left
 E_MEETING = 36  # u32: R_MEETING when it left
 E_NUMBER = 40  # u32: low half of n + 1, 0 while the event is replaced by another one
 E_SITE = 44  # u32: the site, or STEP and the number of a step
@@ -57,8 +57,8 @@ class Event:
 
     number: of the device's events, from 0.  program: number of the loaded program.  site: index among its sites, or
     None, and then step: index among its steps.  run: the device's runs of programs so far, this one counted.
-    round: rounds of the site's communicator begun by then (streams: the item; channels: the transfer, from 1);
-    0 where the device took no part.  meeting: of sends and recvs, equal for both ends of a pair; 0 for others.
+    round: of the site's communicator, from 1 in each call (channels: the transfer; streams: the item, from 0); 0 where
+    the device took no part.  meeting: of sends and recvs, equal for both ends of a pair; 0 for others.
     iteration: of the innermost loop with rounds around it, from 1; 0 outside loops.
     ended: None if it has not, or failed.  waited, resumed: begin of its first wait and end of the last one, None if
     there was none, or it goes on.  waits_for: a device or WAITS_FOR_*, for whom the last wait was, if waited.
@@ -157,7 +157,7 @@ def decode(data: bytes, row: bytes, device: int) -> Iterator[Event]:
             continue
         is_step = site & STEP != 0
         if number == count - 1 and not ended and not is_step and not round_:
-            round_ = _long(row, block.R_ROUND)  # it is in there
+            round_ = _long(row, block.R_ROUND) - _long(row, block.R_BEFORE)  # it is in there
             meeting = int.from_bytes(row[block.R_MEETING : block.R_MEETING + 4], "little")
         yield Event(
             device,

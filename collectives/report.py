@@ -20,9 +20,10 @@ MOST_LINES = 12  # devices in the same instruction that the text tells of one by
 
 
 class Doing(StrEnum):
-    """What a device does."""
+    """What a device does. CAME: it has come to a round or a transfer to which another one came with something else."""
 
     WAITS = "waits"
+    CAME = "has come"
     COMPUTES = "computes"
     ENDED = "has ended"
     FAILED = "has failed"
@@ -264,8 +265,10 @@ def _device_line(devices: list[DeviceReport]) -> str:
     if first.doing is Doing.COMPUTES:
         where = f" {first.place}" if first.instruction else ""
         return f"  {who} compute{'' if several else 's'}{where}{_loops(first)}"
-    what = first.host or _whom(first)
     details = [first.opcode, *_details(first)]
+    if first.doing is Doing.CAME:
+        return f"  {who} ha{'ve' if several else 's'} come to {first.place}: {', '.join(filter(None, details))}"
+    what = first.host or _whom(first)
     return f"  {who} wait{'' if several else 's'} in {first.place} for {what}: {', '.join(filter(None, details))}"
 
 

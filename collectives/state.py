@@ -19,10 +19,16 @@ from __future__ import annotations
 
 LINE = 64
 
+# behind a counter of rounds or transfers, 8 bytes after its begin, written by who raises it; for reports, which count
+# from the begin of the call
+N_CALL = 0  # u32: low half of R_CALLS when it was raised last
+N_BEFORE = 8  # u64: what it was when that call began
+COUNTED = 8  # from the counter to these two
+
 # group
 G_LOCAL = 0  # u32: members of the group on this host, 0: all. Written by the driver
 G_RELAY = 4  # u32: not 0 where a relay finishes the rounds. Written by the driver
-G_BEGUN = 64  # u64 a member, a line each: rounds that it has begun
+G_BEGUN = 64  # u64 a member, a line each: rounds that it has begun, and N_*
 ROUNDS = 8  # a power of two
 DESCRIBE = 2  # in G_RELAY of a state that is none: a relay asks a routine for the arguments of its rounds
 G_DESCRIBED = 64  # u64 in such a state: rounds described; their arguments follow
@@ -59,8 +65,8 @@ S_END = POST_BYTES + 32  # the function that ends the round
 SLOT_BYTES = POST_BYTES + LINE  # no power of two, so that slots don't compete for the same lines of a cache
 
 # pair of a permute
-P_SENT = 0  # u64: rounds that the source has begun; used by sources that are nobody's target
-P_ASKED = 64  # u64: rounds that the target has begun
+P_SENT = 0  # u64: rounds that the source has begun, and N_*; used by sources that are nobody's target
+P_ASKED = 64  # u64: rounds that the target has begun, and N_*
 P_RING = 128
 RING = 4  # messages that a source may be ahead, a power of two
 

@@ -37,6 +37,7 @@ T_ISSUED = 256  # u32: twice the items that the device has asked for (recv), whi
 T_IDLE = 260  # u32: T_TAKEN as the device has seen it when it lost patience, plus 1
 T_WRITE = 264  # u64: where in the area the device's last item of the near ring ends
 T_WRITE_FAR = 272  # u64: of the far ring
+T_COUNTED = 280  # N_* (state.py) of the items that the device has taken or posted
 T_BLOCK = 320  # u64: where the block lies in the device's memory
 T_CAPACITY = 328  # u64: bytes of the area
 STATE_BYTES = 384

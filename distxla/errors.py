@@ -137,9 +137,13 @@ class DeadlockError(DistxlaError):
 
 class CollectiveMismatchError(DeadlockError):
     """Members came to one round of a collective with different instructions, or wait for each other in different ones:
-    a deadlock whose reason is known."""
+    a deadlock whose reason is known.
+
+    pair: the two devices, where they came to one round or one transfer.
+    """
 
     code = "mismatch"
+    pair: tuple[int, int] | None = None
 
 
 class ReplicaLostError(DistxlaError):

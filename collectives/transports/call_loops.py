@@ -82,6 +82,8 @@ def _emit_serve(module: ir.Module) -> None:
             _note_time(words, record, start, 1)
             words.store(i32(1), record, block.R_BUSY)
             words.store(i32(0), status)
+            words.store(words.load(I32, record, block.R_RUN), record, block.R_RUNS_BEFORE)
+            words.store(words.load(I32, seen), record, block.R_SERVED)
             repeat = words.load(I32, record, block.R_COMMAND_REPEAT)
             with words.count(i64(0), builder.zext(repeat, I64)), _while_fine(words, status):
                 words.store(builder.add(words.load(I32, record, block.R_RUN), i32(1)), record, block.R_RUN)

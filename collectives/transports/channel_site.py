@@ -26,12 +26,14 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives import channel_state as state
 from distxla.collectives import control_block as block
+from distxla.collectives import state as rounds
 from distxla.collectives.channels import read_end
 from distxla.collectives.relay_queue import Event
 from distxla.collectives.transports.copies import emit_copy, emit_zero
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.futex import emit_wait, emit_wake
 from distxla.collectives.transports.relay_hand_over import hand_over, is_elsewhere
+from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
@@ -168,14 +170,20 @@ class _Routine(ABC):
         base = words.device_memory(self.context, words.load(I32, pair, state.C_STAGING_DEVICE))
         return words.at(base, builder.add(words.load(I64, pair, state.C_STAGING), offset))
 
-    def note_round(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
-        """Say in the record which transfer of which pair it is; what words of that transfer hold."""
-        builder, control = self.builder, self.words.context_field(self.context, "control")
+    def note_round(self, pair: ir.Value, transfer: ir.Value, counter: int, *, begins: bool = False) -> ir.Value:
+        """Say in the record which transfer of which pair it is; what words of that transfer hold.
+
+        counter: the word that counts this side's transfers.  begins: whether this is a new one.
+        """
+        words, builder, control = self.words, self.builder, self.words.context_field(self.context, "control")
         offset = builder.sub(builder.ptrtoint(pair, I64), builder.ptrtoint(control, I64))
         meeting = builder.trunc(builder.lshr(offset, i64(6)), I32)
-        self.words.store(meeting, self.record, block.R_MEETING)
-        mark = self.builder.add(transfer, i32(1))
-        self.words.store(self.builder.zext(mark, I64), self.record, block.R_ROUND)
+        words.store(meeting, self.record, block.R_MEETING)
+        counted = words.at(pair, counter + rounds.COUNTED)
+        if begins:
+            count_from(words, self.record, counted, builder.zext(transfer, I64))
+        mark = builder.add(transfer, i32(1))
+        note_round(words, self.record, counted, builder.zext(mark, I64))
         return mark
 
     # --- the other end on another host
@@ -264,7 +272,7 @@ class _Send(_Routine):
         words, builder = self.words, self.builder
         pair, number = self.end_pair()
         transfer = words.load(I32, pair, state.C_SENDS)
-        mark = self.note_round(pair, transfer)
+        mark = self.note_round(pair, transfer, state.C_SENDS, begins=True)
         slot = self.slot(pair, transfer)
         target = words.load(I32, pair, state.C_TARGET)
         self.wait(slot, state.W_TAKEN, builder.sub(mark, i32(state.RING)), target, state.W_TAKEN_SLEEPERS)
@@ -324,7 +332,7 @@ class _SendDone(_Routine):
     def emit(self) -> ir.Function:
         words, builder = self.words, self.builder
         pair, transfer = self.done_pair(state.C_SENDS, lambda: None)
-        mark = self.note_round(pair, transfer)
+        mark = self.note_round(pair, transfer, state.C_SENDS)
         target = words.load(I32, pair, state.C_TARGET)
         self.wait(pair, state.C_RECVS, mark, target, state.C_SOURCE_SLEEPS)
         if not self.is_inline:
@@ -365,7 +373,7 @@ class _Recv(_Routine):
         words, builder = self.words, self.builder
         pair, number = self.end_pair()
         transfer = words.load(I32, pair, state.C_RECVS)
-        mark = self.note_round(pair, transfer)
+        mark = self.note_round(pair, transfer, state.C_RECVS, begins=True)
         if self.kept:
             slot = self.slot(pair, transfer)
             free = self.reached(words.load(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
@@ -393,7 +401,7 @@ class _RecvDone(_Routine):
     def emit(self) -> ir.Function:
         words, builder = self.words, self.builder
         pair, transfer = self.done_pair(state.C_RECVS, self._zeros)
-        mark = self.note_round(pair, transfer)
+        mark = self.note_round(pair, transfer, state.C_RECVS)
         slot = self.slot(pair, transfer)
         source = words.load(I32, pair, state.C_SOURCE)
         self.wait(slot, state.W_SENT, mark, source, state.W_SENT_SLEEPERS)

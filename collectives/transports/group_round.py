@@ -31,6 +31,7 @@ from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
 from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
 from distxla.collectives.transports.relay_hand_over import emit_describe, emit_hand_over
+from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 from distxla.collectives.transports.work import ITEMS_TYPE
 from distxla.collectives.work_table import DESCRIBED
@@ -115,9 +116,9 @@ class _Round:
         with words.when(builder.icmp_unsigned("==", relay, i32(state.DESCRIBE)), likely=False):
             emit_describe(words, argument["state"], [argument[name] for name, _ in ARGUMENTS])
             builder.ret(i32(Status.OK))
-        place = builder.mul(argument["position"], i64(state.LINE))
-        counter = words.at(words.at(argument["state"], state.G_BEGUN), place)
+        counter = self._counter()
         number = words.load(I64, counter)
+        count_from(words, self.record, words.at(counter, state.COUNTED), number)
         self._enter(number)
         unfinished = builder.icmp_unsigned("!=", words.acquire(self.area, state.E_PHASE), self.phase)
         with words.when(unfinished, likely=False):
@@ -184,10 +185,16 @@ class _Round:
         self.phase = builder.trunc(builder.mul(generation, i64(2)), I32)
         self.over = builder.add(self.phase, i32(2))
 
+    def _counter(self) -> ir.Value:
+        """Where the rounds are counted that this member has begun."""
+        place = self.builder.mul(self.argument["position"], i64(state.LINE))
+        return self.words.at(self.words.at(self.argument["state"], state.G_BEGUN), place)
+
     def _note(self, number: ir.Value) -> None:
         """Write into the device's record where it is, for reports."""
         self.words.store(self.argument["site"], self.record, block.R_SITE)
-        self.words.store(self.builder.add(number, i64(1)), self.record, block.R_ROUND)
+        counted = self.words.at(self._counter(), state.COUNTED)
+        note_round(self.words, self.record, counted, self.builder.add(number, i64(1)))
 
     def _end_oldest(self, number: ir.Value) -> None:
         """End this member's unfinished round in the area that the round `number` needs."""

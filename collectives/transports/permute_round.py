@@ -31,6 +31,7 @@ from distxla.collectives.relay_queue import Event
 from distxla.collectives.transports.copies import emit_copy, emit_zero
 from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
 from distxla.collectives.transports.relay_hand_over import hand_over, is_elsewhere
+from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 
 NOBODY = 0xFFFFFFFF
@@ -117,9 +118,9 @@ class _Round:
             for leaf, size in enumerate(self.sizes):
                 emit_zero(words, self._buffer(self.memory, self.argument["results"], leaf), i64(size))
             words.return_if(self._alone(), i32(Status.OK))
-        asked, sent = words.at(self.in_pair, state.P_ASKED), words.at(self.out_pair, state.P_SENT)
-        counter = builder.select(self.receives, asked, sent)
+        counter = self._counter()
         number = words.load(I64, counter)
+        count_from(words, self.record, words.at(counter, state.COUNTED), number)
         self._enter(number)
         self._note(number)
         unfinished = builder.icmp_unsigned("!=", words.acquire(self.incoming, state.M_TAKEN), self.before)
@@ -175,10 +176,16 @@ class _Round:
         self.before = builder.trunc(builder.udiv(number, i64(state.RING)), I32)
         self.after = builder.add(self.before, i32(1))
 
+    def _counter(self) -> ir.Value:
+        """Where the rounds are counted that the device has begun."""
+        asked, sent = self.words.at(self.in_pair, state.P_ASKED), self.words.at(self.out_pair, state.P_SENT)
+        return self.builder.select(self.receives, asked, sent)
+
     def _note(self, number: ir.Value) -> None:
         """Write into the device's record where it is, for reports."""
         self.words.store(self.argument["site"], self.record, block.R_SITE)
-        self.words.store(self.builder.add(number, i64(1)), self.record, block.R_ROUND)
+        counted = self.words.at(self._counter(), state.COUNTED)
+        note_round(self.words, self.record, counted, self.builder.add(number, i64(1)))
 
     def _end_oldest(self, number: ir.Value) -> None:
         """End this device's unfinished round whose messages the round `number` needs."""

@@ -45,6 +45,7 @@ def _emit_begin(llvm_module: ir.Module) -> ir.Function:
     words.store(offset, record, block.R_EVENT)
     words.store(site, record, block.R_SITE)
     words.store(i64(0), record, block.R_ROUND)
+    words.store(i64(0), record, block.R_BEFORE)
     words.store(i32(0), record, block.R_MEETING)
     words.store(i64(0), event, recorder.E_ENDED)
     words.store(i64(0), event, recorder.E_WAITED)
@@ -72,7 +73,8 @@ def _emit_end(llvm_module: ir.Module) -> ir.Function:
     context, event, timed, status = function.args
     builder = words.builder
     record = words.context_field(context, "record")
-    words.store(words.load(I32, record, block.R_ROUND), event, recorder.E_ROUND)
+    round_ = builder.sub(words.load(I32, record, block.R_ROUND), words.load(I32, record, block.R_BEFORE))
+    words.store(round_, event, recorder.E_ROUND)
     words.store(words.load(I32, record, block.R_MEETING), event, recorder.E_MEETING)
     timed = builder.or_(timed, words.load(I32, record, block.R_RING_MASK))
     with words.when(builder.icmp_unsigned("!=", timed, i32(0)), likely=False):

@@ -11,6 +11,7 @@ from distxla.collectives import streams
 from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.futex import FUTEX_WAIT, SYS_FUTEX, emit_system_call, emit_wait, emit_wake
+from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
@@ -103,6 +104,7 @@ class _StreamSite:
     def issue(self) -> None:
         """Take a number for the recv-done."""
         words = self.words
+        _count_from(words, self.context, self.state, words.load(I32, self.state, streams.T_TAKEN))
         issued = words.load(I32, self.state, streams.T_ISSUED)
         words.store(words.builder.add(issued, i32(2)), self.state, streams.T_ISSUED)
         assert self.shape.elements is not None
@@ -130,11 +132,18 @@ def _slot(words: Words, state: ir.Value, memory: ir.Value, word: ir.Value) -> ir
     return words.at(words.at(memory, words.load(I64, state, streams.T_BLOCK)), offset)
 
 
-def _note(words: Words, context: ir.Value, site: ir.Value, word: ir.Value) -> None:
-    """Say in the record which site wants which item."""
+def _note(words: Words, context: ir.Value, site: ir.Value, state: ir.Value, word: ir.Value) -> None:
+    """Say in the record which site wants which item. word: twice its number."""
     record = words.context_field(context, "record")
     words.store(site, record, block.R_SITE)
-    words.store(words.builder.zext(words.builder.lshr(word, i32(1)), I64), record, block.R_ROUND)
+    number = words.builder.zext(words.builder.lshr(word, i32(1)), I64)
+    note_round(words, record, words.at(state, streams.T_COUNTED), number)
+
+
+def _count_from(words: Words, context: ir.Value, state: ir.Value, word: ir.Value) -> None:
+    """Before the first item of a call note how many there were before. word: twice that."""
+    number = words.builder.zext(words.builder.lshr(word, i32(1)), I64)
+    count_from(words, words.context_field(context, "record"), words.at(state, streams.T_COUNTED), number)
 
 
 def _wait(words: Words, context: ir.Value, state: ir.Value, word: int, seen: ir.Value) -> None:
@@ -165,7 +174,8 @@ def _emit_await(llvm_module: ir.Module) -> ir.Function:
     function, words = Words.function(llvm_module, name, I32, arguments)
     context, site, state, memory, ticket, nested, flat, place = function.args
     builder = words.builder
-    _note(words, context, site, ticket)
+    _count_from(words, context, state, words.load(I32, state, streams.T_TAKEN))
+    _note(words, context, site, state, ticket)
     with words.forever() as there:
         posted = words.acquire(state, streams.T_POSTED)
         words.leave_if(builder.icmp_signed(">=", builder.sub(posted, ticket), i32(2)), there)
@@ -218,7 +228,8 @@ def _emit_room(llvm_module: ir.Module) -> ir.Function:
     context, site, state, memory, size, place = function.args
     builder = words.builder
     posted = words.load(I32, state, streams.T_POSTED)
-    _note(words, context, site, posted)
+    _count_from(words, context, state, posted)
+    _note(words, context, site, state, posted)
     area = builder.add(words.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
     capacity = words.load(I64, state, streams.T_CAPACITY)
     near_bytes = i64(streams.NEAR_BYTES)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.channels import End, Program, Transfer, instruction_ends, pair_up, payload_of
+from distxla.collectives.findings import transfer_called
 from distxla.collectives.report import DeviceReport
-from distxla.errors import CollectiveMismatchError
 from distxla.ir.module import Module
-from distxla.reference.waits import Wait, name_of
+from distxla.reference.waits import Wait, mismatch
 
 if TYPE_CHECKING:
     from distxla.reference.evaluation import InstructionEvaluation
@@ -129,11 +129,9 @@ class Channels:
         sent = payload_of(sender.instruction).without_layout()
         want = done.run.operand_shapes[0].elements
         if want is None or not sent.compatible(want[0]):
-            raise CollectiveMismatchError(
-                f"device {sender.device.id} sent {sent} in {name_of(sender)}, device {done.run.device.id} receives "
-                f"{want and want[0]} in {name_of(done.run)}",
-                done.run.device.module.locate(done.run.instruction),
-            )
+            transfer = done.flow.transfer
+            what = transfer_called(done.number + 1, transfer.source, transfer.target, transfer.channel)
+            raise mismatch(what, sender, done.run)
         return value
 
     def _flow(self, run: InstructionEvaluation) -> Flow | None:

@@ -19,7 +19,13 @@ import numpy as np
 
 from distxla.collectives import findings
 from distxla.collectives.report import DeviceReport, Doing, Event, Loop
-from distxla.errors import ArgumentError, DistxlaError, TimeLimitError, UnsupportedOpError
+from distxla.errors import (
+    ArgumentError,
+    CollectiveMismatchError,
+    DistxlaError,
+    TimeLimitError,
+    UnsupportedOpError,
+)
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.rng import INITIAL_STATE
@@ -28,7 +34,7 @@ from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped,
 from distxla.reference.streams import Streams
 from distxla.reference.stuck import Stuck
 from distxla.reference.values import leaves_of, parameter_values
-from distxla.reference.waits import Outcome, Pending, PendingComputation, PendingRound, Rounds, Wait
+from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait
 
 Array = np.ndarray[Any, Any]
 EVENTS = 32  # of each device that a report keeps
@@ -156,6 +162,14 @@ class _Strand(threading.Thread):
     def is_waiting(self) -> bool:
         return self.error is None and self.wait is not None and not self.wait.ready()
 
+    @property
+    def enclosing(self) -> tuple[Loop, ...]:
+        """The loops around what it executes, outermost first."""
+        module = self.device.module
+        return tuple(
+            Loop(turn.instruction.name, module.locate(turn.instruction), turn.iterations or None) for turn in self.loops
+        )
+
     def dismiss(self) -> None:
         """Called by the world when it has stopped."""
         self._baton.release()
@@ -209,7 +223,10 @@ class _World:
                 runnable = self._ready()
         except DistxlaError as error:
             if error.report is None and any(strand.is_waiting for strand in self._strands):
-                error.report = findings.report(error.code, error.message, self._reports())
+                pair = error.pair if isinstance(error, CollectiveMismatchError) else None
+                modules = {device.id: device.module for device in self.devices.values()}
+                reports = self._reports()
+                error.report = findings.report(error.code, error.message, reports, None, modules, pair)
             raise
         finally:
             self.stopped = True
@@ -251,11 +268,12 @@ class _World:
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
         """Called in a strand: come to the next round of an ordered group, without waiting for the others."""
-        pending = self._rounds.come(run, members, operands)
-        events = self._events[run.device.id]
-        if isinstance(pending, PendingRound) and events and events[-1].instruction == run.instruction.name:
-            events[-1] = replace(events[-1], round=pending.round.number)
-        return pending
+        try:
+            return self._rounds.come(run, members, operands)
+        finally:
+            events, wanted = self._events[run.device.id], self._rounds.wanted
+            if wanted is not None and events and events[-1].instruction == run.instruction.name:
+                events[-1] = replace(events[-1], round=wanted.round.number)
 
     def start(self, run: InstructionEvaluation, computation: str, arguments: tuple[Any, ...]) -> Pending:
         """Called in a strand: run a computation beside it; returns when that waits for the first time or has ended."""
@@ -294,18 +312,24 @@ class _World:
         for strand in reversed(self._strands):
             device = strand.device
             if strand.error is not None:
-                found[device.id] = replace(found[device.id], doing=Doing.FAILED)  # in the last that it came to
+                found[device.id] = self._failed(strand, found[device.id])
                 continue
             if strand.wait is None or strand.wait.waiter is None or not strand.is_waiting:
                 if not strand.outcome.finished:
                     found[device.id] = DeviceReport(device.id, Doing.COMPUTES, device.module.name)
                 continue
-            loops = tuple(
-                Loop(turn.instruction.name, device.module.locate(turn.instruction), turn.iterations or None)
-                for turn in strand.loops
+            found[device.id] = replace(
+                strand.wait.report(), loops=strand.enclosing, events=tuple(self._events[device.id])
             )
-            found[device.id] = replace(strand.wait.report(), loops=loops, events=tuple(self._events[device.id]))
         return found
+
+    def _failed(self, strand: _Strand, ended: DeviceReport) -> DeviceReport:
+        """What a device did whose strand has an error. ended: the same as one that has ended."""
+        wanted = self._rounds.wanted
+        if not isinstance(strand.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
+            return replace(ended, doing=Doing.FAILED)  # in the last that it came to
+        came = replace(wanted.report(), doing=Doing.CAME, waits_for=(), missing=())
+        return replace(came, loops=strand.enclosing, events=ended.events)
 
 
 def _check_executable(module: Module) -> None:

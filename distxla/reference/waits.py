@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from distxla.collectives.findings import mismatch_of, round_called
 from distxla.collectives.report import DeviceReport, Doing
 from distxla.collectives.signature import differences, signature, summary
 from distxla.errors import CollectiveMismatchError
@@ -106,9 +107,8 @@ class Round:
 
         CollectiveMismatchError where it came with something else than the first one.
         """
-        if self.comers:
-            check_same(next(iter(self.comers.values()))[0], run)
         self.comers[run.device.id] = (run, operands)
+        check_same(next(iter(self.comers.values()))[0], run, round_called(self.number, self.members))
         if len(self.comers) < len(self.members):
             return
         ordered = [self.comers[member] for member in self.members]
@@ -153,19 +153,22 @@ class Rounds:
     def __init__(self) -> None:
         self._open: dict[tuple[int, ...], list[Round]] = defaultdict(list)
         self._begun: Counter[tuple[int, ...]] = Counter()
+        self.wanted: PendingRound | None = None
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
-        """Raises CollectiveMismatchError where another member came to the round with something else."""
+        """Raises CollectiveMismatchError where another member came to the round with something else; `wanted` then says
+        what the device has come to."""
         waiting, device = self._open[members], run.device.id
         found = next((r for r in waiting if device not in r.comers), None)
         if found is None:
             self._begun[members] += 1
             found = Round(members, self._begun[members])
             waiting.append(found)
+        self.wanted = pending = PendingRound(run, found, device)
         found.come(run, operands)
         if found.answers is not None:
             waiting.remove(found)
-        return PendingRound(run, found, device)
+        return pending
 
 
 @dataclass
@@ -194,29 +197,38 @@ class PendingComputation(Pending):
         return self.outcome.value
 
 
-def check_same(first: InstructionEvaluation, other: InstructionEvaluation) -> None:
-    """CollectiveMismatchError unless both do the same: opcode, shapes, attributes, what called computations compute."""
+def check_same(first: InstructionEvaluation, other: InstructionEvaluation, what: str) -> None:
+    """CollectiveMismatchError unless both do the same: opcode, shapes, attributes, what called computations compute.
+
+    what: both have come to.
+    """
     if first.instruction is other.instruction and first.device.module is other.device.module:
         return
     mine, theirs = (signature(run.device.module, run.instruction, run.operand_shapes) for run in (first, other))
     if mine != theirs:
-        raise CollectiveMismatchError(
-            f"device {first.device.id} came with {name_of(first)}, device {other.device.id} with {name_of(other)}"
-            + _differing(first, other),
-            other.device.module.locate(other.instruction),
-        )
+        raise mismatch(what, first, other)
+
+
+def mismatch(what: str, first: InstructionEvaluation, other: InstructionEvaluation) -> CollectiveMismatchError:
+    """Two devices have come to `what` with these, which do not belong together."""
+    one, two = sorted((first, other), key=lambda run: run.device.id)
+    known = [(run.device.id, name_of(run)) for run in (one, two)]
+    text = mismatch_of(what, known[0], known[1], _differing(one, two))
+    error = CollectiveMismatchError(text, one.device.module.locate(one.instruction))
+    error.pair = one.device.id, two.device.id
+    return error
 
 
 def differing(one: Wait, other: Wait) -> str:
     """How the instructions of two waits differ, as what is added to a sentence; "" where they don't."""
     mine, theirs = one.waiter, other.waiter
-    return "" if mine is None or theirs is None else _differing(mine, theirs)
+    found = "" if mine is None or theirs is None else _differing(mine, theirs)
+    return f"; they differ in {found}" if found else ""
 
 
 def _differing(one: InstructionEvaluation, other: InstructionEvaluation) -> str:
     mine, theirs = (summary(run.device.module, run.instruction, run.operand_shapes) for run in (one, other))
-    found = differences(mine, theirs)
-    return f"; they differ in {found}" if found else ""
+    return differences(mine, theirs)
 
 
 def name_of(run: InstructionEvaluation) -> str:
@@ -235,5 +247,6 @@ __all__ = [
     "Settled",
     "Wait",
     "differing",
+    "mismatch",
     "name_of",
 ]

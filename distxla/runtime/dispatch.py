@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import call_loops, findings
+from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
 from distxla.collectives.report import Doing
 from distxla.errors import (
@@ -65,7 +65,7 @@ class Dispatcher:
         self._streams = streams
         self._deadlocks = Deadlocks(self._local.control, self._local.devices, communicators, hosts.remotes)
         self._stragglers = Stragglers()
-        self._since = 0  # ns of CLOCK_MONOTONIC when the call under way began
+        self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
         self._lock = threading.Lock()
         self._epoch = 0  # of relays: failed calls so far
         self.programs: dict[int, CompiledProgram] = {}
@@ -84,7 +84,6 @@ class Dispatcher:
             start = time.perf_counter()
             end = None if time_limit is None else start + time_limit
             self._stragglers.begin()
-            self._since = time.monotonic_ns()
             try:
                 elsewhere = self._issue_elsewhere(numbers, repeat) if self._agents else []
                 here = {d: numbers[d] for d in local.devices if d in numbers} if elsewhere else numbers
@@ -100,11 +99,12 @@ class Dispatcher:
                 self._await_losses()
                 records = self._records()
                 died = ended(records, self._lost(), self.programs, self.modules)
-                scenery = self._scene(records, devices).devices()
+                scene = self._scene(records, devices)
+                found = scene.devices()
                 self._end(devices)
                 error = self._failure(devices, died)
-                if any(found.doing is Doing.WAITS for found in scenery.values()):
-                    error.report = findings.report(error.code, error.message, scenery)
+                if any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
+                    error.report = scene.report(error, devices=found)
                 raise error
             return time.perf_counter() - start
 
@@ -189,6 +189,8 @@ class Dispatcher:
 
     def _records(self, *, fresh: bool = True) -> Records:
         """All devices' records: as they are, or were when a failure was seen; or else as they are after the call."""
+        if fresh:
+            self._read_at = time.monotonic_ns()
         asked = [(remote, remote.begin_records() if fresh else None) for remote in self._hosts.remotes]
         rows = self._local.records(self._local.devices)
         if fresh:
@@ -202,7 +204,10 @@ class Dispatcher:
         everywhere = not lost and not self._failures()
         self._deadlocks.refresh(everywhere=everywhere)
         missing = partial(self._deadlocks.missing, everywhere=everywhere)
-        return Scene(records, devices, self.programs, self.modules, missing, lost, self._since, self._local.devices)
+        for remote in self._hosts.remotes:
+            remote.look_at_clock()
+        ahead = {device: remote.ahead for remote in self._hosts.remotes for device in remote.devices}
+        return Scene(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
 
     def _end(self, devices: list[int]) -> None:
         """Release every wait and get all devices of the call back, by force where they do not come."""
@@ -236,7 +241,7 @@ class Dispatcher:
         records = self._records(fresh=False)
         statuses = {d: records.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
-            return mismatch(records, devices, self.programs)
+            return mismatch(records, devices, self.programs, self.modules)
         for device, status in statuses.items():
             if status == Status.ROUTINE_FAILED:
                 return self._routine_error(device, records)

@@ -1,4 +1,5 @@
-"""Members that came to one round with different instructions, as the round itself found out (Status.MISMATCH)."""
+"""Members that came to one round, or one transfer, with what does not belong together, as that itself found out
+(Status.MISMATCH)."""
 
 from __future__ import annotations
 
@@ -7,14 +8,21 @@ from collections.abc import Mapping, Sequence
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives import control_block as control
+from distxla.collectives.findings import mismatch_of, round_called, transfer_called
 from distxla.collectives.signature import differences
-from distxla.errors import CollectiveMismatchError, DistxlaError
+from distxla.errors import CollectiveMismatchError
+from distxla.ir.module import Module
 from distxla.runtime.hosts.host import Records
+from distxla.runtime.reports import group_of, instruction_of
 from distxla.runtime.watch import site_text
 
+_Known = tuple[int, Site]
 
-def mismatch(records: Records, devices: Sequence[int], programs: Mapping[int, CompiledProgram]) -> DistxlaError:
-    """What the members of a mismatched round ran, as one of `devices` found out."""
+
+def mismatch(
+    records: Records, devices: Sequence[int], programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
+) -> CollectiveMismatchError:
+    """What two members ran, as one of `devices` found out. modules: by number, where they are known."""
     for device in devices:
         if records.record(device, control.R_STATUS) != Status.MISMATCH:
             continue
@@ -23,19 +31,36 @@ def mismatch(records: Records, devices: Sequence[int], programs: Mapping[int, Co
         theirs = _site(records, other, records.record(device, control.R_MISMATCH_SITE), programs)
         if mine is None or theirs is None:
             break
-        return CollectiveMismatchError(
-            f"device {device} runs {site_text(mine)}, device {other} runs {site_text(theirs)} in the same round"
-            + _differing(mine, theirs),
-            mine.location,
-        )
+        what = _called(records, (device, mine), other, programs, modules)
+        one, two = sorted(((device, mine), (other, theirs)), key=lambda known: known[0])
+        known = [(number, site_text(site)) for number, site in (one, two)]
+        text = mismatch_of(what, known[0], known[1], differences(one[1].facets, two[1].facets))
+        error = CollectiveMismatchError(text, one[1].location)
+        error.pair = one[0], two[0]
+        return error
     return CollectiveMismatchError("members came to a round with different instructions")
+
+
+def _called(
+    records: Records,
+    mine: _Known,
+    other: int,
+    programs: Mapping[int, CompiledProgram],
+    modules: Mapping[int, Module],
+) -> str:
+    """What both have come to."""
+    device, site = mine
+    number = records.record_long(device, control.R_ROUND) - records.record_long(device, control.R_BEFORE)
+    loaded = records.record(device, control.R_PROGRAM)
+    members = group_of(programs[loaded].communicators[site.communicator], device)
+    if members:
+        return round_called(number, members)
+    instruction = instruction_of(site, modules.get(loaded))
+    channel = getattr(instruction.op, "channel_id", None) if instruction is not None else None
+    ends = (other, device) if site.opcode.startswith("recv") else (device, other)
+    return transfer_called(number, *ends, channel or 0)
 
 
 def _site(records: Records, device: int, index: int, programs: Mapping[int, CompiledProgram]) -> Site | None:
     program = programs.get(records.record(device, control.R_PROGRAM)) if device < records.devices else None
     return program.sites[index] if program is not None and index < len(program.sites) else None
-
-
-def _differing(mine: Site, theirs: Site) -> str:
-    found = differences(mine.facets, theirs.facets)
-    return f"; they differ in {found}" if found else ""

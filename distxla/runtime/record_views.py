@@ -9,6 +9,8 @@ from distxla.collectives import state
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.memory import ControlBlock
 
+PATIENCE_S = 1.0  # with a host that is asked; a call's time limit must not wait for one that never answers
+
 
 class View(Protocol):
     """The control block of a host."""
@@ -50,9 +52,9 @@ class There:
         self._running: frozenset[int] = frozenset()  # sequence numbers of commands that some device runs
 
     def refresh(self) -> None:
-        """Raises as `Host.control_read`."""
+        """Raises as `RemoteHost.fetch`."""
         size = len(self.remote.devices) * control.RECORD_BYTES
-        self._records, self._lines = self.remote.control_read(self._first, size), {}
+        self._records, self._lines = self.remote.control_read(self._first, size, PATIENCE_S), {}
         self._running = frozenset(
             self._command(device, control.R_COMMAND_SEQUENCE)
             for device in self.remote.devices
@@ -82,5 +84,5 @@ class There:
             return self._records[at : at + size]
         line = offset // state.LINE * state.LINE
         if line not in self._lines:
-            self._lines[line] = self.remote.control_read(line, state.LINE)
+            self._lines[line] = self.remote.control_read(line, state.LINE, PATIENCE_S)
         return self._lines[line][offset - line : offset - line + size]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
@@ -21,7 +21,6 @@ from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.watch import current_site, current_step
 
 UNSIGNED = 1 << 32
-EARLY_NS = 1_000_000  # by which an event's time may be too early, amply
 EVENTS = 32  # of each device that a report keeps
 
 
@@ -30,8 +29,8 @@ class Scene:
     """All that is known at the end of a call.
 
     running: the devices of the call.  programs, modules: by number.  missing: of a group's round, given device,
-    program, site and round.  lost: devices whose processes have ended.  since: ns of CLOCK_MONOTONIC when the call
-    began.  here: devices that have this clock.
+    program, site and round.  lost: devices whose processes have ended.  now: ns of CLOCK_MONOTONIC, when the records
+    were read.  ahead: by device, how many ns its host's clock is ahead of this one, 0 where it isn't named.
     """
 
     records: Records
@@ -40,12 +39,17 @@ class Scene:
     modules: Mapping[int, Module]
     missing: Callable[[int, CompiledProgram, int, int], tuple[int, ...]]
     lost: Mapping[int, Lost]
-    since: int
-    here: Collection[int]
+    now: int
+    ahead: Mapping[int, int]
 
-    def report(self, error: DistxlaError, stuck: Stuck | None = None) -> Report:
+    def report(
+        self, error: DistxlaError, stuck: Stuck | None = None, devices: Mapping[int, DeviceReport] | None = None
+    ) -> Report:
+        """devices: what `devices` has given before."""
         verdict = None if stuck is None else stuck.verdict
-        return findings.report(error.code, error.message, self.devices(stuck), verdict, self._modules_of())
+        found = self.devices(stuck) if devices is None else devices
+        pair = error.pair if isinstance(error, CollectiveMismatchError) else None
+        return findings.report(error.code, error.message, found, verdict, self._modules_of(), pair)
 
     def devices(self, stuck: Stuck | None = None) -> dict[int, DeviceReport]:
         """The devices of the call, and others that some wait for."""
@@ -74,7 +78,7 @@ class Scene:
             came = any(event.instruction == site.instruction for event in events)
             place = (site.instruction, site.opcode, site.location) if came else ("", "", None)
             return DeviceReport(device, doing, program.name, *place, events=events)
-        return self._waiting(device, program, site, events)
+        return self._waiting(device, doing, program, site, events)
 
     def _doing(self, device: int, events: Sequence[Event]) -> Doing:
         if device in self.lost:
@@ -83,34 +87,41 @@ class Scene:
         if self.records.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN:
             if status == Status.RELEASED:  # out of a wait, or before it began
                 return Doing.WAITS if events and events[-1].ended is None else Doing.COMPUTES
+            if status == Status.MISMATCH:
+                return Doing.CAME
             return Doing.ENDED if status == Status.OK else Doing.FAILED
         waits = self.records.record(device, control.R_STATE) == control.DeviceState.WAITING
         return Doing.WAITS if waits else Doing.COMPUTES
 
-    def _waiting(self, device: int, program: CompiledProgram, site: Site, events: tuple[Event, ...]) -> DeviceReport:
+    def _waiting(
+        self, device: int, doing: Doing, program: CompiledProgram, site: Site, events: tuple[Event, ...]
+    ) -> DeviceReport:
+        """One that waits, or has come to what another one has come to with something else."""
         waits_for = self.records.record(device, control.R_WAITS_FOR)
         round_ = self.records.record_long(device, control.R_ROUND)
         others: tuple[int, ...] = ()
         host = ""
-        if waits_for < self.records.devices:
+        if doing is not Doing.WAITS:
+            pass
+        elif waits_for < self.records.devices:
             others = (waits_for,)
         elif waits_for == UNSIGNED + control.WAITS_FOR_HOST:
             host = HOST
         else:
             others = self.missing(device, program, site.index, round_)
         spec = program.communicators[site.communicator] if site.communicator >= 0 else None
-        group = _group(spec, device)
-        instruction = self._instruction(device, site)
-        item = _first(spec)
+        group = group_of(spec, device)
+        instruction = instruction_of(site, self.modules.get(self.records.record(device, control.R_PROGRAM)))
+        number = round_ - self.records.record_long(device, control.R_BEFORE) + _first(spec)
         return DeviceReport(
             device,
-            Doing.WAITS,
+            doing,
             program.name,
             site.instruction,
             site.opcode,
             site.location,
             site.computation,
-            round_ + item or None,
+            number or None,
             getattr(instruction.op, "channel_id", None) if instruction is not None else _channel(spec),
             group,
             others,
@@ -119,16 +130,6 @@ class Scene:
             loops=self._loops(device, site),
             events=events,
         )
-
-    def _instruction(self, device: int, site: Site) -> Instruction | None:
-        """A site's instruction in the module that was compiled."""
-        module = self.modules.get(self.records.record(device, control.R_PROGRAM))
-        if module is None:
-            return None
-        found = module.by_name.get(site.computation)
-        if found is not None and site.instruction in found.by_name:
-            return found[site.instruction]
-        return next((c[site.instruction] for c in module.computations if site.instruction in c.by_name), None)
 
     def _loops(self, device: int, site: Site) -> tuple[Loop, ...]:
         counts = recorder.iterations(self.records, device)
@@ -140,31 +141,27 @@ class Scene:
 
     def _events(self, device: int) -> Iterator[Event]:
         """The last communicating instructions of a device."""
-        now = time.monotonic_ns()
-        before = self.records.record(device, control.R_RUN) - self.records.record(device, control.R_COMMAND_REPEAT)
-        number = self.records.record(device, control.R_COMMAND_PROGRAM)
-        kept: list[recorder.Event] = []
-        for event in recorder.events(self.records, device):
-            if kept and kept[-1].ended is None:
-                kept = []  # an earlier call ended there
-            is_old = event.run <= before or (device in self.here and event.begun < self.since - EARLY_NS)
-            if event.site is not None and event.program == number and not is_old:
-                kept.append(event)
-        for event in kept[-EVENTS:]:
-            program = self.programs.get(event.program)
-            if program is None or event.site is None or event.site >= len(program.sites):
-                continue
-            site = program.sites[event.site]
+        record = partial(self.records.record, device)
+        program = self.programs.get(record(control.R_COMMAND_PROGRAM))
+        if program is None or record(control.R_SERVED) != record(control.R_COMMAND_SEQUENCE):
+            return  # it has not begun
+        before, ahead = record(control.R_RUNS_BEFORE), self.ahead.get(device, 0)
+        kept = [
+            (event.shifted(-ahead), program.sites[event.site])
+            for event in recorder.events(self.records, device)
+            if event.site is not None and event.site < len(program.sites) and event.run > before
+        ]
+        for event, site in kept[-EVENTS:]:
             item = _first(program.communicators[site.communicator] if site.communicator >= 0 else None)
             yield Event(
                 site.instruction,
                 site.opcode,
                 event.round + item,
-                event.run,
+                event.run - before,
                 event.iteration,
-                _seconds(event.begun, now),
-                _seconds(event.ended, now),
-                _seconds(event.waited, now),
+                _seconds(event.begun, self.now),
+                _seconds(event.ended, self.now),
+                _seconds(event.waited, self.now),
             )
 
 
@@ -177,13 +174,24 @@ def _first(spec: CommunicatorSpec | None) -> int:
     return 1 if spec is not None and spec.stream is not None else 0
 
 
-def _group(spec: CommunicatorSpec | None, device: int) -> tuple[int, ...]:
+def group_of(spec: CommunicatorSpec | None, device: int) -> tuple[int, ...]:
+    """Those who act together in the rounds of a communicator, in group order; none where it has no rounds."""
     if spec is None or spec.stream is not None or spec.channel is not None:
         return ()
     if spec.key == DIRECTORY_KEY:  # what the dones of channels share is no group
         return ()
     group = next((group for group in spec.groups if device in group), ())
     return group if len(group) > 1 else ()
+
+
+def instruction_of(site: Site, module: Module | None) -> Instruction | None:
+    """A site's instruction in the module that was compiled, None where that is not known."""
+    if module is None:
+        return None
+    found = module.by_name.get(site.computation)
+    if found is not None and site.instruction in found.by_name:
+        return found[site.instruction]
+    return next((c[site.instruction] for c in module.computations if site.instruction in c.by_name), None)
 
 
 def _channel(spec: CommunicatorSpec | None) -> int | None:
@@ -207,4 +215,4 @@ def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
     return error
 
 
-__all__ = ["Scene", "stuck_error"]
+__all__ = ["Scene", "group_of", "instruction_of", "stuck_error"]

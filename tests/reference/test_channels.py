@@ -98,8 +98,11 @@ ENTRY main {{
   i = s32[] convert(r)
   ROOT z = f32[2] conditional(i, x, x), branch_computations={{first, second}}
 }}"""
-    with pytest.raises(CollectiveMismatchError, match=r"device 0 sent f32\[2\] in a \(mixed.*, device 1 receives "
-                       r"f32\[1\] in bd \(mixed.hlo:16:"):  # fmt: skip
+    wanted = (
+        r"transfer 1 from device 0 to device 1 on channel \d: device 0 comes with a \(mixed.*, device 1 with bd "
+        r"\(mixed.hlo:16:.*; they differ in value: f32\[2\] and f32\[1\]"
+    )
+    with pytest.raises(CollectiveMismatchError, match=wanted):
         run_both(parse_module(text, "mixed.hlo"))
 
 

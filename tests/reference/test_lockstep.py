@@ -108,7 +108,9 @@ ENTRY main {
   ROOT y = f32[4] all-gather(x), replica_groups={{0,1}}, dimensions={0}
 }
 """)
-    with pytest.raises(CollectiveMismatchError, match=r"device 0 came with y .*, device 1 with y"):
+    with pytest.raises(
+        CollectiveMismatchError, match=r"round 1 of devices 0, 1: device 0 comes with y .*, device 1 with y"
+    ):
         run_programs(
             {0: parse_module(all_reduce("{{0,1}}")), 1: gather}, dict(enumerate(arguments(2))), replicas=2, partitions=1
         )

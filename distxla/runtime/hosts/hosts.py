@@ -187,6 +187,8 @@ class Hosts:
             devices = self.devices[index] if index else range(0)
             self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, self._on_trouble))
         self.ask(begun, ATTACH_LIMIT_S, names)
+        for remote in self.remotes:
+            remote.clock_ahead()
 
     def _on_trouble(self) -> None:
         """In an agent's thread: end what goes on here, having noted how things were."""

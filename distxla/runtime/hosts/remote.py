@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +20,7 @@ from distxla.runtime.wire import Buffer, Connection, Frame
 
 ANSWER_S = 2.0  # for an agent to say what it knows of its devices
 CLOCK_READINGS = 8
+CLOCK_S = 60.0  # that readings of the other clock are good for: clocks that nobody adjusts part by 0.1 ms a second
 END_S = 10.0  # for an agent to get its devices back, by force if need be
 
 
@@ -25,7 +28,8 @@ class RemoteHost:
     """One agent's host. A thread of its own receives what the agent says.
 
     lost: what is known of replicas that have ended; all of them once the agent can't be reached.  failure: why the
-    host can't go on, though its replicas live, or "".  on_trouble: called in that thread when either has changed or a
+    host can't go on, though its replicas live, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this
+    one's when that was looked at last.  on_trouble: called in that thread when either has changed or a
     call has failed, before anybody who waits is woken.  news: notified of everything that happens.
 
     The driver's own host has an agent, too, where a run has several hosts: it holds that host's relay, and no devices.
@@ -46,6 +50,8 @@ class RemoteHost:
         self.devices = devices
         self.lost: dict[int, Lost] = {}
         self.failure = ""
+        self.ahead = 0
+        self._ahead_at = -CLOCK_S  # of time.monotonic
         self._connection = connection
         self._pids = dict(pids)
         self._news = news
@@ -141,25 +147,33 @@ class RemoteHost:
         """See Host."""
         self.control_write(offset, bytes(size))
 
-    def control_read(self, offset: int, size: int) -> bytes:
+    def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
         """Bytes of the host's control block, as they are now; blocks. Raises as `fetch`."""
-        return self.fetch(commands.CONTROL_BLOCK, offset, size).tobytes()
+        return self.fetch(commands.CONTROL_BLOCK, offset, size, seconds).tobytes()
 
     def clock_ahead(self) -> int:
         """By how many ns the host's CLOCK_MONOTONIC is ahead of this one's, to about half the time of a round trip.
 
-        Blocks for some. Raises ReplicaLostError, ClusterError if closed.
+        Blocks for some. Raises ReplicaLostError, ClusterError if closed, or if it does not answer within ANSWER_S.
         """
         found = []
         for _ in range(CLOCK_READINGS):
             answer = bytearray(8)
             asked = time.monotonic_ns()
-            if not self._ask(Command.CLOCK, memoryview(answer), 0, 0, 0):
+            if not self._ask(Command.CLOCK, memoryview(answer), 0, 0, 0, ANSWER_S):
                 self._require_reachable()
-                raise ClusterError(f"the cluster is closed: {self.name} can't be asked for its clock")
+                raise ClusterError(f"{self.name} can't be asked for its clock")
             answered = time.monotonic_ns()
             found.append((answered - asked, int.from_bytes(answer, "little") - (asked + answered) // 2))
-        return min(found)[1]
+        self.ahead, self._ahead_at = min(found)[1], time.monotonic()
+        return self.ahead
+
+    def look_at_clock(self) -> None:
+        """Bring `ahead` up to date where that is due and the host answers. Blocks as `clock_ahead`."""
+        if self._closing or self.is_lost or time.monotonic() - self._ahead_at < CLOCK_S:
+            return
+        with contextlib.suppress(ClusterError, ReplicaLostError):
+            self.clock_ahead()
 
     def write(self, device: int, offset: int, data: NDArray[np.uint8]) -> None:
         """Copy bytes into a device's memory. Raises ReplicaLostError."""
@@ -167,13 +181,15 @@ class RemoteHost:
             self._send(Command.WRITE, a=device, b=offset, payload=[data.data])
             self._require_reachable()
 
-    def fetch(self, device: int, offset: int, size: int) -> NDArray[np.uint8]:
-        """Bytes of a device's memory; blocks until they are here. Raises ReplicaLostError, ClusterError if closed."""
+    def fetch(self, device: int, offset: int, size: int, seconds: float | None = None) -> NDArray[np.uint8]:
+        """Bytes of a device's memory; blocks until they are here. Raises ReplicaLostError, ClusterError if closed, or
+        if they have not come within `seconds`."""
         found = np.empty(size, np.uint8)
-        if size and not self._ask(Command.READ, found.data, device, offset, size):
+        if size and not self._ask(Command.READ, found.data, device, offset, size, seconds):
             if self._closing:
                 raise ClusterError(f"the cluster is closed: arrays on {self.name} can't be fetched any more")
             self._require_reachable()
+            raise ClusterError(f"{self.name} did not answer within {seconds:g} s")
         return found
 
     def await_word(self, offset: int, value: int, seconds: float) -> None:
@@ -184,16 +200,16 @@ class RemoteHost:
         """Wake who sleeps on the u32 at `offset` of the host's control block."""
         self._send(Command.WAKE, a=offset)
 
-    def _ask(self, kind: Command, target: memoryview, a: int, b: int, c: int) -> bool:
-        """Ask for what fills `target` and wait for it; False where it does not come any more."""
-        fetch = _Fetch(target)
+    def _ask(self, kind: Command, target: memoryview, a: int, b: int, c: int, seconds: float | None = None) -> bool:
+        """Ask for what fills `target` and wait for it; False where it does not come any more, or not in time."""
+        fetch, end = _Fetch(target), math.inf if seconds is None else time.monotonic() + seconds
         with self._news:
             self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
             self._fetches[number] = fetch
         try:
             self._send(kind, tag=number, a=a, b=b, c=c)
             with self._news:
-                while not fetch.done and not self.is_lost and not self._closing:
+                while not fetch.done and not self.is_lost and not self._closing and time.monotonic() < end:
                     self._news.wait(0.2)
         finally:
             with self._news:
