@@ -163,6 +163,11 @@ class Communication:
             )
         return self._sites[key]
 
+    @property
+    def counts_rounds_alike(self) -> bool:
+        """Whether both readings have the same rounds, for the sites so far: no permute joins devices."""
+        return not any(meeting.pairs for _, lenient in self._tables.values() for meeting in lenient.values())
+
     def _meetings(self, op: CollectiveOp) -> tuple[Mapping[int, Meeting], Mapping[int, Meeting]]:
         by_pairs = isinstance(op, CollectivePermute)
         who = op.source_target_pairs if isinstance(op, CollectivePermute) else getattr(op, "replica_groups", None)

@@ -10,88 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.collectives.channels import payload_of
 from distxla.scheduler.communication import MOST_SENDS, Meeting, Site, Way
+from distxla.scheduler.counters import Counters, Flow, Rounds
 from distxla.scheduler.traces import Act, Choice, Event, Split, Ticket, Trace
 
 STRICT, LENIENT = 0, 1
-
-
-class _Rounds:
-    """A meeting's rounds. come: by device, how many it has begun.  complete: rounds to which all have come."""
-
-    __slots__ = ("arrived", "come", "complete", "first", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.come: dict[int, int] = {}
-        self.arrived: dict[int, int] = {}
-        self.first: dict[int, tuple[int, Site]] = {}
-        self.complete = 0
-
-    def clone(self) -> _Rounds:
-        copy = _Rounds(self.size)
-        copy.come, copy.arrived, copy.first = dict(self.come), dict(self.arrived), dict(self.first)
-        copy.complete = self.complete
-        return copy
-
-
-class _Flow:
-    """A way's transfers. taken: numbers of values that have been received, of the last ones."""
-
-    __slots__ = ("recvs", "sends", "sent", "taken")
-
-    def __init__(self) -> None:
-        self.sends = self.recvs = 0
-        self.taken: set[int] = set()
-        self.sent: dict[int, Site] = {}
-
-    def clone(self) -> _Flow:
-        copy = _Flow()
-        copy.sends, copy.recvs, copy.taken, copy.sent = self.sends, self.recvs, set(self.taken), dict(self.sent)
-        return copy
-
-
-class _Counters:
-    """All counters of a run; those of a part of it begin as copies of the whole's and may be given up."""
-
-    def __init__(self, whole: _Counters | None = None) -> None:
-        self.whole = whole
-        self.rounds: dict[int, _Rounds] = {}
-        self.flows: dict[Way, _Flow] = {}
-        self.tickets: dict[tuple[int, int], tuple[Any, int]] = {}  # (device, ticket) -> (meeting or way, number)
-        self.executions: dict[tuple[int, int], int] = {}
-        self.meetings: dict[int, Meeting] = {}
-
-    def of(self, meeting: Meeting) -> _Rounds:
-        found = self.rounds.get(id(meeting))
-        if found is None:
-            found = _Rounds(len(meeting.members)) if self.whole is None else self.whole.of(meeting).clone()
-            self.rounds[id(meeting)] = found
-            self.meetings[id(meeting)] = meeting
-        return found
-
-    def flow(self, way: Way) -> _Flow:
-        found = self.flows.get(way)
-        if found is None:
-            found = _Flow() if self.whole is None else self.whole.flow(way).clone()
-            self.flows[way] = found
-        return found
-
-    def begun(self, device: int, ticket: Ticket) -> tuple[Any, int] | None:
-        found = self.tickets.get((device, id(ticket)))
-        return found if found is not None or self.whole is None else self.whole.begun(device, ticket)
-
-    def commit(self) -> None:
-        """What a part has done becomes true of the whole."""
-        assert self.whole is not None
-        self.whole.rounds.update(self.rounds)
-        self.whole.flows.update(self.flows)
-        self.whole.tickets.update(self.tickets)
-        self.whole.meetings.update(self.meetings)
+MEET, BEGIN, END, SEND, RECV, SEND_DONE = Act.MEET, Act.BEGIN, Act.END, Act.SEND, Act.RECV, Act.SEND_DONE
 
 
 @dataclass(frozen=True)
@@ -138,7 +67,7 @@ class Progress:
 
     traces: Mapping[int, Trace]
     reading: int
-    counters: _Counters = field(default_factory=_Counters)
+    counters: Counters = field(default_factory=Counters)
     in_loop: bool = False
     stops: dict[int, Stop] = field(default_factory=dict)
     open_: dict[int, Open] = field(default_factory=dict)
@@ -163,6 +92,19 @@ class Progress:
         self.stops = {device: self._stop_of(device, *stopped) for device, stopped in self._stopped.items()}
         return self
 
+    def leniently(self) -> Progress:
+        """How far the devices come by the lenient reading, from where the strict one has stopped them.
+
+        For programs whose rounds both readings count alike: then what happens by the strict one does by the other.
+        """
+        found = copy(self)
+        found.reading, found._ready = LENIENT, deque(dict.fromkeys((*self._stopped, *self.open_, *self.lost)))
+        found._stopped, found._waiting, found._arrived = {}, {}, {}
+        found.stops, found.open_, found.lost, found.mismatches = {}, {}, {}, []
+        for flow in self.counters.flows.values():
+            flow.asleep.clear()
+        return found.run()
+
     def has_begun(self, device: int) -> bool:
         """Whether the device stands in a round that it has come to, not before one."""
         return device in self._meeting
@@ -172,26 +114,40 @@ class Progress:
             del self._stopped[device]
             self._ready.append(device)
 
+    def _complete(self, key: Hashable) -> None:
+        """A round is over for those who wait for its end, and may make room for those who wait to begin another one."""
+        for device in self._waiting.pop(key, ()):
+            if not self._stopped.pop(device)[3]:
+                self._meeting.pop(device, None)
+                self.places[device][-1][1] += 1
+            self._ready.append(device)
+
     def _advance(self, device: int) -> None:
         places = self.places[device]
         while places:
             place = places[-1]
             trace, position = place
-            if position >= len(trace):
+            while position < len(trace):
+                item = trace[position]
+                if type(item) is Event:
+                    if not self._happens(device, item):
+                        place[1] = position
+                        return
+                    position += 1
+                elif type(item) is Split:
+                    position += 1
+                    mine = item.part_of(device)
+                    if mine:
+                        place[1] = position
+                        places.append([mine, 0])
+                        break
+                else:
+                    place[1] = position
+                    if not self._comes(device, item):
+                        return
+                    position += 1
+            else:
                 places.pop()
-                continue
-            item = trace[position]
-            if type(item) is Event:
-                if not self._happens(device, item):
-                    return
-                place[1] = position + 1
-            elif type(item) is Split:
-                place[1] = position + 1
-                mine = next((part for devices, part in item.parts if device in devices), None)
-                if mine:
-                    places.append([mine, 0])
-            elif not self._comes(device, item):
-                return
 
     # --- events
 
@@ -215,25 +171,29 @@ class Progress:
     def _happens(self, device: int, event: Event) -> bool:
         """Whether the device has executed the event; if not, what it waits for has been noted."""
         act = event.act
-        if act is Act.MEET or act is Act.BEGIN:
+        if act is MEET or act is BEGIN:
             meeting = event.site.meetings[self.reading].get(device)
             return meeting is None or self._round(device, event, meeting)
-        if act is Act.SEND or act is Act.RECV:
+        if act is SEND or act is RECV:
             return self._start(device, event)
-        ticket = event.ticket.get(device) if isinstance(event.ticket, dict) else event.ticket
+        ticket = event.ticket
+        if type(ticket) is dict:
+            ticket = ticket.get(device)
         if ticket is None:
             self.lost[device] = event
             return False
-        begun = self.counters.begun(device, ticket)
-        if begun is None:  # the device takes no part
-            return True
+        begun = self.counters.tickets.get((device, id(ticket)))
+        if begun is None:
+            begun = self.counters.begun(device, ticket)  # type: ignore[arg-type]
+            if begun is None:  # the device takes no part
+                return True
         thing, number = begun
-        return self._ended(device, event, thing, number) if act is Act.END else self._over(device, event, thing, number)
+        return self._ended(device, event, thing, number) if act is END else self._over(device, event, thing, number)
 
     def _round(self, device: int, event: Event, meeting: Meeting) -> bool:
         number = self._meeting.get(device)
         if number is None:
-            rounds = self.counters.of(meeting)
+            rounds = self.counters.rounds.get(id(meeting)) or self.counters.of(meeting)
             number = rounds.come.get(device, 0)
             if number >= meeting.limit and not self._released(device, event, meeting, rounds, number - meeting.limit):
                 return False
@@ -250,7 +210,7 @@ class Progress:
                 rounds.arrived.pop(number, None)
                 rounds.first.pop(number, None)
                 rounds.complete = number + 1
-                self._wake((id(meeting), number))
+                self._complete((id(meeting), number))
             else:
                 rounds.arrived[number] = arrived
             if meeting.pairs:
@@ -258,7 +218,7 @@ class Progress:
             if event.ticket is not None:
                 assert isinstance(event.ticket, Ticket)
                 self.counters.tickets[device, id(event.ticket)] = (meeting, number)
-            if event.act is Act.BEGIN:
+            if event.act is BEGIN or rounds.complete > number:
                 return True
             self._meeting[device] = number
         if not self._ended(device, event, meeting, number):
@@ -277,7 +237,7 @@ class Progress:
                 return self._stop(device, event, number, meeting, (id(meeting), peer, number))
         return True
 
-    def _released(self, device: int, event: Event, meeting: Meeting, rounds: _Rounds, number: int) -> bool:
+    def _released(self, device: int, event: Event, meeting: Meeting, rounds: Rounds, number: int) -> bool:
         """Whether the device may begin one more round, with that one the oldest under way."""
         if not meeting.pairs:
             if rounds.complete > number:
@@ -303,46 +263,61 @@ class Progress:
             if not bounds[0] <= number <= bounds[1]:
                 self.counters.executions[key] = number + 1
                 return True
-        flow = self.counters.flow(way)
-        assert isinstance(event.ticket, Ticket)
-        if event.act is Act.SEND:
+        flow = self.counters.flows.get(way) or self.counters.flow(way)
+        if event.act is SEND:
             number = flow.sends
             oldest = number - MOST_SENDS
             if oldest >= 0:
                 free = flow.recvs > oldest if self.reading == LENIENT else oldest in flow.taken
                 if not free:
                     kind = "recv" if self.reading == LENIENT else "taken"
-                    return self._stop(device, event, oldest, way, (way, kind, oldest), limit=True)
+                    return self._sleep(device, event, oldest, way, flow, (kind, oldest), limit=True)
                 flow.taken.discard(oldest)
             flow.sends = number + 1
             flow.sent[number] = event.site
-            self._wake((way, "send", number))
+            kind = "send"
         else:
             number = flow.recvs
             flow.recvs = number + 1
-            self._wake((way, "recv", number))
-        self.counters.tickets[device, id(event.ticket)] = (way, number)
+            kind = "recv"
+        if flow.asleep:
+            self._rouse(flow, (kind, number))
+        self.counters.tickets[device, id(event.ticket)] = (way, number)  # its own: no start has one by device
         if bounds is not None:
             self.counters.executions[key] = self.counters.executions.get(key, 0) + 1
         return True
 
     def _over(self, device: int, event: Event, way: Way, number: int) -> bool:
         """A send-done or a recv-done."""
-        flow = self.counters.flow(way)
-        if event.act is Act.SEND_DONE:
+        flow = self.counters.flows.get(way) or self.counters.flow(way)
+        if event.act is SEND_DONE:
             if flow.recvs > number:
                 return True
-            return self._stop(device, event, number, way, (way, "recv", number))
+            return self._sleep(device, event, number, way, flow, ("recv", number))
         if flow.sends <= number:
-            return self._stop(device, event, number, way, (way, "send", number))
+            return self._sleep(device, event, number, way, flow, ("send", number))
         sent = flow.sent.pop(number, None)
         received = (event.site.instruction.shape.elements or (None,))[0]
         if sent is not None and received is not None and not payload_of(sent.instruction).compatible(received):
             self.mismatches.append(Mismatch((way.source, device), (sent, event.site), number, way))
             return self._stop(device, event, number, way, ("never", device))
         flow.taken.add(number)
-        self._wake((way, "taken", number))
+        if flow.asleep:
+            self._rouse(flow, ("taken", number))
         return True
+
+    def _sleep(
+        self, device: int, event: Event, number: int, way: Way, flow: Flow, key: Hashable, *, limit: bool = False
+    ) -> bool:
+        self._stopped[device] = (event, number, way, limit)
+        flow.asleep[key] = device
+        return False
+
+    def _rouse(self, flow: Flow, key: Hashable) -> None:
+        device = flow.asleep.pop(key, None)
+        if device is not None:
+            del self._stopped[device]
+            self._ready.append(device)
 
     # --- what only the run decides
 
@@ -409,7 +384,7 @@ class Progress:
         is_loop = choices[members[0]].is_loop
         for number in range(counts.pop()):
             traces = {member: choice.branches[number] for member, choice in choices.items()}
-            part = Progress(traces, self.reading, _Counters(self.counters), in_loop=is_loop or self.in_loop)
+            part = Progress(traces, self.reading, Counters(self.counters), in_loop=is_loop or self.in_loop)
             part.run()
             if (
                 not part.has_finished
@@ -454,7 +429,7 @@ class Progress:
         return True
 
     @staticmethod
-    def _behind(counters: _Counters, device: int, begun: tuple[Any, int]) -> int:
+    def _behind(counters: Counters, device: int, begun: tuple[Any, int]) -> int:
         thing, number = begun
         if isinstance(thing, Meeting):
             return counters.of(thing).come.get(device, 0) - number

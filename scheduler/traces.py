@@ -77,6 +77,12 @@ class Split:
     by: Instruction
     parts: list[tuple[frozenset[int], Trace]]
 
+    def part_of(self, device: int) -> Trace | None:
+        for devices, part in self.parts:
+            if device in devices:
+                return part
+        return None
+
 
 @dataclass(eq=False)
 class Choice:

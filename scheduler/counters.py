@@ -1,0 +1,88 @@
+"""How far the rounds and the transfers of a run have come."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from distxla.scheduler.communication import Meeting, Site, Way
+from distxla.scheduler.traces import Ticket
+
+
+class Rounds:
+    """A meeting's rounds. come: by device, how many it has begun.  complete: rounds to which all have come."""
+
+    __slots__ = ("arrived", "come", "complete", "first", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.come: dict[int, int] = {}
+        self.arrived: dict[int, int] = {}
+        self.first: dict[int, tuple[int, Site]] = {}
+        self.complete = 0
+
+    def clone(self) -> Rounds:
+        copy = Rounds(self.size)
+        copy.come, copy.arrived, copy.first = dict(self.come), dict(self.arrived), dict(self.first)
+        copy.complete = self.complete
+        return copy
+
+
+class Flow:
+    """A way's transfers. taken: numbers of values that have been received, of the last ones.  asleep: the devices that
+    wait, by what has to happen."""
+
+    __slots__ = ("asleep", "recvs", "sends", "sent", "taken")
+
+    def __init__(self) -> None:
+        self.sends = self.recvs = 0
+        self.taken: set[int] = set()
+        self.sent: dict[int, Site] = {}
+        self.asleep: dict[Hashable, int] = {}
+
+    def clone(self) -> Flow:
+        copy = Flow()
+        copy.sends, copy.recvs, copy.taken, copy.sent = self.sends, self.recvs, set(self.taken), dict(self.sent)
+        return copy
+
+
+class Counters:
+    """All counters of a run; those of a part of it begin as copies of the whole's and may be given up."""
+
+    def __init__(self, whole: Counters | None = None) -> None:
+        self.whole = whole
+        self.rounds: dict[int, Rounds] = {}
+        self.flows: dict[Way, Flow] = {}
+        self.tickets: dict[tuple[int, int], tuple[Any, int]] = {}  # (device, ticket) -> (meeting or way, number)
+        self.executions: dict[tuple[int, int], int] = {}
+        self.meetings: dict[int, Meeting] = {}
+
+    def of(self, meeting: Meeting) -> Rounds:
+        found = self.rounds.get(id(meeting))
+        if found is None:
+            found = Rounds(len(meeting.members)) if self.whole is None else self.whole.of(meeting).clone()
+            self.rounds[id(meeting)] = found
+            self.meetings[id(meeting)] = meeting
+        return found
+
+    def flow(self, way: Way) -> Flow:
+        found = self.flows.get(way)
+        if found is None:
+            found = Flow() if self.whole is None else self.whole.flow(way).clone()
+            self.flows[way] = found
+        return found
+
+    def begun(self, device: int, ticket: Ticket) -> tuple[Any, int] | None:
+        found = self.tickets.get((device, id(ticket)))
+        return found if found is not None or self.whole is None else self.whole.begun(device, ticket)
+
+    def commit(self) -> None:
+        """What a part has done becomes true of the whole."""
+        assert self.whole is not None
+        self.whole.rounds.update(self.rounds)
+        self.whole.flows.update(self.flows)
+        self.whole.tickets.update(self.tickets)
+        self.whole.meetings.update(self.meetings)
+
+
+__all__ = ["Counters", "Flow", "Rounds"]
