@@ -199,7 +199,7 @@ def _lines(report: Report) -> list[str]:
     for devices in alike.values():
         lines += _device_lines(devices)
     for cycle in report.cycles:
-        lines.append(f"  cycle: {_chain(cycle)}")
+        lines.append(f"  cycle: {chain(cycle)}")
     if report.behind:
         are = "is" if len(report.behind) == 1 else "are"
         lines.append(f"  behind {'that' if report.cycles or report.without_end else 'it'} {are} {named(report.behind)}")
@@ -229,7 +229,8 @@ def _last_rounds(report: Report, difference: Difference) -> list[str]:
     return lines
 
 
-def _chain(cycle: Sequence[int]) -> str:
+def chain(cycle: Sequence[int]) -> str:
+    """`0 -> 2 -> 1 -> 0`; of a long cycle the ends."""
     if len(cycle) > MOST_LINES:
         parts = [*map(str, cycle[:5]), f"... {len(cycle) - 7} more ...", *map(str, cycle[-2:])]
     else:
@@ -353,4 +354,4 @@ def location_json(location: Location | None) -> dict[str, Any] | None:
     }
 
 
-__all__ = ["DeviceReport", "Difference", "Doing", "Event", "Loop", "Report", "named"]
+__all__ = ["DeviceReport", "Difference", "Doing", "Event", "Loop", "Report", "chain", "named"]

@@ -173,7 +173,7 @@ def test_the_first_difference_of_histories_is_marked() -> None:
     )
     verdict = Verdict((0, 1), ((0, 1),), (), ())
     page = report("deadlock", "stuck", {0: one, 1: other}, verdict).page()
-    assert page.count("class=first") == 2
+    assert page.count('<td class="first">') == 2
 
 
 def test_histories_that_are_equal_or_unknown_have_no_difference() -> None:

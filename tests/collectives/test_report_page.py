@@ -1,0 +1,164 @@
+"""The page of a report: small, legible, and valid, for few devices as for many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import combinations
+
+import pytest
+
+from distxla.collectives.findings import report, summary_of
+from distxla.collectives.report import DeviceReport, Doing, Event, Report
+from distxla.collectives.report_page import LABEL
+from distxla.collectives.wait_graph import Verdict
+from distxla.errors import Location
+
+LETTER, ABOVE, BELOW = 6.7, 9.0, 3.0  # pixels of a monospaced letter of 11: wide, above its line, below it
+VOID = {"meta"}
+
+
+@dataclass
+class Text:
+    """A text of a picture, and its box."""
+
+    picture: int
+    letters: str
+    x: float
+    y: float
+    anchor: str
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        width = LETTER * len(self.letters)
+        left = self.x - {"start": 0.0, "middle": width / 2, "end": width}[self.anchor]
+        return left, self.y - ABOVE, left + width, self.y + BELOW
+
+
+class Page(HTMLParser):
+    """Takes a page to pieces, strictly: each element is closed by its own end, attributes are quoted."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sizes: list[tuple[float, float]] = []
+        self.texts: list[Text] = []
+        self.titles: list[str] = []
+        self.bars: list[tuple[float, float]] = []  # begin and end
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        source = self.get_starttag_text() or ""
+        assert source.count('"') == 2 * len(attrs), source
+        if tag == "svg":
+            self.sizes.append((float(values["width"]), float(values["height"])))
+            assert values["aria-label"]
+        if tag == "text":
+            at = float(values["x"]), float(values["y"])
+            self.texts.append(Text(len(self.sizes), "", *at, values.get("text-anchor", "start")))
+        if tag == "rect":
+            self.bars.append((float(values["x"]), float(values["x"]) + float(values["width"])))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "text":
+            self.texts[-1].letters += data
+        if self.open == ["html", "head", "title"]:
+            self.titles.append(data)
+
+
+def made(count: int, *, events: int = 32, name: str = "all-reduce.17", quick: bool = False) -> Report:
+    """Devices that wait in a ring, each behind some rounds. quick: all began to wait at the end only."""
+    step = 1e-9 if quick else 0.01
+    devices = {}
+    for d in range(count):
+        history = [
+            Event(
+                name, "all-reduce", k + 1, 1, k + 1, -1 - step * (events - k), -1 - step * (events - k) / 2, -1 - step
+            )
+            for k in range(events - 1)
+        ]
+        history.append(Event(name, "all-reduce", events, 1, events, 0.0 if quick else -1.0, None, -0.9))
+        place = Location("step.hlo", 10 + d, 3, 4, f"{name} = ...", frame="model.py:7 in f")
+        devices[d] = DeviceReport(
+            d,
+            Doing.WAITS,
+            "m",
+            name,
+            "all-reduce",
+            place,
+            round=events,
+            waits_for=((d + 1) % count,),
+            events=tuple(history),
+        )
+    verdict = Verdict(tuple(range(count)), (tuple(range(count)),), (), ())
+    return report("deadlock", summary_of(verdict, devices), devices, verdict)
+
+
+def overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 12, 13, 40, 64])
+def test_no_text_lies_on_another_or_outside_of_its_picture(count: int, quick: bool) -> None:
+    page = Page(made(count, name="a-rather-long-name.all-reduce.17", quick=quick).page())
+    assert len(page.sizes) == 2
+    for text in page.texts:
+        left, top, right, bottom = text.box
+        width, height = page.sizes[text.picture - 1]
+        assert left >= 0, text
+        assert top >= 0, text
+        assert right <= width, text
+        assert bottom <= height, text
+    for one, other in combinations(page.texts, 2):
+        assert one.picture != other.picture or not overlap(one.box, other.box), (one, other)
+    labels = [text for text in page.texts if text.letters.startswith("device ")]
+    assert len(labels) == count
+    assert all(text.box[2] < LABEL for text in labels)
+
+
+def test_timelines_go_up_to_the_end() -> None:
+    page = Page(made(4).page())
+    ends = [end for _, end in page.bars]
+    assert max(ends) == pytest.approx(page.sizes[1][0] - 10, abs=0.2)
+    assert sum(end == max(ends) for end in ends) == 4
+    assert all(LABEL <= begin < end <= max(ends) for begin, end in page.bars)
+
+
+@pytest.mark.parametrize("count", [8, 64, 256])
+def test_the_size_has_a_bound(count: int) -> None:
+    assert len(made(count).page().encode()) < 300_000
+
+
+def test_it_has_a_title_and_two_colour_schemes() -> None:
+    found = made(2)
+    text = found.page()
+    assert Page(text).titles == [f"deadlock: {found.summary}"]
+    assert "prefers-color-scheme: dark" in text
+    assert "Cycle: 0 -&gt; 1 -&gt; 0" in text
+
+
+def test_what_does_not_belong_together_is_marked() -> None:
+    came = DeviceReport(
+        0, Doing.CAME, "m", "a", "all-reduce", round=1, events=(Event("a", "all-reduce", 1, begun=-1.0),)
+    )
+    waits = DeviceReport(
+        1, Doing.WAITS, "m", "b", "all-gather", round=1, events=(Event("b", "all-gather", 1, begun=-1.0),)
+    )
+    text = report("mismatch", "both", {0: came, 1: waits}, pair=(0, 1)).page()
+    Page(text)
+    assert text.count('<circle class="cycle"') == text.count('<circle class="behind"') == 1
+    assert text.count('<rect class="stuck"') == 2
+    assert text.count('<td class="first">') == 2
