@@ -103,9 +103,9 @@ def behind(progress: Progress, device: int) -> Iterator[Event]:
 
 
 def ahead(progress: Progress, device: int) -> Iterator[Event]:
-    """What a device still has to execute, beginning with where it stands."""
+    """What a device still has to execute, beginning with where it stands; nothing if it is not among those followed."""
     left = MOST_LOOKED_AT
-    for trace, position in reversed(progress.places[device]):
+    for trace, position in reversed(progress.places.get(device, ())):
         for event in _own(trace[position:], device):
             left -= 1
             if left < 0:

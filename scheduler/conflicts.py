@@ -1,0 +1,127 @@
+"""Why devices can't go on in the order in which their programs stand, and which instructions could change places.
+
+A cycle of waits says: everybody waits in one instruction for another one that its neighbour has further behind. In any
+order in which nobody waits for ever, at least one of these pairs stands the other way round, since what each waits for
+is the same in every order (reordering.py keeps what tells the k-th of a kind).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import islice
+
+from distxla.ir.instruction import Instruction
+from distxla.scheduler.communication import Communication, Meeting
+from distxla.scheduler.deferred import World
+from distxla.scheduler.progress import LENIENT, STRICT, Mismatch, Progress
+from distxla.scheduler.standstill import chain_of, needed_event, never_go_on, rounds_from
+from distxla.scheduler.symmetry import advances_in_step
+from distxla.scheduler.traces import Act, Event, Trace, events
+from distxla.scheduler.tracing import TooLongError, Tracer
+
+STARTS = (Act.SEND, Act.RECV, Act.BEGIN)  # these wait for nobody
+DONES = (Act.SEND_DONE, Act.RECV_DONE, Act.END)  # nobody waits for these
+
+
+class Standing(IntEnum):
+    """How good an order is: the higher the better."""
+
+    STUCK = 0
+    UNKNOWN = 1
+    SAFE = 2
+
+
+@dataclass(frozen=True)
+class Reversal:
+    """Of a program the instruction that would have to be executed before the one that waits.
+
+    is_free: the first waits for nobody, so that it harms nobody to execute it earlier.  is_late: nobody waits for the
+    second, so that it harms nobody to execute it later.
+    """
+
+    program: int
+    needed: Instruction
+    waits: Instruction
+    is_free: bool
+    is_late: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known of an order. ways_out: of which in a better order at least one is there; None if nothing is known
+    of better ones.  cost: events that were followed."""
+
+    standing: Standing
+    ways_out: tuple[Reversal, ...] | None
+    cost: int
+
+
+def find(communication: Communication) -> Finding:
+    """Follow the programs in the order in which they stand."""
+    world = World(communication.replicas, communication.partitions)
+    traces: dict[int, Trace] = {}
+    cost = 0
+    for number, (devices, _) in enumerate(communication.programs):
+        try:
+            trace = Tracer(communication, number, world).trace()
+        except TooLongError:
+            return Finding(Standing.UNKNOWN, None, cost)
+        cost += len(devices) * sum(1 for _ in events(trace))
+        traces.update(dict.fromkeys(devices, trace))
+    if len(communication.programs) == 1 and advances_in_step(communication, trace):
+        return Finding(Standing.SAFE, None, cost)
+    strict = Progress(traces, STRICT).run()
+    if strict.has_finished:
+        return Finding(Standing.SAFE, None, cost)
+    lenient = Progress(traces, LENIENT).run()
+    if lenient.mismatches or never_go_on(lenient):
+        return Finding(Standing.STUCK, _ways_out(lenient), cost)
+    ways_out = _ways_out(lenient)
+    return Finding(Standing.UNKNOWN, _ways_out(strict) if ways_out is None else ways_out, cost)
+
+
+def _ways_out(progress: Progress) -> tuple[Reversal, ...] | None:
+    """None where nothing says which order would be better; empty where none is."""
+    if progress.mismatches:
+        return _matching(progress, progress.mismatches[0])
+    stuck = never_go_on(progress)
+    if stuck:
+        return _breaking(progress, chain_of(progress, stuck))
+    parts = {id(open_.part): open_.part for _, open_ in sorted(progress.open_.items()) if open_.part is not None}
+    found = (_ways_out(part) for part in parts.values())
+    return next((ways_out for ways_out in found if ways_out), None)
+
+
+def _breaking(progress: Progress, chain: Iterable[tuple[int, int]]) -> tuple[Reversal, ...]:
+    """What would break a cycle of (device, for whom it waits)."""
+    found = []
+    for device, peer in chain:
+        needed = needed_event(progress, progress.stops[device], peer)
+        if needed is None or peer not in progress.stops:  # it never comes, in whichever order
+            return ()
+        found.append(_reversal(needed, progress.stops[peer].event))
+    return tuple(sorted(found, key=lambda way: (not way.is_free, not way.is_late)))
+
+
+def _matching(progress: Progress, found: Mismatch) -> tuple[Reversal, ...]:
+    """What would let two devices come to a round with the same: either comes first with what the other one has."""
+    ways_out: list[Reversal] = []
+    if isinstance(found.thing, Meeting):
+        for device, mine, theirs in zip(found.devices, found.sites, reversed(found.sites), strict=True):
+            later = islice(rounds_from(progress, device, found.thing, found.number), 1, None)
+            event = next((e for e in later if e.site.signature == theirs.signature), None)
+            if event is not None:
+                is_free = event.act is Act.BEGIN
+                ways_out.append(Reversal(mine.program, event.site.instruction, mine.instruction, is_free, False))
+    return tuple(ways_out)
+
+
+def _reversal(needed: Event, waits: Event) -> Reversal:
+    return Reversal(
+        needed.by.program, needed.by.instruction, waits.by.instruction, needed.act in STARTS, waits.act in DONES
+    )
+
+
+__all__ = ["Finding", "Reversal", "Standing", "find"]

@@ -1,0 +1,103 @@
+"""The search for an order of communication in which no device waits for ever."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+
+from distxla.ir.module import Module
+from distxla.scheduler.communication import Communication
+from distxla.scheduler.conflicts import Finding, Reversal, Standing, find
+from distxla.scheduler.reordering import Pair, Reordering
+
+MOST_EVENTS = 3_000_000  # followed in search of an order, on all devices and in all attempts: seconds
+ATTEMPT_COST = 300  # what an attempt costs besides, in events
+
+Programs = Sequence[tuple[tuple[int, ...], Module]]
+Pairs = dict[int, dict[str, tuple[Pair, ...]]]  # by program and computation
+
+
+class Search:
+    """Depth first: where several reversals would do, the second is tried under the condition that the first is not."""
+
+    def __init__(self, programs: Programs, replicas: int, partitions: int) -> None:
+        self.communication = Communication(programs, replicas, partitions)
+        self.reorderings = [Reordering(self.communication, number) for number in range(len(programs))]
+        self.left = MOST_EVENTS
+        self.is_complete = True
+        self.best = Standing.STUCK
+        self.found = [module for _, module in programs]
+
+    def run(self) -> list[Module]:
+        """The best modules that were found: those of the text where others are no better."""
+        if not any(reordering.lines for reordering in self.reorderings):
+            return self.found
+        start: Pairs = {}
+        finding = self._follow(self.found)
+        self.best = finding.standing
+        pending = [self._alternatives(start, self.found, finding)] if finding.standing is not Standing.SAFE else []
+        while pending and self.best is not Standing.SAFE:
+            attempt = next(pending[-1], None)
+            if attempt is None:
+                pending.pop()
+                continue
+            if self.left <= 0:
+                self.is_complete = False
+                break
+            pairs, modules = attempt
+            finding = self._follow(modules)
+            if finding.standing > self.best:
+                self.best, self.found = finding.standing, modules
+            pending.append(self._alternatives(pairs, modules, finding))
+        return self.found
+
+    def _follow(self, modules: Sequence[Module]) -> Finding:
+        communication = copy.copy(self.communication)
+        devices = [devices for devices, _ in communication.programs]
+        communication.programs = list(zip(devices, modules, strict=True))
+        finding = find(communication)
+        self.left -= finding.cost + ATTEMPT_COST
+        return finding
+
+    def _alternatives(
+        self, pairs: Pairs, modules: Sequence[Module], finding: Finding
+    ) -> Iterator[tuple[Pairs, list[Module]]]:
+        if finding.ways_out is None:
+            self.is_complete = False
+            return
+        settled = pairs
+        for number, name, (earlier, later) in self._exchanges(modules, finding.ways_out):
+            changed = self._with(settled, modules, number, name, (earlier, later))
+            if changed is not None:
+                yield changed
+            kept = self._with(settled, modules, number, name, (later, earlier))
+            if kept is None:  # without it there is no order
+                return
+            settled = kept[0]
+
+    def _exchanges(self, modules: Sequence[Module], ways_out: Sequence[Reversal]) -> Iterator[tuple[int, str, Pair]]:
+        """Pairs that stand the other way round now."""
+        seen = set()
+        for way in ways_out:
+            for name, earlier, later in self.reorderings[way.program].exchanges(way.waits, way.needed):
+                key = (way.program, name, (earlier, later))
+                order = [i.name for i in modules[way.program][name]]
+                if key not in seen and order.index(earlier) > order.index(later):
+                    seen.add(key)
+                    yield key
+
+    def _with(
+        self, pairs: Pairs, modules: Sequence[Module], number: int, name: str, pair: Pair
+    ) -> tuple[Pairs, list[Module]] | None:
+        """With one more pair in order; None where that contradicts the others."""
+        mine = pairs.get(number, {})
+        further: Mapping[str, tuple[Pair, ...]] = {**mine, name: (*mine.get(name, ()), pair)}
+        module = self.reorderings[number].reordered(further)
+        if module is None:
+            return None
+        changed = list(modules)
+        changed[number] = module
+        return {**pairs, number: dict(further)}, changed
+
+
+__all__ = ["Search"]

@@ -1,0 +1,207 @@
+"""Other orders of a program's instructions with effects: what has to stay in order, and what may change places."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+
+from distxla.collectives.channels import is_end
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ops.asynchronous import AsyncStart
+from distxla.ops.channel import Send
+from distxla.ops.effects import Effects, effectful_computations, has_effects
+from distxla.ops.op import CollectiveOp
+from distxla.ops.round_halves import single_collective
+from distxla.scheduler.communication import Communication, Site
+
+Pair = tuple[str, str]  # (earlier, later): names of instructions of one computation
+HOST = "host"  # feeds, transfers to the host, custom-calls with effects, random states: as the host sees them
+
+
+class Lines:
+    """The instructions of a computation, and the pairs of which the order is settled before anybody asks."""
+
+    def __init__(self, computation: Computation, effects: Sequence[Instruction], kept: Iterable[Pair]) -> None:
+        """effects: those instructions that have any.  kept: besides operands and control predecessors."""
+        self.computation = computation
+        self.effects = effects
+        self._before: dict[str, tuple[str, ...]] = {}
+        earlier: dict[str, list[str]] = defaultdict(list)
+        for one, other in kept:
+            earlier[other].append(one)
+        for instruction in computation:
+            names = (*instruction.operands, *instruction.control_predecessors, *earlier[instruction.name])
+            self._before[instruction.name] = tuple(dict.fromkeys(names))
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Places in the text."""
+        return {instruction.name: place for place, instruction in enumerate(self.computation)}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no two instructions with effects could change places."""
+        found: dict[str, int] = {}  # bit sets, by position, of what comes earlier
+        for instruction in self.computation:
+            bits = 0
+            for name in self._before[instruction.name]:
+                bits |= found[name] | 1 << self.position[name]
+            found[instruction.name] = bits
+        return all(found[later.name] >> self.position[earlier.name] & 1 for earlier, later in pairwise(self.effects))
+
+    def ordered(self, further: Iterable[Pair]) -> tuple[Instruction, ...] | None:
+        """The text's order, in which what has to come earlier than it stands comes just before what needs it; None
+        where the pairs contradict each other."""
+        more: dict[str, list[str]] = defaultdict(list)
+        for earlier, later in further:
+            more[later].append(earlier)
+        found: list[Instruction] = []
+        done: set[str] = set()
+        begun: set[str] = set()
+        for instruction in self.computation:
+            pending = [instruction.name]
+            while pending:
+                name = pending[-1]
+                if name in done:
+                    pending.pop()
+                    continue
+                missing = [n for n in (*self._before[name], *more.get(name, ())) if n not in done]
+                if not missing:
+                    done.add(name)
+                    found.append(self.computation[name])
+                    pending.pop()
+                elif name in begun:
+                    return None
+                else:
+                    begun.add(name)
+                    pending += sorted(missing, key=self.position.__getitem__, reverse=True)
+        return tuple(found)
+
+
+class Reordering:
+    """A program of a run. lines: of the computations in which something may change places; of a scheduled one none."""
+
+    def __init__(self, communication: Communication, number: int) -> None:
+        self.communication, self.number = communication, number
+        self.devices, self.module = communication.programs[number]
+        self._effectful = effectful_computations(self.module)
+        self._keys: dict[str, tuple[Hashable, ...]] = {}
+        self.lines: dict[str, Lines] = {}
+        self._home: dict[int, str] = {}
+        self._callers: dict[str, list[Pair]] = defaultdict(list)  # computation -> (computation, its instruction)
+        if not self.module.is_scheduled:
+            for computation in self.module.reached():
+                if computation.name in self._effectful:
+                    self._read(computation)
+
+    def _read(self, computation: Computation) -> None:
+        effects = []
+        last: dict[Hashable, str] = {}
+        kept: list[Pair] = []
+        for instruction in computation:
+            if not self._acts(instruction):
+                continue
+            effects.append(instruction)
+            self._home[id(instruction)] = computation.name
+            if not instruction.op.completes:
+                for name in instruction.op.called_computations:
+                    self._callers[name].append((computation.name, instruction.name))
+            for key in self._keys_of(computation, instruction):
+                if key in last:
+                    kept.append((last[key], instruction.name))
+                last[key] = instruction.name
+        if len(effects) > 1:
+            found = Lines(computation, effects, kept)
+            if not found.is_settled:
+                self.lines[computation.name] = found
+
+    def _acts(self, instruction: Instruction) -> bool:
+        return has_effects(instruction, self._effectful) or instruction.op.advances_state
+
+    # --- what stays in order
+
+    def _keys_of(self, computation: Computation, instruction: Instruction) -> tuple[Hashable, ...]:
+        """Instructions with a key in common stay in the order of the text, which tells the k-th of them for all: of a
+        group's rounds those that do the same, of a channel's transfers those between the same devices."""
+        op = instruction.op
+        if op.advances_state or op.effects in (Effects.FEED, Effects.CUSTOM):
+            return (HOST,)
+        if op.effects is Effects.CHANNEL and op.stream is not None:
+            return (HOST,)
+        site = self._site(computation, instruction)
+        if site is not None:
+            sends = isinstance(site.acting.op, Send)
+            return (
+                *((sends, way) for way, _ in site.ways.values()),
+                *dict.fromkeys((id(meeting), site.signature) for meeting in site.meetings[0].values()),
+            )
+        if op.completes:
+            return ()
+        found: dict[Hashable, None] = {}
+        for name in op.called_computations:
+            if name not in self._keys:
+                called = self.module[name]
+                inner = (self._keys_of(called, i) for i in called if self._acts(i))
+                self._keys[name] = tuple(dict.fromkeys(key for keys in inner for key in keys))
+            found.update(dict.fromkeys(self._keys[name]))
+        return tuple(found)
+
+    def _site(self, computation: Computation, instruction: Instruction) -> Site | None:
+        """Of an instruction that begins a round or a transfer, as the tracer has it."""
+        acting = instruction
+        if isinstance(instruction.op, AsyncStart):
+            called = self.module[instruction.op.calls]
+            if single_collective(called) is None:
+                return None
+            acting = called.root_instruction
+        elif instruction.op.completes or not (isinstance(instruction.op, CollectiveOp) or is_end(instruction)):
+            return None
+        shapes = tuple(operand.shape for operand in computation.operands(instruction))
+        return self.communication.site(self.number, instruction, acting, shapes)
+
+    # --- what may change places
+
+    def exchanges(self, waits: Instruction, needed: Instruction) -> Iterator[tuple[str, str, str]]:
+        """(computation, earlier, later): pairs of which one, if `needed` is to be executed before `waits`."""
+        mine, theirs = self._around(waits), self._around(needed)
+        for name in self.lines:
+            for later in mine.get(name, ()):
+                for earlier in theirs.get(name, ()):
+                    if earlier != later:
+                        yield name, earlier, later
+
+    def _around(self, instruction: Instruction) -> Mapping[str, set[str]]:
+        """By computation: the instruction itself, or those through which it is called."""
+        found: dict[str, set[str]] = defaultdict(set)
+        home = self._home.get(id(instruction))
+        if home is None:
+            return found
+        found[home].add(instruction.name)
+        waiting, seen = [home], {home}
+        while waiting:
+            for caller, name in self._callers[waiting.pop()]:
+                found[caller].add(name)
+                if caller not in seen:
+                    seen.add(caller)
+                    waiting.append(caller)
+        return found
+
+    def reordered(self, pairs: Mapping[str, Iterable[Pair]]) -> Module | None:
+        """The program with further pairs, by computation, in order; None where they contradict each other."""
+        changed = {}
+        for name, further in pairs.items():
+            ordered = self.lines[name].ordered(further)
+            if ordered is None:
+                return None
+            changed[name] = replace(self.module[name], instructions=ordered)
+        if not changed:
+            return self.module
+        return self.module.replace(computations=tuple(changed.get(c.name, c) for c in self.module.computations))
+
+
+__all__ = ["Lines", "Pair", "Reordering"]
