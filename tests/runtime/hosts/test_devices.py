@@ -13,18 +13,11 @@ from distxla.errors import ArgumentError, ClusterError
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.hosts import nodes
 from tests.runtime import hand_made
-from tests.runtime.nodes import ray_nodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 COUNTS = (1, 2, 1)
 DEVICES = sum(COUNTS)
 X = np.arange(4, dtype=np.float32)
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with ray_nodes([2, 2, 2]) as started:
-        yield str(started.address)
 
 
 @pytest.fixture(scope="module")

@@ -21,18 +21,11 @@ from distxla.codegen.abi import Status
 from distxla.runtime.cluster import Cluster
 from tests.conftest import started_processes
 from tests.runtime import hand_made
-from tests.runtime.nodes import ray_nodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 COUNTS = (1, 2, 1)
 DEVICES = sum(COUNTS)
 X = np.arange(4, dtype=np.float32)
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[Any]:
-    with ray_nodes([2, 2, 2]) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -97,15 +90,12 @@ def test_a_failing_program_releases_its_peers_on_all_hosts(cluster: Cluster, dev
 def test_time_limit_releases_waiters_on_all_hosts(cluster: Cluster) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES))
     assert still_works(cluster)
-    for devices in (range(DEVICES), [3]):
+    for devices, computing in ((range(DEVICES), "devices 0-3 compute"), ([3], "device 3 computes")):
         part = cluster.adopt(step.program, devices)
         begin = time.monotonic()
-        with pytest.raises(
-            dx.TimeLimitError, match=r"the time limit of 0\.3 s ran out\n  device \d computes"
-        ) as caught:
+        with pytest.raises(dx.TimeLimitError, match=rf"the time limit of 0\.3 s ran out\n  {computing}$"):
             part(time_limit=0.3)
         assert time.monotonic() - begin < 1.3
-        assert str(caught.value).count(" computes") == len(devices)
         assert still_works(cluster)
 
 
@@ -229,7 +219,7 @@ with Cluster(2, address={ray_cluster.address!r}, devices_per_host=[1, 1]) as clu
     print(*(pid for _, _, pid in cluster.replicas_info), flush=True)
     cluster.adopt(hand_made.waiting(2))()
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert driver.stdout is not None
@@ -262,6 +252,7 @@ sys.meta_path.insert(0, Refusing())
             opened.wait_started()
     finally:
         ray_cluster.remove_node(node)
+        ray_cluster.wait_for_nodes()
 
 
 def test_a_lost_node_is_named(ray_cluster: Any) -> None:
@@ -281,6 +272,7 @@ def test_a_lost_node_is_named(ray_cluster: Any) -> None:
     while started_processes() - before and time.monotonic() < end:
         time.sleep(0.1)
     assert not {p for p in started_processes() - before if "Agent" in p or "Replica" in p}
+    ray_cluster.wait_for_nodes()
 
 
 def _node_ids(cluster: Cluster) -> list[str]:

@@ -10,7 +10,6 @@ import pytest
 import distxla as dx
 from distxla.reference.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
-from tests.runtime.nodes import ray_nodes
 from tests.runtime.random_modules import RandomModule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -18,8 +17,8 @@ DEVICES = 4
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with ray_nodes([4, 4]) as nodes, Cluster(DEVICES, address=nodes.address, devices_per_host=[1, 3]) as opened:
+def cluster(address: str) -> Iterator[Cluster]:
+    with Cluster(DEVICES, address=address, devices_per_host=[1, 3]) as opened:
         opened.wait_started()
         yield opened
 

@@ -15,19 +15,15 @@ from distxla.errors import DistxlaError
 from distxla.text.parser import parse_module
 from tests.collectives.test_recorder import LOOP
 from tests.runtime import trace_schema
-from tests.runtime.nodes import ray_nodes
 from tests.runtime.test_trace import STUCK, X, slices
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
+def cluster(address: str) -> Iterator[dx.Cluster]:
     """A device on each of two hosts."""
-    with (
-        ray_nodes([1, 1]) as started,
-        dx.Cluster(replicas=2, address=started.address, devices_per_host=[1, 1]) as opened,
-    ):
+    with dx.Cluster(replicas=2, address=address, devices_per_host=[1, 1]) as opened:
         opened.wait_started()
         yield opened
 

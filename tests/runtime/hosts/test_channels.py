@@ -9,7 +9,6 @@ import pytest
 
 import distxla as dx
 from distxla.runtime.cluster import Cluster
-from tests.runtime.nodes import ray_nodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -64,19 +63,18 @@ def text(body: str, size: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def clusters() -> Iterator[list[Cluster]]:
+def clusters(address: str) -> Iterator[list[Cluster]]:
     """On one host, on two and on three."""
-    with ray_nodes([4, 4, 4]) as started:
-        opened = []
-        try:
-            for counts in ([4], [2, 2], [1, 2, 1]):
-                opened.append(dx.Cluster(partitions=4, address=str(started.address), devices_per_host=counts).start())
-            for cluster in opened:
-                cluster.wait_started()
-            yield opened
-        finally:
-            for cluster in opened:
-                cluster.close()
+    opened = []
+    try:
+        for counts in ([4], [2, 2], [1, 2, 1]):
+            opened.append(dx.Cluster(partitions=4, address=address, devices_per_host=counts).start())
+        for cluster in opened:
+            cluster.wait_started()
+        yield opened
+    finally:
+        for cluster in opened:
+            cluster.close()
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -14,18 +14,11 @@ import pytest
 import distxla as dx
 from distxla.collectives.streams import AREA_BYTES, SLOTS
 from tests.ops.feed_programs import CHANNELS, echo, sums
-from tests.runtime.nodes import ray_nodes
 from tests.runtime.test_streams import MEET, Beside, item
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 F32 = np.float32
 X = np.zeros(4, F32)
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with ray_nodes([2, 2]) as started:
-        yield str(started.address)
 
 
 @pytest.fixture(scope="module")

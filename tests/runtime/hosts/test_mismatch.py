@@ -9,19 +9,15 @@ import pytest
 
 import distxla as dx
 from distxla.errors import CollectiveMismatchError, DeadlockError
-from tests.runtime.nodes import ray_nodes
 from tests.runtime.test_mismatch import ARGUMENTS, DEVICES, SUM, branching, compiled, fails, program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dx.Cluster]:
+def cluster(address: str) -> Iterator[dx.Cluster]:
     """Two devices on each of two hosts."""
-    with (
-        ray_nodes([2, 2]) as started,
-        dx.Cluster(replicas=DEVICES, address=started.address, devices_per_host=[2, 2]) as opened,
-    ):
+    with dx.Cluster(replicas=DEVICES, address=address, devices_per_host=[2, 2]) as opened:
         opened.wait_started()
         yield opened
 

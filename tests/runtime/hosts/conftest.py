@@ -1,0 +1,26 @@
+"""One set of Ray nodes for all tests here: to start them takes longer than most of the tests do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.runtime.hosts.nodes import ray_nodes
+
+
+@pytest.fixture(scope="package", autouse=True)
+def ray_cluster() -> Iterator[Any]:
+    """Three nodes, whose CPUs suffice for 2, 1 and 1 devices where nobody says how many they shall take.
+
+    From the first test of this package to its last, and before any module's check for what was left behind. A test that
+    adds a node takes it away again. The process can't be joined to another Ray meanwhile.
+    """
+    with ray_nodes([2, 1, 1]) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def address(ray_cluster: Any) -> str:
+    return str(ray_cluster.address)
