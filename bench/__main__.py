@@ -1,4 +1,5 @@
-"""Runs both sides in turn and prints tables of programs, of collectives and channels inside a loop, of kernels."""
+"""Runs both sides in turn and prints tables of programs, of collectives and channels inside a loop, of kernels, and
+of checks."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.channels import channel_table, measure_channels
+from bench.checks import check_table, measure_checks
 from bench.collectives import collective_table, measure_collectives, sides_here
 from bench.format import geometric_mean, number, seconds
 from bench.hosts import host_table, measure_hosts
@@ -60,7 +62,7 @@ class Measured:
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
 @click.option(
     "--only",
-    type=click.Choice(["programs", "collectives", "channels", "streams", "hosts", "kernels"]),
+    type=click.Choice(["programs", "collectives", "channels", "streams", "hosts", "kernels", "checks"]),
     help="One of the tables.",
 )
 @click.option("--match", default="", help="Only rows whose name has this in it.")
@@ -121,6 +123,9 @@ def main(
         if only in (None, "kernels"):
             measured["kernels"] = list(measure_kernels(match, rounds, round_s, xla))
             console.print(kernel_table(measured["kernels"]))
+        if only in (None, "checks"):
+            measured["checks"] = list(measure_checks(match))
+            console.print(check_table(measured["checks"]))
     if json_file is not None:
         found = {kind: [asdict(m) for m in rows] for kind, rows in measured.items()}
         Path(json_file).write_text(json.dumps(found | {"start_s": start_s}, indent=1))
