@@ -75,11 +75,12 @@ def find(communication: Communication) -> Finding:
     strict = Progress(traces, STRICT).run()
     if strict.has_finished:
         return Finding(Standing.SAFE, None, cost)
-    lenient = Progress(traces, LENIENT).run()
+    by_strict = _ways_out(strict)  # before its counters go on
+    lenient = strict.leniently() if communication.counts_rounds_alike else Progress(traces, LENIENT).run()
+    by_lenient = _ways_out(lenient)
     if lenient.mismatches or never_go_on(lenient):
-        return Finding(Standing.STUCK, _ways_out(lenient), cost)
-    ways_out = _ways_out(lenient)
-    return Finding(Standing.UNKNOWN, _ways_out(strict) if ways_out is None else ways_out, cost)
+        return Finding(Standing.STUCK, by_lenient, cost)
+    return Finding(Standing.UNKNOWN, by_strict if by_lenient is None else by_lenient, cost)
 
 
 def _ways_out(progress: Progress) -> tuple[Reversal, ...] | None:

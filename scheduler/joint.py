@@ -40,11 +40,13 @@ class Move:
 class JointOrder:
     """modules: what to execute, in the order of the programs; those that stay as they are are the same objects.
 
-    is_complete: whether all orders have been considered, if the text's isn't safe.
+    is_safe: whether that has been proved to end.  is_complete: whether all orders have been considered, if the text's
+    isn't safe.
     """
 
     programs: tuple[tuple[tuple[int, ...], Module], ...]
     modules: tuple[Module, ...]
+    is_safe: bool = False
     is_complete: bool = True
 
     @property
@@ -82,7 +84,7 @@ def order_communication(programs: Programs, replicas: int, partitions: int) -> J
             if all(mine is module for (_, mine), (_, module) in zip(order.programs, given, strict=True)):
                 return order
             if all(mine is module for mine, (_, module) in zip(order.modules, given, strict=True)):
-                return JointOrder(given, order.modules, order.is_complete)
+                return JointOrder(given, order.modules, order.is_safe, order.is_complete)
     order = _ordered(given, replicas, partitions)
     _known.append((key, order))
     del _known[:-2]
@@ -117,10 +119,14 @@ def _may_differ(programs: Sequence[tuple[tuple[int, ...], Module]]) -> bool:
 
 
 def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], replicas: int, partitions: int) -> JointOrder:
-    from distxla.scheduler.order_search import Search  # with all that follows programs, which most don't need
+    # with all that follows programs, which most don't need
+    from distxla.scheduler.order_search import Search
+    from distxla.scheduler.reordering import is_settled
 
+    if all(module.is_scheduled or is_settled(module) for _, module in programs):
+        return JointOrder(programs, tuple(module for _, module in programs))
     search = Search(programs, replicas, partitions)
-    return JointOrder(programs, tuple(search.run()), search.is_complete)
+    return JointOrder(programs, tuple(search.run()), search.is_safe, search.is_complete)
 
 
 def _moved(old: Module, new: Module) -> Iterator[tuple[Instruction, Instruction]]:

@@ -22,7 +22,7 @@ class Search:
 
     def __init__(self, programs: Programs, replicas: int, partitions: int) -> None:
         self.communication = Communication(programs, replicas, partitions)
-        self.reorderings = [Reordering(self.communication, number) for number in range(len(programs))]
+        self.reorderings: list[Reordering] = []
         self.left = MOST_EVENTS
         self.is_complete = True
         self.best = Standing.STUCK
@@ -30,12 +30,12 @@ class Search:
 
     def run(self) -> list[Module]:
         """The best modules that were found: those of the text where others are no better."""
-        if not any(reordering.lines for reordering in self.reorderings):
-            return self.found
-        start: Pairs = {}
         finding = self._follow(self.found)
         self.best = finding.standing
-        pending = [self._alternatives(start, self.found, finding)] if finding.standing is not Standing.SAFE else []
+        if finding.standing is Standing.SAFE:
+            return self.found
+        self.reorderings = [Reordering(self.communication, n) for n in range(len(self.communication.programs))]
+        pending = [self._alternatives({}, self.found, finding)]
         while pending and self.best is not Standing.SAFE:
             attempt = next(pending[-1], None)
             if attempt is None:
@@ -50,6 +50,10 @@ class Search:
                 self.best, self.found = finding.standing, modules
             pending.append(self._alternatives(pairs, modules, finding))
         return self.found
+
+    @property
+    def is_safe(self) -> bool:
+        return self.best is Standing.SAFE
 
     def _follow(self, modules: Sequence[Module]) -> Finding:
         communication = copy.copy(self.communication)

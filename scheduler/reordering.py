@@ -121,7 +121,7 @@ class Reordering:
                 self.lines[computation.name] = found
 
     def _acts(self, instruction: Instruction) -> bool:
-        return has_effects(instruction, self._effectful) or instruction.op.advances_state
+        return _acts(instruction, self._effectful)
 
     # --- what stays in order
 
@@ -204,4 +204,18 @@ class Reordering:
         return self.module.replace(computations=tuple(changed.get(c.name, c) for c in self.module.computations))
 
 
-__all__ = ["Lines", "Pair", "Reordering"]
+def is_settled(module: Module) -> bool:
+    """Whether data and control predecessors leave no choice in a program; what else stays in order is not looked at."""
+    effectful = effectful_computations(module)
+    return all(
+        Lines(computation, [i for i in computation if _acts(i, effectful)], ()).is_settled
+        for computation in module.reached()
+        if computation.name in effectful
+    )
+
+
+def _acts(instruction: Instruction, effectful: frozenset[str]) -> bool:
+    return has_effects(instruction, effectful) or instruction.op.advances_state
+
+
+__all__ = ["Lines", "Pair", "Reordering", "is_settled"]

@@ -45,14 +45,16 @@ def command(
     from distxla.errors import UnsupportedOpError
 
     register_all(custom_calls)
-    world = read_world(modules, replicas, partitions)
-    world.verify()
+    world = read_world(modules, replicas, partitions).settled()
     refused = False if as_json else _describe(world)
     verdict = _examined(world)
     if as_json:
-        click.echo(json.dumps({"outcome": "safe"} if verdict is None else verdict.as_data(), indent=2))
+        data = {"outcome": "safe"} if verdict is None else verdict.as_data()
+        click.echo(json.dumps({**data, "moves": _moves(world)}, indent=2))
     elif verdict is not None:
+        _print_order(world)
         _print(verdict)
+        _print_hope(world, verdict)
     if verdict is not None and verdict.fails(strict=strict):
         raise SystemExit(DeadlockError.exit_status)
     if refused:
@@ -66,8 +68,10 @@ def _examined(world: World) -> Verdict | None:
     between = (Effects.COLLECTIVE, Effects.CHANNEL)
     if not any(i.op.effects in between for p in world.programs for c in p.module.computations for i in c):
         return None
-    from distxla.scheduler.deadlocks import examine
+    from distxla.scheduler.deadlocks import examine, no_deadlock
 
+    if world.order is not None and world.order.is_safe:
+        return no_deadlock(sum(len(p.devices) for p in world.programs))
     return examine([(p.devices, p.module) for p in world.programs], world.replicas, world.partitions)
 
 
@@ -77,6 +81,47 @@ def _print(verdict: Verdict) -> None:
 
     where = f"{verdict.location}: " if verdict.location is not None else ""
     click.echo(printable(where + verdict.text), err=verdict.outcome is not Outcome.SAFE)
+
+
+def _moves(world: World) -> list[dict[str, str | None]]:
+    """What is executed earlier than in the text, for JSON."""
+    return [
+        {
+            "program": world.programs[move.program].path,
+            "instruction": move.instruction.name,
+            "location": str(move.location) if move.location else None,
+            "before": move.first_of.name,
+            "before_location": str(move.first_location) if move.first_location else None,
+        }
+        for move in (world.order.moves if world.order is not None else ())
+    ]
+
+
+def _print_order(world: World) -> None:
+    """What is executed earlier than in the text."""
+    moves = _moves(world)
+    if not moves:
+        return
+    what = "1 instruction is" if len(moves) == 1 else f"{len(moves)} instructions are"
+    click.echo(f"schedule: {what} executed earlier than in the text, where devices would wait for each other for ever")
+    for move in moves[:MOST_WAYS]:
+        where, before = (f" ({at})" if at else "" for at in (move["location"], move["before_location"]))
+        click.echo(printable(f"  {move['instruction']}{where} before {move['before']}{before}"))
+    if len(moves) > MOST_WAYS:
+        click.echo(f"  … ({len(moves)} in all)")
+
+
+def _print_hope(world: World, verdict: Verdict) -> None:
+    """Of a deadlock, whether programs that aren't scheduled could be in another order."""
+    from distxla.scheduler.verdict import Outcome
+
+    if verdict.outcome is not Outcome.DEADLOCK or all(p.module.is_scheduled for p in world.programs):
+        return
+    if world.order is not None and world.order.is_complete:
+        text = "in no order that their data, and schedules that are given, allow would they all end"
+    else:
+        text = "no order in which they all end was found; not all have been tried"
+    click.echo(f"  schedule: {text}", err=True)
 
 
 def _describe(world: World) -> bool:

@@ -19,7 +19,8 @@ from distxla.ops.registry import op_classes
 from distxla.passes.manual_partitions import PerDevice, has_manual_regions, per_device
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.verify import verify_module
-from distxla.passes.verify_world import verify_world
+from distxla.passes.verify_world import verify_order, verify_world
+from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.text.files import load_module
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class World:
     """All programs of one run. The counts are the whole world's, whichever devices the programs take.
 
     parse_s: seconds spent on reading the modules.  counted: whether a header, a flag or devices after `@` say how many.
+    order: how `settled` found the order of communication.
     """
 
     programs: tuple[Program, ...]
@@ -55,6 +57,7 @@ class World:
     partitions: int
     parse_s: float
     counted: bool = True
+    order: JointOrder | None = None
 
     @property
     def device_count(self) -> int:
@@ -89,10 +92,25 @@ class World:
         programs = tuple(replace(p, module=with_reduction_order(p.module, reduction_order)) for p in self.programs)
         return replace(self, programs=programs)
 
+    def settled(self) -> World:
+        """The same programs, verified, with their communication in an order in which devices don't wait for each other
+        for ever, where there is one (scheduler/joint.py); what is scheduled stays as it is.
+
+        Raises VerificationError and CollectiveMismatchError for the first rule that a program, or all of them together,
+        break.
+        """
+        self.verify()
+        order = order_communication([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+        programs = tuple(replace(p, module=m) for p, m in zip(self.programs, order.modules, strict=True))
+        verify_order([(p.devices, p.module) for p in programs], self.replicas, self.partitions)
+        return replace(self, programs=programs, order=order)
+
     def verify(self) -> None:
-        """VerificationError for the first rule that a program, or all of them together, break."""
+        """VerificationError for the first rule that a program, or all of them together, break, whatever the order in
+        which they communicate."""
+        programs = [(p.devices, p.module) for p in self.programs]
         try:
-            verify_world([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+            verify_world(programs, self.replicas, self.partitions, in_order=False)
         except VerificationError as error:
             if not self.counted and any(i.op.effects in COMMUNICATING for p in self.programs for i in _all(p.module)):
                 error.add_note("neither the header nor --replicas, --partitions say how many devices: one is assumed")

@@ -122,8 +122,7 @@ def command(
         if path is not None:
             require_writable(path)
     register_all(custom_calls)
-    world = read_world(modules, replicas, partitions).in_order(reduction_order)
-    world.verify()
+    world = read_world(modules, replicas, partitions).in_order(reduction_order).settled()
     arguments = read_arguments(world, args_file, seed)
     feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}

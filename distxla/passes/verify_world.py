@@ -28,24 +28,34 @@ from distxla.passes.verify import verify_module
 _Key = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
-def verify_world(programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
+def verify_world(
+    programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int, *, in_order: bool = True
+) -> None:
     """Raise the error, located in a program's text, for the first rule that the programs of a run break:
     CollectiveMismatchError for `world.collectives` and `world.order`, else VerificationError.
 
-    programs: each with the flattened ids of the devices that run it, disjoint.
+    programs: each with the flattened ids of the devices that run it, disjoint.  in_order: whether the order of the text
+    is that of the run, so that `world.order` holds.
     """
     run = [(tuple(devices), module) for devices, module in programs]
     for _, module in run:
         check_counts(module, replicas, partitions)
         verify_module(module, replicas, partitions)
-    verify_together(run, replicas, partitions)
+    verify_together(run, replicas, partitions, in_order=in_order)
 
 
-def verify_together(programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
+def verify_together(
+    programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int, *, in_order: bool = True
+) -> None:
     """What `verify_world` checks of several programs, each of which has been verified for these counts."""
     run = [(tuple(devices), module) for devices, module in programs]
-    _Groups(run, replicas, partitions).check()
+    _Groups(run, replicas, partitions, in_order).check()
     module_transfers(run, replicas, partitions)
+
+
+def verify_order(programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
+    """Rule `world.order`, of programs for which `verify_together` has found the others kept."""
+    _Groups([(tuple(devices), module) for devices, module in programs], replicas, partitions, True).check()
 
 
 def check_counts(module: Module, replicas: int, partitions: int) -> None:
@@ -101,8 +111,11 @@ class _Rounds:
 class _Groups:
     """Collectives of all programs by their groups."""
 
-    def __init__(self, run: Sequence[tuple[tuple[int, ...], Module]], replicas: int, partitions: int) -> None:
+    def __init__(
+        self, run: Sequence[tuple[tuple[int, ...], Module]], replicas: int, partitions: int, in_order: bool
+    ) -> None:
         self.run = run
+        self.in_order = in_order
         self.counts = (replicas, partitions)
         self.running = {device: number for number, (devices, _) in enumerate(run) for device in devices}
         self.rounds: dict[_Key, dict[int, _Rounds]] = defaultdict(lambda: defaultdict(_Rounds))
@@ -161,7 +174,7 @@ class _Groups:
     def _compare_two(self, group: Sequence[int], one: list[_Collective], other: list[_Collective]) -> None:
         counts = Counter(c.signature for c in one), Counter(c.signature for c in other)
         if counts[0] == counts[1]:
-            if all(c.is_in_entry for c in (*one, *other)):
+            if self.in_order and all(c.is_in_entry for c in (*one, *other)):
                 self._compare_order(group, one, other)
             return
         (mine, more), (theirs, less) = (one, counts[0] - counts[1]), (other, counts[1] - counts[0])
