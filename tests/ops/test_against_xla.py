@@ -54,6 +54,8 @@ def run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
     proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     program = jaxlib.xla_client._xla.mlir.hlo_to_stablehlo(proto)
     options = jaxlib.xla_client.CompileOptions()
+    # LLVM's optimizations take a third of the time, and are not what anything is compared with
+    options.executable_build_options.debug_options.xla_backend_optimization_level = 0
     executable = device.client.compile_and_load(program, _jax.DeviceList((device,)), options)
     with jax.enable_x64(True):
         return [np.asarray(out) for out in executable.execute([jax.device_put(a, device) for a in arguments])]
