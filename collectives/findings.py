@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from distxla.collectives.hints import hints
 from distxla.collectives.report import DeviceReport, Difference, Doing, Event, Report, named
@@ -24,6 +25,7 @@ def report(
     """kind and summary: the error's code and message.  verdict: on flattened device ids.  modules: by device, where
     they are known.  pair: two devices that came to one round, or one transfer, with what does not belong together."""
     verdict = verdict or NO_VERDICT
+    differences = _differences(verdict, devices, pair)
     return Report(
         kind,
         summary,
@@ -31,8 +33,8 @@ def report(
         verdict.cycles,
         verdict.without_end,
         verdict.behind,
-        tuple(_differences(verdict, devices, pair)),
-        hints(verdict, devices, modules or {}, pair),
+        differences,
+        hints(verdict, devices, modules or {}, pair, differences),
     )
 
 
@@ -92,22 +94,24 @@ def _why_over(devices: Mapping[int, DeviceReport], device: int) -> str:
 
 def _differences(
     verdict: Verdict, devices: Mapping[int, DeviceReport], pair: tuple[int, int] | None
-) -> Iterator[Difference]:
+) -> tuple[Difference, ...]:
     """Of neighbours in cycles, and of who waits for one that has ended; and of a pair that does not belong together."""
     pairs = [] if pair is None else [pair]
     for cycle in verdict.cycles:
         pairs += zip(cycle, (*cycle[1:], cycle[0]), strict=True)
     seen: set[frozenset[int]] = set()
-    count = 0
+    found: dict[tuple[object, ...], Difference] = {}
     for one, other in (*pairs, *verdict.without_end):
         mine, theirs = devices.get(one), devices.get(other)
-        if mine is None or theirs is None or frozenset((one, other)) in seen or count == MOST_DIFFERENCES:
+        if mine is None or theirs is None or frozenset((one, other)) in seen:
             continue
         seen.add(frozenset((one, other)))
-        found = difference(mine, theirs)
-        if found is not None:
-            count += 1
-            yield found
+        key = (other, mine.program, *map(_key, mine.events))
+        if key in found:
+            found[key] = replace(found[key], also=(*found[key].also, one))
+        elif len(found) < MOST_DIFFERENCES and (parted := difference(mine, theirs)) is not None:
+            found[key] = parted
+    return tuple(found.values())
 
 
 def difference(one: DeviceReport, other: DeviceReport) -> Difference | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from distxla.collectives.report import DeviceReport, named
+from distxla.collectives.report import DeviceReport, Difference, named
 from distxla.collectives.wait_graph import Verdict
 from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
@@ -19,6 +19,7 @@ from distxla.ops.effects import COMMUNICATING
 
 MOST_HINTS = 4
 MOST_PAIRS = 64  # of a cycle that are looked at, and of waits for those that have ended
+WAITERS = "\0"  # in a sentence, in the place of those who wait
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,27 @@ def hints(
     devices: Mapping[int, DeviceReport],
     modules: Mapping[int, Module],
     pair: tuple[int, int] | None = None,
+    differences: Sequence[Difference] = (),
 ) -> tuple[str, ...]:
     """What could help, most certain first; nothing where it isn't known.
 
     modules: what each device runs, by device, where that is known.  pair: of devices that met with what does not
-    belong together.
+    belong together.  differences: where histories part.
     """
     found: list[str] = [] if pair is None else _of_pair(*pair, devices, modules)
     for cycle in verdict.cycles:
         found += _of_cycle(cycle, devices, modules)
-    enders: dict[tuple[str, str], list[int]] = {}
+    skipped = dict(filter(None, (_skipped(one, devices, modules) for one in differences)))
+    found += [f"device {over}{text}" for over, text in skipped.items()]
+    enders: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
     for waiter, over in verdict.without_end[:MOST_PAIRS]:
-        sentence = _of_ender(waiter, over, devices, modules)
+        sentence = None if over in skipped else _of_ender(waiter, over, devices, modules)
         if sentence is not None:
-            enders.setdefault(sentence, []).append(over)
-    found += [f"{before}{named(over)}{after}" for (before, after), over in enders.items()]
+            overs, waiters = enders.setdefault(sentence, ([], []))
+            overs.append(over)
+            waiters.append(waiter)
+    for (before, after), (overs, waiters) in enders.items():
+        found.append(f"{before}{named(overs)}{after}".replace(WAITERS, named(waiters)))
     return tuple(dict.fromkeys(found))[:MOST_HINTS]
 
 
@@ -179,21 +186,46 @@ def _of_ender(
         return None
     wanted = _counterpart(waiter, over, devices, modules)
     if wanted is None:
-        return "the program of ", f" has nothing that {waiting.instruction} on {named([waiter])} could meet"
+        return "the program of ", f" has nothing that {waiting.instruction} on {WAITERS} could meet"
+    return "", _left_out(wanted) or f" ran {wanted.name} less often than {WAITERS}"
+
+
+def _left_out(wanted: _Act) -> str:
+    """Of a device that did not execute this, behind its name; "" where neither a loop nor a branch is around it."""
     caller = _callers(wanted.module).get(wanted.computation.name)
     while caller is not None and not isinstance(caller.instruction.op, While | Conditional):
         caller = _callers(wanted.module).get(caller.computation.name)
     if caller is None:
-        return "", f" ran {wanted.name} less often than {named([waiter])}"
+        return ""
     if isinstance(caller.instruction.op, While):
-        return "", (
+        return (
             f" ran {wanted.name} less often: loop {caller.name} around it must have the same number of iterations on "
             "all devices that meet in it"
         )
-    return "", (
+    return (
         f" skipped {wanted.name}, which is in a branch of {caller.name}: either all members of its group must take "
         "that branch or none"
     )
+
+
+def _skipped(
+    difference: Difference, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]
+) -> tuple[int, str] | None:
+    """The device that left out what the other one came to first where their histories part, and how that is said; None
+    where neither goes on with what the other one does later."""
+    ends = (difference.device, difference.one_event), (difference.other_device, difference.other_event)
+    for (one, mine), (other, theirs) in (ends, ends[::-1]):
+        if one not in devices or other not in devices or other not in modules or mine < 0 or theirs < 0:
+            continue
+        event, instead = devices[one].events[mine], devices[other].events[theirs]
+        later = {e.instruction for e in devices[one].events[mine + 1 :]}
+        came_later = event.instruction in {e.instruction for e in devices[other].events[theirs:]}
+        if event.instruction == instead.instruction or instead.instruction not in later or came_later:
+            continue
+        act = next((act for act in _acts(modules[other]) if act.instruction.name == event.instruction), None)
+        if act is not None:
+            return other, _left_out(act) or f" skipped {act.name}"
+    return None
 
 
 def _act(devices: Mapping[int, DeviceReport], device: int, modules: Mapping[int, Module]) -> _Act | None:

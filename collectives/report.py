@@ -44,7 +44,7 @@ class Loop:
 class Event:
     """One execution of a communicating instruction, or of a kernel where those were recorded, too.
 
-    run: number of the program's run, and round: in its group, channel or stream, both from 1.  iteration: of the
+    run: of the program, and round: in its group, channel or stream, both from 1 in each call.  iteration: of the
     innermost loop, 0 outside.  begun, ended, waited (when it began to wait): seconds, 0 is when the report was made
     and all others are before; None where unknown, for `ended` also where it has not ended, and where it never waited.
     """
@@ -67,11 +67,11 @@ class DeviceReport:
     """A device at the end.
 
     program: its module's name.  instruction, opcode, location: what it waits in or computes, or did last; "" and None
-    where that is unknown; computation: where it stands.  round: of its group, or transfer of its channel, or item of
-    its stream, from 1.  channel: None where there is none.  group: the members that act together, in group order.
-    waits_for: devices; all of them must come unless `one_is_enough`.  host: what of the host it waits for, "" for
-    nothing.  missing: members of the group that have not come.  loops: outermost first.  events: its last ones, oldest
-    first.
+    where that is unknown; computation: where it stands; op_name: what the user's program calls it.  round: of its
+    group, or transfer of its channel, or item of its stream, from 1 in each call.  channel: None where there is none.
+    group: the members that act together, in group order.  waits_for: devices; all of them must come unless
+    `one_is_enough`.  host: what of the host it waits for, "" for nothing.  missing: members of the group that have not
+    come.  loops: outermost first.  events: its last ones, oldest first.
     """
 
     device: int
@@ -90,6 +90,7 @@ class DeviceReport:
     missing: tuple[int, ...] = ()
     loops: tuple[Loop, ...] = ()
     events: tuple[Event, ...] = ()
+    op_name: str = ""
 
     @property
     def place(self) -> str:
@@ -100,7 +101,8 @@ class DeviceReport:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Where two members' histories part. common: the last event that both have, "" for none.  one, other: what each did
-    next, "" for nothing; the numbers are places in their `events`, -1 for none."""
+    next, "" for nothing; the numbers are places in their `events`, -1 for none.  also: further devices with the history
+    of `device`."""
 
     device: int
     other_device: int
@@ -109,11 +111,17 @@ class Difference:
     other: str
     one_event: int = -1
     other_event: int = -1
+    also: tuple[int, ...] = ()
+
+    @property
+    def who(self) -> str:
+        """`device` and all that did the same."""
+        return named((self.device, *self.also))
 
     def __str__(self) -> str:
         since = f"after {self.common}" if self.common else "to begin with"
         return (
-            f"{since} device {self.device} {_did(self.one)}, device {self.other_device} {_did(self.other)}"
+            f"{since} {self.who} {_did(self.one)}, device {self.other_device} {_did(self.other)}"
             if self.one or self.other
             else f"devices {self.device} and {self.other_device} have done the same up to {self.common}"
         )
@@ -162,6 +170,7 @@ class Report:
                     "common": d.common,
                     "next": [d.one, d.other],
                     "events": [d.one_event, d.other_event],
+                    "also": list(d.also),
                 }
                 for d in self.differences
             ],
@@ -212,9 +221,9 @@ def _lines(report: Report) -> list[str]:
 def _last_rounds(report: Report, difference: Difference) -> list[str]:
     """What both devices did last, as names and rounds, with a mark before the first difference."""
     lines = []
-    for device, first in (
-        (difference.device, difference.one_event),
-        (difference.other_device, difference.other_event),
+    for who, device, first in (
+        (difference.who, difference.device, difference.one_event),
+        (f"device {difference.other_device}", difference.other_device, difference.other_event),
     ):
         found = report.of(device)
         events = () if found is None else found.events
@@ -225,7 +234,7 @@ def _last_rounds(report: Report, difference: Difference) -> list[str]:
         ]
         left = ["..."] if place > MOST_BEFORE else []
         nothing = ["> nothing"] if first < 0 else []
-        lines.append(f"    device {device}: {', '.join([*left, *shown[max(0, place - MOST_BEFORE) :], *nothing])}")
+        lines.append(f"    {who}: {', '.join([*left, *shown[max(0, place - MOST_BEFORE) :], *nothing])}")
     return lines
 
 
@@ -293,7 +302,9 @@ def _details(device: DeviceReport) -> list[str]:
     if device.loops:
         found.append(_loops(device).strip())
     if device.location is not None and device.location.frame:
-        found.append(f"from {device.location.frame}")
+        found.append(f"from {device.location.frame}" + (f" ({device.op_name})" if device.op_name else ""))
+    elif device.op_name:
+        found.append(f"from {device.op_name}")
     return found
 
 
@@ -315,6 +326,7 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "opcode": device.opcode,
         "computation": device.computation,
         "location": location_json(device.location),
+        "op_name": device.op_name,
         "round": device.round,
         "channel": device.channel,
         "group": list(device.group),

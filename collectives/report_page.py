@@ -304,7 +304,7 @@ def _table(report: Report) -> Iterator[str]:
             device.instruction,
             device.opcode,
             f"{where.file}:{where.line}" if where else "",
-            (where.frame if where else "") or "",
+            " ".join(filter(None, (where.frame if where else None, device.op_name))),
             "" if device.round is None else str(device.round),
             "" if device.channel is None else str(device.channel),
             _numbers(device.group),
@@ -324,7 +324,7 @@ def _numbers(devices: Sequence[int]) -> str:
 
 def _histories(report: Report) -> Iterator[str]:
     rows = [device for device in report.devices if device.events][:MOST_ROWS]
-    marks = {(d.device, d.one_event) for d in report.differences} | {
+    marks = {(device, d.one_event) for d in report.differences for device in (d.device, *d.also)} | {
         (d.other_device, d.other_event) for d in report.differences
     }
     mark = ' class="first"'

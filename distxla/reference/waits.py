@@ -57,6 +57,7 @@ class Wait(ABC):
             next((c.name for c in module.computations if any(i is instruction for i in c)), ""),
             channel=getattr(instruction.op, "channel_id", None),
             waits_for=self.others,
+            op_name=instruction.metadata.op_name if instruction.metadata else "",
         )
 
 

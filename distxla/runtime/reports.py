@@ -129,6 +129,7 @@ class Scene:
             missing=others if group else (),
             loops=self._loops(device, site),
             events=events,
+            op_name=instruction.metadata.op_name if instruction is not None and instruction.metadata else "",
         )
 
     def _loops(self, device: int, site: Site) -> tuple[Loop, ...]:

@@ -1,0 +1,68 @@
+"""Reports on programs that many devices run: short, with the place in the user's own program and with the cause."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.reference.lockstep import run_reference
+
+DEVICES = 8
+SKIPPED = """HloModule train, replica_count=8
+
+FileNames
+1 "model.py"
+
+FunctionNames
+1 "step"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=42 end_line=42 column=12 end_column=40}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+yes { p = f32[4] parameter(0)
+  ROOT g = f32[4] all-reduce(p), replica_groups={}, to_apply=sum }
+no { p = f32[4] parameter(0)
+  ROOT n = f32[4] negate(p) }
+ENTRY main { x = f32[4] parameter(0)
+  i = u32[] replica-id()
+  k = u32[] constant(3)
+  c = pred[] compare(i, k), direction=NE
+  r = f32[4] conditional(c, x, x), true_computation=yes, false_computation=no
+  ROOT q = f32[4] all-reduce(r), replica_groups={}, to_apply=sum, metadata={op_name="jit(step)/psum" stack_frame_id=1}
+}
+"""
+LINES = """\
+    from model.py:42:12 in step
+  devices 0-2, 4-7 wait in q (train.hlo:27:8) for device 3: all-reduce, group {0,1,2,3,4,5,6,7}, round 2, \
+from model.py:42:12 in step (jit(step)/psum)
+  device 3 has ended after q (train.hlo:27:8)
+  history: to begin with devices 0-2, 4-7 came to g (all-reduce), round 1, device 3 came to q (all-reduce), round 1
+    devices 0-2, 4-7: > g 1, q 2
+    device 3: > q 1
+  hint: device 3 skipped g (train.hlo:19), which is in a branch of r (train.hlo:26): either all members of its group \
+must take that branch or none"""
+
+
+def test_a_member_that_skipped_a_collective_long_before_it_shows() -> None:
+    """Its next one met the others' one before: what is wrong is not where they wait."""
+    with pytest.raises(dx.DeadlockError) as caught:
+        run_reference(
+            dx.parse(SKIPPED, "train.hlo"), [[np.zeros(4, np.float32)]] * DEVICES, replicas=DEVICES, partitions=1
+        )
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("device 0 waits in q (train.hlo:27:8) for device 3, whose program has ended")
+    assert "\n".join(lines[3:]) == LINES
+    assert caught.value.report is not None
+    found = caught.value.report.as_json()
+    assert found["devices"][0]["op_name"] == "jit(step)/psum"
+    assert [found["differences"][0][key] for key in ("devices", "also")] == [[0, 3], [1, 2, 4, 5, 6, 7]]
+    page = caught.value.report.page()
+    assert "model.py:42:12 in step jit(step)/psum" in page
+    assert page.count('<td class="first">') == DEVICES
