@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 
-from distxla.errors import Location, VerificationError
+from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, Location, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -37,6 +37,12 @@ PAIRS, PIPELINE, VALIDATION = (
     "_xla_send_recv_validation",
 )
 NEVER = (1, 0)  # bounds that no execution is within
+# The program is fine, but it waits for what no program of this run does, or gets what it can't take.
+ERRORS: Mapping[str, type[DistxlaError]] = {
+    "channel.send": DeadlockError,
+    "channel.recv": DeadlockError,
+    "channel.shape": CollectiveMismatchError,
+}
 
 Pairs = tuple[tuple[int, int], ...]
 Bounds = tuple[int, int] | None
@@ -179,8 +185,9 @@ def pair_up(
     compiled: the programs' computations are expanded where they are called, so that a send or recv of the text may
     stand in several places.
 
-    Raises VerificationError, located at one of the instructions concerned, where a send or a recv has no counterpart
-    or more than one, where pairs are impossible or both sides disagree in them, in shapes or in bounds.
+    Raises, located at one of the instructions concerned, DeadlockError where a send or a recv has no counterpart,
+    CollectiveMismatchError where they are of other shapes, and VerificationError where one has more than one, where
+    pairs are impossible, or both sides disagree in bounds.
     """
     channels: dict[tuple[int, int], list[tuple[int, End]]] = defaultdict(list)
     for number, program in enumerate(programs):
@@ -202,7 +209,7 @@ class _World:
         some = ends[0][1]
         missing = next((what for what in ("send", "recv") if not any(_kind(end) == what for _, end in ends)), None)
         if missing is not None:
-            message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands"
+            message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands: it never ends"
             raise _error(f"channel.{missing}", some, message)
         if any(end.pairs is not None for _, end in ends):
             yield from self._by_pairs(ends)
@@ -302,7 +309,7 @@ class _World:
             end, what = have[0].end, "recv" if have is sends else "send"
             reason = f"has no {what} for it" if other in running else "runs no program"
             way = f"from device {source} to device {target} on {_channel(end)}"
-            raise _error(f"channel.{what}", end, f"{end} transfers {way}, but device {other} {reason}")
+            raise _error(f"channel.{what}", end, f"{end} transfers {way}, but device {other} {reason}: it never ends")
         _check_agreement([route.end for route in sends], [route.end for route in recvs])
         if {route.bounds for route in sends} != {route.bounds for route in recvs}:
             message = f"{sends[0].end} and {recvs[0].end} disagree in {VALIDATION} for devices {source} and {target}"
@@ -364,9 +371,9 @@ def _channel(end: End) -> str:
     return f"channel {end.channel}" + (", the second stream" if end.stream else "")
 
 
-def _error(rule: str, end: End, message: str) -> VerificationError:
+def _error(rule: str, end: End, message: str) -> DistxlaError:
     location = end.attributes if rule in ("channel.pairs", "channel.bounds") and end.attributes else end.location
-    return VerificationError(f"{rule}: {message}", location)
+    return ERRORS.get(rule, VerificationError)(f"{rule}: {message}", location)
 
 
 __all__ = [

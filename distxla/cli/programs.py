@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.channels import module_transfers
 from distxla.collectives.control_block import MOST_DEVICES
-from distxla.errors import ArgumentError, VerificationError
+from distxla.errors import ArgumentError, DeadlockError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.effects import COMMUNICATING
@@ -111,7 +111,7 @@ class World:
         programs = [(p.devices, p.module) for p in self.programs]
         try:
             verify_world(programs, self.replicas, self.partitions, in_order=False)
-        except VerificationError as error:
+        except (VerificationError, DeadlockError) as error:
             if not self.counted and any(i.op.effects in COMMUNICATING for p in self.programs for i in _all(p.module)):
                 error.add_note("neither the header nor --replicas, --partitions say how many devices: one is assumed")
             raise

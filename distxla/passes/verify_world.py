@@ -32,7 +32,8 @@ def verify_world(
     programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int, *, in_order: bool = True
 ) -> None:
     """Raise the error, located in a program's text, for the first rule that the programs of a run break:
-    CollectiveMismatchError for `world.collectives` and `world.order`, else VerificationError.
+    CollectiveMismatchError for `world.collectives`, `world.order` and `channel.shape`, DeadlockError for `channel.send`
+    and `channel.recv`, else VerificationError.
 
     programs: each with the flattened ids of the devices that run it, disjoint.  in_order: whether the order of the text
     is that of the run, so that `world.order` holds.
