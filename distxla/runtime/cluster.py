@@ -24,7 +24,7 @@ from distxla.passes.manual_partitions import has_manual_regions, per_device
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.passes.verify import require_executable, verify_module
-from distxla.passes.verify_world import verify_together
+from distxla.passes.verify_world import verify_order, verify_together
 from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
@@ -33,6 +33,7 @@ from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.nodes import checked_counts
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory import Heap
+from distxla.scheduler.joint import order_communication
 
 if TYPE_CHECKING:
     from distxla.runtime.hosts.host import DeviceMemory
@@ -97,7 +98,6 @@ class Cluster:
         self._server: CompileServer | None = None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._verified: set[tuple[int | None, ...]] = set()  # numbers of programs that may run at once
         self._closing = threading.Event()
         self._closed = False
         self._owner = os.getpid()
@@ -218,11 +218,18 @@ class Cluster:
         verify_module(module, self.replicas, self.partitions)
         require_executable(module)
         targets = user_targets(module)
-        # programs of other devices, which may be in its groups, are compiled without it
-        compiled = module if len(chosen) == self.devices else with_rounds_in_order(module)
-        program, cached = compile_cached(self._server, compiled, self.replicas, self.partitions, traced=trace)
+        program, cached = self._compiled(module, chosen, trace)
         seconds = time.perf_counter() - begin
-        return Executable(self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole)
+        return Executable(
+            self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole, traced=trace
+        )
+
+    def _compiled(self, module: Module, devices: tuple[int, ...], traced: bool) -> tuple[CompiledProgram, bool]:
+        """The program, and whether the cache on disk had it."""
+        assert self._server is not None
+        # programs of other devices, which may be in its groups, are compiled without it
+        compiled = module if len(devices) == self.devices else with_rounds_in_order(module)
+        return compile_cached(self._server, compiled, self.replicas, self.partitions, traced=traced)
 
     def adopt(self, program: CompiledProgram, devices: Iterable[int] | None = None) -> Executable:
         """An executable of a program that was compiled elsewhere, for this cluster's counts."""
@@ -311,7 +318,8 @@ class Cluster:
             loader = self._loader
             if loader is None or self._closing.is_set():
                 raise ClusterError("the cluster is closed")
-            self._verify_together([executable for executable, _ in calls])
+            given = [executable for executable, _ in calls]
+            calls = list(zip(self._together(given), [rows for _, rows in calls], strict=True))
             for executable, _ in calls:
                 if executable.number is None:
                     loader.load(executable)
@@ -322,7 +330,7 @@ class Cluster:
             numbers = {d: executable.number or 0 for executable, _ in calls for d in executable.devices}
             with self._traced():
                 seconds = loader.dispatcher.call(numbers, repeat, time_limit)
-            for executable, _ in calls:
+            for executable in given:
                 executable.run_s = seconds
                 executable.device_s = loader.dispatcher.device_seconds(executable.devices)
             del kept
@@ -368,17 +376,47 @@ class Cluster:
         finally:
             trace.add_call(begin, error)
 
-    def _verify_together(self, executables: Sequence[Executable]) -> None:
-        """What `verify_together` raises of programs that can't communicate when they run at once; looked at once."""
-        numbers = tuple(executable.number for executable in executables)
-        if numbers in self._verified:
-            return
-        # of programs that were compiled elsewhere the text isn't known
+    def _together(self, executables: list[Executable]) -> list[Executable]:
+        """What to run for these at once: themselves, unless the order in which they communicate has to be another one
+        so that no device waits for ever (scheduler/joint.py); then those that change are compiled again, once.
+
+        Raises what `verify_together` does of programs that can't communicate.
+        """
+        key = tuple(executable.serial for executable in executables)
+        found = executables[0].together.get(key)
+        if found is None:
+            found = self._settled(executables)
+            executables[0].together[key] = found
+        return [other or executable for executable, other in zip(executables, found, strict=True)]
+
+    def _settled(self, executables: list[Executable]) -> list[Executable | None]:
         known = [(e.devices, e.module) for e in executables if e.module is not None]
-        if len(known) == len(executables):
-            verify_together(known, self.replicas, self.partitions)
-        if None not in numbers:
-            self._verified.add(numbers)
+        if len(known) < len(executables):  # of programs that were compiled elsewhere the text isn't known
+            return [None] * len(executables)
+        verify_together(known, self.replicas, self.partitions, in_order=False)
+        order = order_communication(known, self.replicas, self.partitions)
+        ordered = list(zip([devices for devices, _ in known], order.modules, strict=True))
+        verify_order(ordered, self.replicas, self.partitions)
+        return [
+            None if module is executable.module else self._again(executable, module)
+            for executable, (_, module) in zip(executables, ordered, strict=True)
+        ]
+
+    def _again(self, executable: Executable, module: Module) -> Executable:
+        """The executable of a module that is the same in another order."""
+        begin = time.perf_counter()
+        program, cached = self._compiled(module, executable.devices, executable.traced)
+        return Executable(
+            self,
+            program,
+            executable.devices,
+            time.perf_counter() - begin,
+            cached,
+            module=module,
+            targets=executable.targets,
+            whole=executable.whole,
+            traced=executable.traced,
+        )
 
     def resident_bytes(self) -> list[int]:
         """Resident memory of each replica without its arenas."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,12 @@ class Executable:
     the cache on disk.  load_s: seconds to load it on the replicas.  run_s, device_s: seconds of the last call, from the
     driver's command to the last device's completion, and on each device.  module: what was compiled, None where only
     the program is known.  targets: the user's custom-calls in it, as they were registered then.
-    whole: the global arrays of a global module, else None.
+    whole: the global arrays of a global module, else None.  traced: whether its steps can be seen in traces.
+    serial: tells it from all others.  together: of calls in which it is the first of several, by all their serials,
+    what runs in their places; None for those that stay.
     """
+
+    _serials = itertools.count()
 
     def __init__(
         self,
@@ -50,11 +55,15 @@ class Executable:
         module: Module | None = None,
         targets: tuple[UserTarget, ...] = (),
         whole: PerDevice | None = None,
+        traced: bool = False,
     ) -> None:
         self._cluster = cluster
         self.module = module
         self.targets = targets
         self.whole = whole
+        self.traced = traced
+        self.serial = next(self._serials)
+        self.together: dict[tuple[int, ...], list[Executable | None]] = {}
         self.program = program
         self.devices = devices
         self.compile_s = compile_s

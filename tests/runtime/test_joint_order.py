@@ -1,0 +1,61 @@
+"""Programs on processes whose text would deadlock, but another order of their instructions doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.errors import DeadlockError
+from distxla.ir.module import Module
+from tests.deadlock_programs import NAMED, by_device, reduce
+
+pytestmark = pytest.mark.cluster
+X = [np.full(4, 1 + d, np.float32) for d in range(4)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[dx.Cluster]:
+    with dx.Cluster(replicas=4) as found:
+        yield found
+
+
+def modules(name: str) -> dict[tuple[int, ...], Module]:
+    return {devices: module.replace(is_scheduled=False) for devices, module in NAMED[name].modules()}
+
+
+def test_modules_that_are_run_at_once(cluster: dx.Cluster) -> None:
+    """Each receives what the one before it in the ring sends."""
+    outs = cluster.run(modules("ring_3"), {d: [X[d]] for d in range(3)}, time_limit=60)
+    assert [np.asarray(outs[d][0])[0] for d in range(3)] == [3, 1, 2]
+
+
+def test_executables_that_were_compiled_apart(cluster: dx.Cluster) -> None:
+    """The one that changes is compiled once more, and what the user holds stays what it is."""
+    programs = {devices: cluster.compile(module, devices) for devices, module in modules("ring_2").items()}
+    before = {devices: executable.module for devices, executable in programs.items()}
+    for _ in range(3):
+        outs = cluster.run(programs, {d: [X[d]] for d in range(2)}, time_limit=60)
+        assert [np.asarray(outs[d][0])[0] for d in range(2)] == [2, 1]
+        assert all(executable.run_s > 0 and len(executable.device_s) == 1 for executable in programs.values())
+    assert before == {devices: executable.module for devices, executable in programs.items()}
+    first, second = programs.values()
+    assert list(first.together) == [(first.serial, second.serial)]
+    assert [found is None for found in first.together[first.serial, second.serial]] == [True, False]
+    assert (first.number is None, second.number is None) == (False, True)
+
+
+def test_branches_of_one_program(cluster: dx.Cluster) -> None:
+    one, other = reduce("a", "p", "{{0,1},{2,3}}"), reduce("b", "p")
+    rest = "ROOT r = f32[4] add(a, b)"
+    text = by_device(f"{one}\n{other}\n{rest}", *[f"{other}\n{one}\n{rest}"] * 3)
+    outs = cluster.compile(dx.parse(text))([[x] for x in X], time_limit=60)
+    assert [np.asarray(row[0])[0] for row in outs] == [13, 13, 17, 17]
+
+
+def test_schedules_that_are_given_deadlock(cluster: dx.Cluster) -> None:
+    given = {devices: module.replace(is_scheduled=True) for devices, module in modules("ring_2").items()}
+    with pytest.raises(DeadlockError):
+        cluster.run(given, {d: [X[d]] for d in range(2)}, time_limit=60)
