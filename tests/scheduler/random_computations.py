@@ -11,7 +11,7 @@ sum { a = f32[] parameter(0)
  b = f32[] parameter(1)
  ROOT c = f32[] add(a, b) }
 """
-KINDS = ("join", "cut", "negate", "update", "all-reduce", "pair", "tuple")
+KINDS = ("join", "cut", "negate", "update", "all-reduce", "pair", "permute", "tuple")
 
 
 class _Text:
@@ -55,6 +55,11 @@ def computations(draw: st.DrawFn, most: int = 14, kinds: tuple[str, ...] = KINDS
             started = text.add(mine, f"all-reduce-start({a}), to_apply=sum")
             del text.sizes[started]
             text.add(mine, f"all-reduce-done({started})")
+        elif kind == "permute":
+            array, number = f"f32[{mine * UNIT}]", len(text.lines)
+            what = f"({array}, {array}) collective-permute-start({a}), source_target_pairs={{{{0,1}}}}"
+            text.lines.append(f" p{number} = {what}")
+            text.add(mine, f"collective-permute-done(p{number})")
         elif kind == "tuple":
             text.lines.append(f" t{len(text.lines)} = (f32[{mine * UNIT}], f32[{other * UNIT}]) tuple({a}, {b})")
             whole = text.lines[-1].split()[0]
