@@ -29,8 +29,8 @@ def command(
 ) -> None:
     """Compile MODULE and print what one stage makes of it.
 
-    hlo: the module after all passes; schedule: the order of execution; buffers: the plan of a device's memory; llvm;
-    asm; object: bytes. Nothing runs.
+    hlo: the module after all passes; schedule: the order of execution, with the memory of each step; buffers: the plan
+    of a device's memory; llvm; asm; object: bytes. Nothing runs.
     """
     if stage == "ptx":
         raise ArgumentError("--emit ptx belongs to the gpu backend, which is not available in this version")
