@@ -31,6 +31,16 @@ class Location:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
+    def shown(self) -> list[str]:
+        """The source line with a caret, and the user's own frame, as lines to put below a message."""
+        lines = []
+        if self.text:
+            text, column, end = _excerpt(self.text, self.column, self.end_column)
+            lines += [f"    {text}", f"    {' ' * (column - 1)}{'^' * max(1, end - column)}"]
+        if self.frame:
+            lines.append(f"    from {self.frame}")
+        return lines
+
 
 class DistxlaError(Exception):
     """Base of every error that a caller may catch. `code` is stable; the wording is not.
@@ -60,14 +70,7 @@ class DistxlaError(Exception):
         where = self.location
         if where is None:
             return f"{self.code}: {self.message}"
-        lines = [f"{where}: {self.code}: {self.message}"]
-        if where.text:
-            text, column, end = _excerpt(where.text, where.column, where.end_column)
-            lines.append(f"    {text}")
-            lines.append(f"    {' ' * (column - 1)}{'^' * max(1, end - column)}")
-        if where.frame:
-            lines.append(f"    from {where.frame}")
-        return "\n".join(lines)
+        return "\n".join([f"{where}: {self.code}: {self.message}", *where.shown()])
 
 
 def printable(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ops.control_flow import While
 from distxla.scheduler.communication import Communication, Meeting, Site, Way
 from distxla.scheduler.deferred import World
 from distxla.scheduler.progress import LENIENT, STRICT, Mismatch, Open, Progress, Stop
@@ -13,7 +14,7 @@ from distxla.scheduler.standstill import ahead, chain_of, needed_event, never_go
 from distxla.scheduler.symmetry import advances_in_step
 from distxla.scheduler.traces import Act, Split, Trace
 from distxla.scheduler.tracing import TooLongError, Tracer
-from distxla.scheduler.verdict import Outcome, Place, Undecided, Verdict, Wait, listed
+from distxla.scheduler.verdict import Outcome, Place, Undecided, Verdict, Wait, listed, named
 
 
 def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Verdict:
@@ -73,11 +74,12 @@ class _Examination:
 
     def _mismatch(self, progress: Progress) -> Verdict:
         found = progress.mismatches[0]
+        parting = self._parting(progress, *found.devices)
         return Verdict(
             Outcome.DEADLOCK,
             self._differ(found),
             self.count,
-            parting=self._parting(progress, *found.devices),
+            parting=None if parting is None else self._place(*parting),
             hint=self._swap(progress, found),
             is_mismatch=True,
             location=found.sites[1].location,
@@ -114,29 +116,72 @@ class _Examination:
         else:
             summary = f"device {chain[-1][0]} waits for what never happens"
         first = progress.stops[chain[0][0]].event.site
+        parting = self._parting(progress, *chain[0])
         return Verdict(
             Outcome.DEADLOCK,
-            f"{summary}; {len(stuck)} of {self.count} devices never end",
+            f"{summary}; {len(stuck)} of {self.count} devices never end{'s' * (len(stuck) == 1)}",
             self.count,
             cycle=waits if is_cycle else (),
             waits=() if is_cycle else waits,
             behind=behind,
-            parting=self._parting(progress, *chain[0]),
-            hint=self._hint(waits),
+            parting=None if parting is None else self._place(*parting),
+            hint=self._hint(progress, waits, parting),
             location=first.location,
         )
 
-    def _hint(self, waits: Sequence[Wait]) -> str | None:
-        for wait in waits:
-            if wait.needed is not None and wait.behind is not None:
-                return f"let device {wait.peer} execute {wait.needed.instruction} before {wait.behind.instruction}"
+    def _hint(self, progress: Progress, waits: Sequence[Wait], parting: tuple[int, Instruction] | None) -> str | None:
+        """What to change: one of the orders, if data allow another one, or what somebody leaves out."""
+        before = [
+            wait for wait in waits if wait.peer is not None and wait.needed is not None and wait.behind is not None
+        ]
+        for wait in before:
+            stop, peer = progress.stops[wait.device], wait.peer
+            needed = None if peer is None else needed_event(progress, stop, peer)
+            if needed is not None and peer is not None and not self._is_given(needed.by, progress.stops[peer].event.by):
+                return f"let device {peer} execute {wait.needed} before {wait.behind}"
+        if before and all(isinstance(progress.stops[wait.device].thing, Meeting) for wait in waits):
+            return f"let {named([wait.device for wait in waits])} come to these rounds in one and the same order"
+        if before:
+            first = before[0]
+            return (
+                f"{first.needed} needs what {first.behind} gives, and so on: somebody has to begin with another value"
+            )
         for wait in waits:
             if wait.needed is None:
-                return f"device {wait.peer} lacks what {wait.place.instruction} of device {wait.device} needs"
+                return self._left_out(wait, parting)
         return None
 
-    def _parting(self, progress: Progress, one: int, other: int) -> Place | None:
-        """The first instruction that takes two devices of one program different ways."""
+    def _is_given(self, later: Site, earlier: Site) -> bool:
+        """Whether an instruction needs, in its computation, what another one gives."""
+        if later.module is not earlier.module:
+            return False
+        computation = next(
+            (c for c in later.module.computations if c.by_name.get(later.instruction.name) is later.instruction), None
+        )
+        if computation is None or computation.by_name.get(earlier.instruction.name) is not earlier.instruction:
+            return False
+        pending, seen = [later.instruction.name], set()
+        while pending:
+            name = pending.pop()
+            if name == earlier.instruction.name:
+                return True
+            if name not in seen:
+                seen.add(name)
+                pending += (*computation[name].operands, *computation[name].control_predecessors)
+        return False
+
+    def _left_out(self, wait: Wait, parting: tuple[int, Instruction] | None) -> str:
+        """Somebody never executes what a device waits for."""
+        what, lacking = f"{wait.place.instruction} of device {wait.device}", f"device {wait.peer}"
+        if parting is None:
+            return f"the program of {lacking} has nothing left that {what} could meet"
+        place = self._place(*parting)
+        if isinstance(parting[1].op, While):
+            return f"{lacking} turns {place} another number of times: all that meet in it have to do so equally often"
+        return f"{lacking} takes a branch of {place} that does not meet {what}: all have to take one that does, or none"
+
+    def _parting(self, progress: Progress, one: int, other: int) -> tuple[int, Instruction] | None:
+        """The first instruction that takes two devices of one program different ways, and the program."""
         if progress.traces[one] is not progress.traces[other]:
             return None
         pending: list[Trace] = [progress.traces[one]]
@@ -147,7 +192,7 @@ class _Examination:
                 mine, theirs = (next((p for ds, p in item.parts if d in ds), None) for d in (one, other))
                 if mine is not theirs:
                     program = next(n for n, (ds, _) in enumerate(self.communication.programs) if one in ds)
-                    return self._place(program, item.by)
+                    return program, item.by
                 if mine is not None:
                     pending.append(mine)
         return None

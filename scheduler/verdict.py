@@ -63,7 +63,7 @@ class Wait:
         else:
             text += f"would in {self.needed}, but waits in {self.behind}"
         if self.others:
-            text += f" (besides for {listed(self.others)})"
+            text += f" (device {self.device} also waits for {named(self.others)})"
         return text
 
 
@@ -78,7 +78,7 @@ class Undecided:
 
     def __str__(self) -> str:
         cause = "" if self.cause == self.by else f" is decided by {self.cause}"
-        return f"{self.by}{cause}: {self.why} (devices {listed(self.devices)})"
+        return f"{self.by}{cause}: {self.why} ({named(self.devices)})"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Verdict:
             lines.append(f"  … ({len(shown)} in all)")
         lines += [f"  {each}" for each in self.undecided[:MOST_SHOWN]]
         if self.behind:
-            lines.append(f"  behind them: devices {listed(self.behind)}")
+            lines.append(f"  behind {'them' if len(shown) > 1 else 'it'}: {named(self.behind)}")
         if self.parting:
             lines.append(f"  their ways part at {self.parting}")
         if self.hint:
@@ -129,6 +129,11 @@ class Verdict:
         return found
 
 
+def named(devices: Sequence[int]) -> str:
+    """`device 2` or `devices 0-6, 9`."""
+    return f"device{'s' * (len(devices) > 1)} {listed(devices)}"
+
+
 def listed(devices: Sequence[int]) -> str:
     """`0, 1, 2` or `0-6, 9`; never more than a line."""
     parts: list[list[int]] = []
@@ -142,4 +147,4 @@ def listed(devices: Sequence[int]) -> str:
     return ", ".join(shown) + (f", … ({len(devices)} in all)" if len(texts) > len(shown) else "")
 
 
-__all__ = ["Outcome", "Place", "Undecided", "Verdict", "Wait", "listed"]
+__all__ = ["Outcome", "Place", "Undecided", "Verdict", "Wait", "listed", "named"]

@@ -229,6 +229,66 @@ TAKES = "\n".join(["t = token[] after-all()", recv("c", 1, "{{0,1}}"), recv_done
 GIVES = "\n".join(["t = token[] after-all()", send("s", 1, "{{0,1}}").replace("(x,", "(p,"), send_done("sd", "s", 1),
                    "ROOT r = f32[4] copy(p)"])  # fmt: skip
 
+MOST = """
+most {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] maximum(a, b)
+}"""
+WHOLE = """
+whole {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT r = s32[] add(a, b)
+}"""
+HALF = """h = f32[2] slice(p), slice={[0:2]}
+d = f32[2] all-reduce(h), replica_groups={}, to_apply=sum
+ROOT r = f32[4] concatenate(d, d), dimensions={0}"""
+INTEGERS = """n = s32[4] convert(p)
+d = s32[4] all-reduce(n), replica_groups={}, to_apply=whole
+ROOT r = f32[4] convert(d)"""
+
+
+def begun(*lines: str) -> str:
+    """A branch with tokens."""
+    return "\n".join(["t = token[] after-all()", *lines])
+
+
+ROUND = ["sa = f32[4] all-reduce-start(p), replica_groups={{0,1}}, to_apply=sum", "da = f32[4] all-reduce-done(sa)"]
+GIVE = [send("s", 1, "{{0,1}}").replace("(x,", "(p,"), send_done("sd", "s", 1)]
+TAKE = [recv("c", 1, "{{0,1}}"), recv_done("rd", "c", 1)]
+GIVES_IN_LOOP = looped(begun(send("s", 1).replace("(x,", "(v,"), send_done("sd", "s", 1), "u = f32[4] copy(v)"), FIVE)
+TAKES_IN_LOOP = looped(begun(recv("c", 1), recv_done("rd", "c", 1), "u = f32[4] get-tuple-element(rd), index=0"), FIVE)
+GIVES_IN_CALL = """gives {
+  x = f32[4] parameter(0)
+  t = token[] after-all()
+  SEND
+  DONE
+  ROOT r = f32[4] negate(x)
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  ROOT r = f32[4] call(x), to_apply=gives
+}
+""".replace("SEND", send("s", 1)).replace("DONE", send_done("sd", "s", 1))
+TAKES_IN_BRANCH = """takes {
+  x = f32[4] parameter(0)
+  t = token[] after-all()
+  RECV
+  DONE
+  ROOT r = f32[4] get-tuple-element(rd), index=0
+}
+leaves {
+  x = f32[4] parameter(0)
+  ROOT r = f32[4] negate(x)
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  c = pred[] constant(true)
+  ROOT r = f32[4] conditional(c, x, x), true_computation=takes, false_computation=leaves
+}
+""".replace("RECV", recv("c", 1)).replace("DONE", recv_done("rd", "c", 1))
+
 CASES = [
     Case(
         "recv_done_before_send_on_both_sides",
@@ -381,6 +441,59 @@ CASES = [
             ),
         ),
         deadlocks=False,
+    ),
+    Case("equal_loops", 2, ((range(2), looped(STEP, FIVE)),), deadlocks=False),
+    Case(
+        "groups_that_differ",
+        4,
+        ((range(4), by_device(*[reduce("ROOT c", "p", "{{0,1},{2,3}}")] * 2, *[reduce("ROOT d", "p")] * 2)),),
+    ),
+    Case(
+        "reductions_that_differ",
+        2,
+        ((range(2), MOST + by_device(reduce("ROOT c", "p"), reduce("ROOT d", "p").replace("=sum", "=most"))),),
+    ),
+    Case("shapes_that_differ", 2, ((range(2), by_device(reduce("ROOT c", "p"), HALF)),)),
+    Case("types_that_differ", 2, ((range(2), WHOLE + by_device(reduce("ROOT c", "p"), INTEGERS)),)),
+    Case(
+        "a_round_begun_before_a_transfer",
+        2,
+        (
+            (
+                range(2),
+                by_device(
+                    begun(ROUND[0], *GIVE, ROUND[1], "ROOT r = f32[4] negate(da)"),
+                    begun(*ROUND, *TAKE, GOT),
+                ),
+            ),
+        ),
+        deadlocks=False,
+    ),
+    Case(
+        "a_round_begun_behind_a_transfer_that_waits_for_it",
+        2,
+        (
+            (
+                range(2),
+                SCHEDULED
+                + by_device(
+                    begun(*GIVE, *ROUND, "ROOT r = f32[4] negate(da)"),
+                    begun(*ROUND, *TAKE, GOT),
+                ),
+            ),
+        ),
+    ),
+    Case("loops_that_correspond", 2, (((0,), GIVES_IN_LOOP), ((1,), TAKES_IN_LOOP)), deadlocks=False),
+    Case(
+        "loops_that_do_not_correspond",
+        2,
+        (((0,), GIVES_IN_LOOP), ((1,), TAKES_IN_LOOP.replace("constant(5)", "constant(6)"))),
+    ),
+    Case("a_call_and_a_branch_that_correspond", 2, (((0,), GIVES_IN_CALL), ((1,), TAKES_IN_BRANCH)), deadlocks=False),
+    Case(
+        "a_branch_without_what_the_other_side_sends",
+        2,
+        (((0,), GIVES_IN_CALL), ((1,), TAKES_IN_BRANCH.replace("constant(true)", "constant(false)"))),
     ),
 ]
 NAMED = {case.name: case for case in CASES}

@@ -79,8 +79,10 @@ def _print(verdict: Verdict) -> None:
     """The verdict: to stderr where it isn't that all is well."""
     from distxla.scheduler.verdict import Outcome
 
-    where = f"{verdict.location}: " if verdict.location is not None else ""
-    click.echo(printable(where + verdict.text), err=verdict.outcome is not Outcome.SAFE)
+    first, *others = verdict.text.split("\n")
+    if (where := verdict.location) is not None:
+        first, others = f"{where}: {first}", [*where.shown(), *others]
+    click.echo(printable("\n".join([first, *others])), err=verdict.outcome is not Outcome.SAFE)
 
 
 def _moves(world: World) -> list[dict[str, str | None]]:

@@ -57,7 +57,7 @@ class Stuck:
         first = cycle[0] if cycle else self.verdict.without_end[0][0]
         location = devices[first].location
         error = DeadlockError(text, location)
-        if len(cycle) == 2 and any(isinstance(self.waits.get(device), PendingRound) for device in cycle):
+        if len(cycle) == 2 and all(isinstance(self.waits.get(device), PendingRound) for device in cycle):
             one, other = (self.waits[device] for device in cycle)
             error = CollectiveMismatchError(text + differing(one, other), location)
         error.report = findings.report(error.code, error.message, devices, self.verdict, modules)

@@ -208,7 +208,7 @@ def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
     first = cycle[0] if cycle else verdict.without_end[0][0]
     location = devices[first].location if first in devices else None
     error = DeadlockError(text, location)
-    if len(cycle) == 2 and any((held := stuck.held.get(d)) is not None and held.by_group for d in cycle):
+    if len(cycle) == 2 and all((held := stuck.held.get(d)) is not None and held.by_group for d in cycle):
         sites = [scene.programs[stuck.held[d].program].sites[stuck.held[d].site] for d in cycle]
         found = differences(sites[0].facets, sites[1].facets)
         error = CollectiveMismatchError(text + (f"; they differ in {found}" if found else ""), location)

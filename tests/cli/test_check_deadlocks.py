@@ -12,14 +12,18 @@ from tests.deadlock_programs import NAMED
 
 CYCLE = """\
 a.hlo:6:3: deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
+      rd = (f32[4], token[]) recv-done(c), channel_id=1
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   device 0 waits in rd (a.hlo:6:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:7:3), but waits in rd \
 (b.hlo:6:3)
   device 1 waits in rd (b.hlo:6:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:7:3), but waits in rd \
 (a.hlo:6:3)
-  hint: let device 1 execute s before rd
+  hint: let device 1 execute s (b.hlo:7:3) before rd (b.hlo:6:3)
 """
 WARNING = """\
 a.hlo:30:3: warning: whether all devices go on can't be known before the run
+      w = (s32[], s32[], f32[4]) while(q), condition=w_more, body=w_body
+      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   w (a.hlo:30:3) is decided by f (a.hlo:26:3): how often it turns may differ between devices, and u (a.hlo:12:3) \
 inside needs others (devices 0, 1)
 """
@@ -50,6 +54,19 @@ def test_a_cycle_through_two_programs(files, capsys) -> None:  # type: ignore[no
 def test_what_only_the_run_tells_is_a_warning(files, capsys) -> None:  # type: ignore[no-untyped-def]
     assert call(capsys, "check", *files("loops_by_infeed"))[::2] == (0, WARNING)
     assert call(capsys, "check", "--strict", *files("loops_by_infeed"))[::2] == (3, WARNING)
+
+
+def test_the_users_own_source_line(files, capsys) -> None:  # type: ignore[no-untyped-def]
+    path = Path(files("a_collective_in_one_branch_only")[0])
+    metadata = 'metadata={op_name="jit(step)/psum" source_file="train.py" source_line=42}'
+    path.write_text(path.read_text().replace("to_apply=sum", f"to_apply=sum, {metadata}", 1))
+    status, _, errors = call(capsys, "check", str(path), "--replicas", "3")
+    assert status == 3
+    assert errors.splitlines()[3:5] == [
+        "    from train.py:42",
+        "  device 1 waits in c (a.hlo:13:8, from train.py:42) for device 0 to come to round 1 of devices 0-2; device 0 "
+        "has ended",
+    ]
 
 
 def test_what_is_safe_says_so(files, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -38,6 +38,33 @@ MISMATCHES = {
         "  hint: r (a.hlo:19) runs c (a.hlo:9) in one branch and d (a.hlo:13) in another: devices that meet must take "
         "branches that run the same collectives in the same order",
     ),
+    "reductions_that_differ": (
+        "a.hlo:14:8: mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:14:8), device 1 with d "
+        "(a.hlo:18:8); they differ in to_apply: add and maximum",
+        "  history: to begin with device 0 came to c (all-reduce), round 1, device 1 came to d (all-reduce), round 1",
+        "    device 0: > c 1",
+        "    device 1: > d 1",
+        "  hint: r (a.hlo:24) runs c (a.hlo:14) in one branch and d (a.hlo:18) in another: devices that meet must take "
+        "branches that run the same collectives in the same order",
+    ),
+    "shapes_that_differ": (
+        "a.hlo:9:8: mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:9:8), device 1 with d "
+        "(a.hlo:14:3); they differ in operands: f32[4] and f32[2]",
+        "  history: to begin with device 0 came to c (all-reduce), round 1, device 1 came to d (all-reduce), round 1",
+        "    device 0: > c 1",
+        "    device 1: > d 1",
+        "  hint: r (a.hlo:21) runs c (a.hlo:9) in one branch and d (a.hlo:14) in another: devices that meet must take "
+        "branches that run the same collectives in the same order",
+    ),
+    "types_that_differ": (
+        "a.hlo:14:8: mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:14:8), device 1 with d "
+        "(a.hlo:19:3); they differ in operands: f32[4] and s32[4]",
+        "  history: to begin with device 0 came to c (all-reduce), round 1, device 1 came to d (all-reduce), round 1",
+        "    device 0: > c 1",
+        "    device 1: > d 1",
+        "  hint: r (a.hlo:26) runs c (a.hlo:14) in one branch and d (a.hlo:19) in another: devices that meet must take "
+        "branches that run the same collectives in the same order",
+    ),
     "another_shape_in_round_1000": (
         "a.hlo:9:8: mismatch: round 1000 of devices 0, 1: device 0 comes with c (a.hlo:9:8), device 1 with d "
         "(a.hlo:14:3); they differ in operands: f32[4] and f32[2]",

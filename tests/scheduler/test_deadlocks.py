@@ -16,7 +16,6 @@ from tests.collectives.random_channels import RandomChannels
 from tests.deadlock_programs import (
     BY_DEVICE,
     CASES,
-    NAMED,
     STEP,
     Case,
     alone,
@@ -29,6 +28,7 @@ from tests.deadlock_programs import (
     send_done,
 )
 
+TEXTS = Path(__file__).parent.parent / "verdict_texts"
 PROGRAMS = sorted((Path(__file__).parent.parent / "programs").rglob("*.hlo"))
 
 
@@ -43,93 +43,9 @@ def test_verdicts_agree_with_what_happens(case: Case) -> None:
     assert found is not (Outcome.SAFE if case.deadlocks else Outcome.DEADLOCK)
 
 
-TEXTS = {
-    "recv_done_before_send_on_both_sides": """\
-deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
-  device 0 waits in rd (a.hlo:6:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:7:3), but waits in rd \
-(b.hlo:6:3)
-  device 1 waits in rd (b.hlo:6:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:7:3), but waits in rd \
-(a.hlo:6:3)
-  hint: let device 1 execute s before rd""",
-    "send_done_before_the_peers_recv": """\
-deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
-  device 0 waits in sd (a.hlo:6:3) for device 1 to execute its recv on channel 1; device 1 would in c (b.hlo:7:3), \
-but waits in sd (b.hlo:6:3)
-  device 1 waits in sd (b.hlo:6:3) for device 0 to execute its recv on channel 2; device 0 would in c (a.hlo:7:3), \
-but waits in sd (a.hlo:6:3)
-  hint: let device 1 execute c before sd""",
-    "posted_early": "deadlock: none can happen on the 2 devices",
-    "out_of_order_but_independent": "deadlock: none can happen on the 2 devices",
-    "ring_3": """\
-deadlock: devices 0-2 wait for each other in a cycle; 3 of 3 devices never end
-  device 0 waits in rd (a.hlo:6:3) for device 2 to send on channel 3; device 2 would in s (c.hlo:7:3), but waits in rd \
-(c.hlo:6:3)
-  device 2 waits in rd (c.hlo:6:3) for device 1 to send on channel 2; device 1 would in s (b.hlo:7:3), but waits in rd \
-(b.hlo:6:3)
-  device 1 waits in rd (b.hlo:6:3) for device 0 to send on channel 1; device 0 would in s (a.hlo:7:3), but waits in rd \
-(a.hlo:6:3)
-  hint: let device 2 execute s before rd""",
-    "ring_8_with_one_turned_round": "deadlock: none can happen on the 8 devices",
-    "two_channels_crossed": """\
-deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
-  device 0 waits in sd1 (a.hlo:6:3) for device 1 to execute its recv on channel 1; device 1 would in r1 (b.hlo:7:3), \
-but waits in rd2 (b.hlo:6:3)
-  device 1 waits in rd2 (b.hlo:6:3) for device 0 to send on channel 2; device 0 would in s2 (a.hlo:7:3), but waits in \
-sd1 (a.hlo:6:3)
-  hint: let device 1 execute r1 before rd2""",
-    "all_reduces_in_different_orders": """\
-deadlock: devices 0, 1 wait for each other in a cycle; 4 of 4 devices never end
-  device 0 waits in a (a.hlo:9:3) for device 1 to come to round 1 of devices 0, 1; device 1 would in a (a.hlo:15:8), \
-but waits in b (a.hlo:14:3)
-  device 1 waits in b (a.hlo:14:3) for device 0 to come to round 1 of devices 0-3; device 0 would in b (a.hlo:10:8), \
-but waits in a (a.hlo:9:3)
-  behind them: devices 2, 3
-  their ways part at r (a.hlo:21:8)
-  hint: let device 1 execute a before b""",
-    "a_collective_in_one_branch_only": """\
-deadlock: device 1 waits for what never happens; 2 of 3 devices never end
-  device 1 waits in c (a.hlo:13:8) for device 0 to come to round 1 of devices 0-2; device 0 has ended
-  behind them: devices 2
-  their ways part at r (a.hlo:19:8)
-  hint: device 0 lacks what c of device 1 needs""",
-    "different_collectives_in_the_branches": """\
-mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:9:8), device 1 with d (a.hlo:13:8); they differ in \
-opcode: all-reduce and all-to-all
-  their ways part at r (a.hlo:19:8)
-  hint: device 1 has nothing later that matches c (a.hlo:9:8)""",
-    "disjoint_groups_in_branches": "deadlock: none can happen on the 4 devices",
-    "loops_by_device": """\
-deadlock: device 1 waits for what never happens; 1 of 2 devices never end
-  device 1 waits in u (a.hlo:12:3) for device 0 to come to round 3 of devices 0, 1; device 0 has ended
-  their ways part at w (a.hlo:31:3)
-  hint: device 0 lacks what u of device 1 needs""",
-    "loops_by_infeed": """\
-warning: whether all devices go on can't be known before the run
-  w (a.hlo:30:3) is decided by f (a.hlo:26:3): how often it turns may differ between devices, and u \
-(a.hlo:12:3) inside needs others (devices 0, 1)""",
-    "nested_loops": """\
-deadlock: device 1 waits for what never happens; 1 of 2 devices never end
-  device 1 waits in u (a.hlo:12:3) for device 0 to come to round 16 of devices 0, 1; device 0 has ended
-  their ways part at inside (a.hlo:39:3)
-  hint: device 0 lacks what u of device 1 needs""",
-    "a_program_that_ends_early": """\
-deadlock: device 1 waits for what never happens; 1 of 2 devices never end
-  device 1 waits in rd (a.hlo:15:3) for device 0 to send on channel 1; device 0 has ended
-  their ways part at r (a.hlo:29:8)
-  hint: device 0 lacks what rd of device 1 needs""",
-    "another_shape_in_round_1000": """\
-mismatch: round 1000 of devices 0, 1: device 1 comes with d (a.hlo:14:3), device 0 with c (a.hlo:9:8); they differ in \
-operands: f32[2] and f32[4]
-  their ways part at u (a.hlo:29:3)
-  hint: device 0 has nothing later that matches d (a.hlo:14:3)""",
-    "an_async_pair_that_encloses_another": "deadlock: none can happen on the 2 devices",
-    "a_chain_of_permutes": "deadlock: none can happen on the 4 devices",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_text_of_the_verdict(name: str) -> None:
-    assert verdict_of(NAMED[name]).text == TEXTS[name]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_text_of_the_verdict(case: Case) -> None:
+    assert verdict_of(case).text + "\n" == (TEXTS / f"{case.name}.txt").read_text()
 
 
 SUM = "sum { a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b) }\n"
