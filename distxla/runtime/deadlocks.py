@@ -51,6 +51,11 @@ class Held:
     host: bool = False
     certain: bool = True
 
+    @property
+    def wait(self) -> tuple[int, ...]:
+        """Equal while the same wait lasts, whoever has come meanwhile, and however many hosts were asked."""
+        return self.device, self.program, self.site, self.run, self.round, self.word, self.value
+
 
 @dataclass(frozen=True)
 class Stuck:
@@ -63,8 +68,8 @@ class Stuck:
 class Deadlocks:
     """Looks at the devices of all hosts.
 
-    remotes: the other hosts, which are asked every FAR_S seconds only.  held: the waits that the last look has found,
-    by device.
+    remotes: the other hosts, which are asked every FAR_S seconds only.  held: by device the waits that the last look
+    at its host has found.
     """
 
     def __init__(
@@ -153,7 +158,8 @@ class Deadlocks:
     def _snapshot(self, running: frozenset[int], programs: Mapping[int, CompiledProgram]) -> dict[int, Held]:
         self._refresh()
         found = {device: one for device in running if (one := self._held(device, programs)) is not None}
-        self.held = found
+        elsewhere = {device: one for device, one in self.held.items() if device not in self._views}
+        self.held = {**elsewhere, **found} if elsewhere else found
         return found
 
     def _refresh(self) -> None:

@@ -25,13 +25,13 @@ class Stragglers:
 
     def begin(self) -> None:
         """A call begins."""
-        self._since: dict[Held, float] = {}
+        self._since: dict[tuple[int, ...], float] = {}
         self._next = NOTICE_S
 
     def look(self, held: Mapping[int, Held], scene: Callable[[], Scene]) -> None:
         """Write a notice if a wait has lasted long. scene: reads what all devices do now."""
         now = time.monotonic()
-        self._since = {one: self._since.get(one, now) for one in held.values()}
+        self._since = {one.wait: self._since.get(one.wait, now) for one in held.values()}
         longest = max((now - since for since in self._since.values()), default=0.0)
         if not held:
             self._next = NOTICE_S

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import time
+from typing import Any
+
 import pytest
 
 import distxla as dx
 from distxla.errors import DeadlockError
-from tests.deadlock_programs import NAMED
-from tests.runtime.test_deadlocks import SECONDS, TEXTS, run
+from distxla.ops.custom_calls import user
+from distxla.runtime import stragglers
+from tests.deadlock_programs import FIVE, NAMED, STEP, by_device, looped, reduce
+from tests.runtime.test_deadlocks import SECONDS, TEXTS, X, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -24,3 +30,50 @@ def test_what_can_never_go_on(address: str, name: str) -> None:
             assert isinstance(error, DeadlockError), error
             assert str(error) == TEXTS[name]
             assert seconds < SECONDS + 1
+
+
+@pytest.mark.parametrize("slow", [0, 1], ids=["on the driver's host", "on the other host"])
+def test_a_notice_names_the_straggler(
+    address: str, slow: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stragglers, "NOTICE_S", 0.7)
+
+    def slowly(x: Any) -> Any:
+        time.sleep(2)
+        return x
+
+    bodies = [f'v = f32[4] custom-call(p), custom_call_target="slowly"\n{reduce("ROOT c", "v")}', reduce("ROOT c", "p")]
+    dx.register_custom_call("slowly", slowly)
+    try:
+        with dx.Cluster(replicas=2, address=address, devices_per_host=[1, 1]) as cluster:
+            cluster.wait_started()
+            cluster.compile(dx.parse(by_device(*(bodies if slow == 0 else bodies[::-1])), "a.hlo"))([[X], [X]])
+    finally:
+        user._registered.clear()
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("distxla:")]
+    assert 1 <= len(lines) <= 2
+    pattern = (
+        rf"distxla: device {slow} computes.*; device {1 - slow} waits for it in c \(a\.hlo:\d+:8\), for \d s so far"
+    )
+    assert all(re.fullmatch(pattern, line) for line in lines), lines
+
+
+def test_times_are_those_of_the_drivers_clock(address: str) -> None:
+    """As if the other host's clock were 100 s ahead."""
+    case = NAMED["loops_by_device"]
+    with dx.Cluster(replicas=2, address=address, devices_per_host=[1, 1]) as cluster:
+        cluster.wait_started()
+        (remote,) = cluster._hosts.remotes
+        assert abs(remote.ahead) < 1e9  # both run on this machine
+        cluster.compile(dx.parse(looped(STEP, FIVE), "before.hlo"))([X])
+        for ahead in (0, 100):
+            remote.ahead += ahead * 1_000_000_000
+            remote._ahead_at = time.monotonic()
+            error, seconds = run(case, cluster)
+            assert isinstance(error, DeadlockError)
+            assert error.report is not None
+            here, there = (device.events for device in error.report.devices)
+            assert all(event.begun is not None for event in (*here, *there))
+            assert -seconds < (here[0].begun or 0) < 0
+            assert -seconds < (there[0].begun or 0) + ahead < 0
+            assert [event.round for event in there] == [1, 2, 3]
