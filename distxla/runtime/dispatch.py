@@ -96,12 +96,14 @@ class Dispatcher:
                 self._end(devices)
                 raise
             if outcome == call_loops.CALL_POISONED or local.is_poisoned:
-                self._await_losses()
-                records = self._records()
-                died = ended(records, self._lost(), self.programs, self.modules)
-                scene = self._scene(records, devices)
-                found = scene.devices()
-                self._end(devices)
+                try:
+                    self._await_losses()
+                    records = self._records()
+                    died = ended(records, self._lost(), self.programs, self.modules)
+                    scene = self._scene(records, devices)
+                    found = scene.devices()
+                finally:  # an interrupt, too, must not leave the poison word behind
+                    self._end(devices)
                 error = self._failure(devices, died)
                 if any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
                     error.report = scene.report(error, devices=found)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from distxla.collectives import control_block as control
+from distxla.ops.custom_calls import user
 from distxla.runtime.cluster import Cluster
+from distxla.runtime.dispatch import Dispatcher
 from distxla.runtime.hosts.local import LocalHost, Ticket
+from distxla.text.parser import parse_module
 from tests.runtime import hand_made
 
 DEVICES = 2
@@ -60,6 +64,21 @@ def test_a_call_that_was_not_started_is_withdrawn(host: LocalHost) -> None:
     assert host.control.record(1, control.R_COMMAND_SEQUENCE) != again.sequence  # device 1 has no part in it
 
 
+def test_a_call_whose_commands_are_half_written_is_withdrawn(host: LocalHost) -> None:
+    class Interrupted(dict[int, int]):
+        def items(self) -> Any:
+            yield 1, 0
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        host.issue(Interrupted({1: 0, 0: 0}), 1)
+    assert kind(host, 1) == control.CommandKind.RUN
+    begin = time.monotonic()
+    host.end(range(DEVICES))
+    assert time.monotonic() - begin < 1
+    assert [kind(host, device) for device in range(DEVICES)] == [control.CommandKind.NONE] * DEVICES
+
+
 @pytest.mark.cluster
 def test_an_interrupt_before_the_start_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(DEVICES) as cluster:
@@ -77,3 +96,27 @@ def test_an_interrupt_before_the_start_costs_nothing(monkeypatch: pytest.MonkeyP
             assert time.monotonic() - begin < 2  # 3 s later the replicas would have been killed
         outs = step([X])
         assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in outs)
+
+
+@pytest.mark.cluster
+def test_an_interrupt_while_a_failure_is_looked_at_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = 'ENTRY main {\n  x = f32[4] parameter(0)\n  ROOT r = f32[4] custom-call(x), custom_call_target="fails"\n}\n'
+
+    def failing(x: Any) -> Any:
+        raise ValueError
+
+    def interrupted(self: Dispatcher, records: Any, devices: Any) -> Any:
+        raise KeyboardInterrupt
+
+    user.register_custom_call("fails", failing)
+    try:
+        with Cluster(DEVICES) as cluster:
+            step, bad = cluster.adopt(hand_made.add_one(DEVICES)), cluster.compile(parse_module(fails, "fails.hlo"))
+            step([X])
+            with monkeypatch.context() as patched:
+                patched.setattr(Dispatcher, "_scene", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    bad([X])
+            assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in step([X]))
+    finally:
+        user._registered.clear()

@@ -91,16 +91,16 @@ class LocalHost:
         """Write the commands to run program numbers[device] on each of these devices; `wait` then starts them."""
         words = self.control.words
         sequence = (words[control.H_COMMAND // 4] + 1) & MASK
+        target = (words[control.H_DONE // 4] + len(numbers)) & MASK
+        ticket = Ticket(sequence, target)
+        self._issued = ticket, tuple(numbers)  # first, so that an interrupt from here on withdraws what is written
         for device, number in numbers.items():
             record = control.record_offset(device) // 4
             words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.RUN
             words[record + control.R_COMMAND_PROGRAM // 4] = number
             words[record + control.R_COMMAND_SEQUENCE // 4] = sequence
             words[record + control.R_COMMAND_REPEAT // 4] = repeat
-        target = (words[control.H_DONE // 4] + len(numbers)) & MASK
         words[control.H_DONE_TARGET // 4] = target
-        ticket = Ticket(sequence, target)
-        self._issued = ticket, tuple(numbers)
         return ticket
 
     def start(self, ticket: Ticket) -> None:
