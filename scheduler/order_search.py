@@ -10,8 +10,9 @@ from distxla.scheduler.communication import Communication
 from distxla.scheduler.conflicts import Finding, Reversal, Standing, find
 from distxla.scheduler.reordering import Pair, Reordering
 
-MOST_EVENTS = 3_000_000  # followed in search of an order, on all devices and in all attempts: seconds
-ATTEMPT_COST = 300  # what an attempt costs besides, in events
+MOST_EVENTS = 500_000  # followed in search of an order, on all devices and in all attempts: some ten seconds
+ATTEMPT_COST = 200  # what an attempt costs besides, in events
+SINGLY = 16  # attempts that change places one by one, before all starts come earlier at once
 
 Programs = Sequence[tuple[tuple[int, ...], Module]]
 Pairs = dict[int, dict[str, tuple[Pair, ...]]]  # by program and computation
@@ -36,6 +37,7 @@ class Search:
             return self.found
         self.reorderings = [Reordering(self.communication, n) for n in range(len(self.communication.programs))]
         pending = [self._alternatives({}, self.found, finding)]
+        attempts = 0
         while pending and self.best is not Standing.SAFE:
             attempt = next(pending[-1], None)
             if attempt is None:
@@ -44,11 +46,14 @@ class Search:
             if self.left <= 0:
                 self.is_complete = False
                 break
+            attempts += 1
             pairs, modules = attempt
             finding = self._follow(modules)
             if finding.standing > self.best:
                 self.best, self.found = finding.standing, modules
             pending.append(self._alternatives(pairs, modules, finding))
+            if attempts == SINGLY:
+                pending.append(self._with_early_starts())
         return self.found
 
     @property
@@ -62,6 +67,16 @@ class Search:
         finding = find(communication)
         self.left -= finding.cost + ATTEMPT_COST
         return finding
+
+    def _with_early_starts(self) -> Iterator[tuple[Pairs, list[Module]]]:
+        """All starts before the waits directly before them, which is what many programs need in many places."""
+        pairs: Pairs = {}
+        modules = [module for _, module in self.communication.programs]
+        for number, reordering in enumerate(self.reorderings):
+            pairs[number] = {name: early for name, lines in reordering.lines.items() if (early := lines.early_starts)}
+            modules[number] = reordering.reordered(pairs[number]) or modules[number]
+        if any(pairs.values()):
+            yield pairs, modules
 
     def _alternatives(
         self, pairs: Pairs, modules: Sequence[Module], finding: Finding

@@ -46,13 +46,34 @@ class Lines:
     @property
     def is_settled(self) -> bool:
         """Whether no two instructions with effects could change places."""
-        found: dict[str, int] = {}  # bit sets, by position, of what comes earlier
+        return all(self._needs(later, earlier) for earlier, later in pairwise(self.effects))
+
+    @property
+    def early_starts(self) -> tuple[Pair, ...]:
+        """(start, done) where the start could come before the waits that stand directly before it."""
+        found, waits = [], []
+        for instruction in self.effects:
+            if instruction.op.completes:
+                waits.append(instruction)
+                continue
+            if instruction.op.starts_pair or is_end(instruction):
+                found += [(instruction.name, wait.name) for wait in waits if not self._needs(instruction, wait)]
+            waits = []
+        return tuple(found)
+
+    def _needs(self, later: Instruction, earlier: Instruction) -> bool:
+        return bool(self._earlier[later.name] >> self.position[earlier.name] & 1)
+
+    @cached_property
+    def _earlier(self) -> dict[str, int]:
+        """Bit sets, by position, of what has to come earlier."""
+        found: dict[str, int] = {}
         for instruction in self.computation:
             bits = 0
             for name in self._before[instruction.name]:
                 bits |= found[name] | 1 << self.position[name]
             found[instruction.name] = bits
-        return all(found[later.name] >> self.position[earlier.name] & 1 for earlier, later in pairwise(self.effects))
+        return found
 
     def ordered(self, further: Iterable[Pair]) -> tuple[Instruction, ...] | None:
         """The text's order, in which what has to come earlier than it stands comes just before what needs it; None
