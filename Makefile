@@ -15,7 +15,7 @@ demo: .venv/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
 
 test: .venv/installed-all
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 check: .venv/installed-all
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What all tests share: cluster tests run one after another on one worker, and leave nothing behind."""
+"""What all tests share: who runs which of them, and that those with clusters leave nothing behind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,12 +47,22 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["DISTXLA_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two clusters at once would only slow each other down: xdist keeps their tests on one worker."""
-    for item in items:
-        if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who runs what: see tests/shared_work.py."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from tests.shared_work import Sharing
+
+    return Sharing(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In xdist's workers: the order in which work is given out."""
+    if hasattr(config, "workerinput"):
+        from tests.shared_work import turn
+
+        items.sort(key=lambda item: turn(item.nodeid, slow=item.get_closest_marker("slow") is not None))
 
 
 def started_processes() -> set[str]:

@@ -1,0 +1,51 @@
+"""How xdist's workers share the tests; for `pytest -n 3 --dist loadscope --no-loadscope-reorder`.
+
+Tests of clusters wait for most of their time, so two workers begin with the two long rows of them: those with several
+hosts, which share their Ray nodes, and the runtime's others. What computes goes on meanwhile, in small pieces. Other
+files with clusters follow, each as a whole; at the end come many quick tests, which fill whatever is left.
+
+What decides is what a file says: with some versions of pytest the groups that xdist marks do not reach its scheduler, and
+where the tests of a file go to several workers, each of them starts the file's clusters.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from zlib import crc32
+
+from xdist.scheduler import LoadScopeScheduling
+
+TESTS = Path(__file__).parent
+PIECES = 8  # of a function with many parameters
+
+
+@cache
+def _text(module: str) -> str:
+    return (TESTS.parent / module).read_text(encoding="utf-8")
+
+
+def scope(nodeid: str) -> str:
+    """The name of the piece of work that a test belongs to."""
+    module, _, rest = nodeid.partition("::")
+    if "mark.cluster" not in _text(module):
+        function, _, parameters = rest.partition("[")
+        return f"{module}::{function} {crc32(parameters.encode()) % PIECES}"
+    if module.startswith("tests/runtime/hosts/"):
+        return "hosts"
+    return "runtime" if module.startswith("tests/runtime/") else module
+
+
+def turn(nodeid: str, *, slow: bool) -> int:
+    """When a test's turn comes: the least first."""
+    name = scope(nodeid)
+    if "::" in name:
+        return 2 if slow else 4
+    return {"hosts": 0, "runtime": 1}.get(name, 3)
+
+
+class Sharing(LoadScopeScheduling):
+    """Pieces of work instead of modules, in the order in which they were collected."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope(nodeid)
