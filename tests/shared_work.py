@@ -4,8 +4,8 @@ Tests of clusters wait for most of their time, so two workers begin with the two
 hosts, which share their Ray nodes, and the runtime's others. What computes goes on meanwhile, in small pieces. Other
 files with clusters follow, each as a whole; at the end come many quick tests, which fill whatever is left.
 
-What decides is what a file says: with some versions of pytest the groups that xdist marks do not reach its scheduler, and
-where the tests of a file go to several workers, each of them starts the file's clusters.
+What decides is what a file says: with some versions of pytest the groups that xdist marks do not reach its scheduler,
+and where the tests of a file go to several workers, each of them starts the file's clusters.
 """
 
 from __future__ import annotations
