@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -37,18 +38,32 @@ def facets(module: Module, instruction: Instruction, operands: tuple[Shape, ...]
     found = [Facet("opcode", opcode, opcode), Facet("operands", shapes, shapes)]
     for spec in op.attributes():
         value = getattr(op, spec.field)
-        shown, key = _text(value), repr(value)
-        if spec.kind == "computation" and value is not None:
-            key = structure(module, module[value])
-            shown = _computation(module[value], key)
-        found.append(Facet(spec.text, shown, key))
+        key = _key(module, spec.kind, value)
+        called = spec.kind == "computation" and value is not None
+        found.append(Facet(spec.text, _computation(module[value], key) if called else _text(value), key))
     return tuple(found)
 
 
 def signature(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> int:
     """u64 from all facets but the groups."""
-    parts = [f"{f.name}={f.key}" for f in facets(module, instruction, operands) if f.name != GROUPS]
+    op = instruction.op
+    parts = [f"opcode={getattr(op, 'round_opcode', op.opcode)}"]
+    parts.append(f"operands={', '.join(str(o.without_layout()) for o in operands)}")
+    for spec in op.attributes():
+        if spec.text != GROUPS:
+            parts.append(f"{spec.text}={_key(module, spec.kind, getattr(op, spec.field))}")
     return int.from_bytes(_digest("\n".join(parts)), "little")
+
+
+def _key(module: Module, kind: str, value: Any) -> str:
+    return structure(module, module[value]) if kind == "computation" and value is not None else repr(value)
+
+
+def meaning(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> str:
+    """Equal for instructions that compute the same in the same way, in whichever modules they stand."""
+    op = instruction.op.rename_computations(lambda name: structure(module, module[name]))
+    shapes = ", ".join(str(o.without_layout()) for o in operands)
+    return f"{op.opcode} {_attributes(op)}({shapes})"
 
 
 def summary(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[tuple[str, str], ...]:

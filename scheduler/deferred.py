@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from distxla.collectives.signature import meaning
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -304,7 +305,7 @@ class _Computed(Deferred):
             labels = None
         if not leaves:  # a large constant, which nobody compares
             return Unknown(terms.fresh(), labels, instruction)
-        structure = (operation_key(frame.module, instruction, shapes), *(term_of(leaf, terms) for leaf in leaves))
+        structure = (meaning(frame.module, instruction, shapes), *(term_of(leaf, terms) for leaf in leaves))
         return Unknown(terms.number(*structure), labels, cause.cause if cause else instruction)
 
     def _evaluated(self, shapes: tuple[Shape, ...], operands: Sequence[object], device: int) -> Known:
@@ -369,13 +370,6 @@ def term_of(value: Value, terms: Terms) -> int:
     return terms.fresh()
 
 
-def operation_key(module: Module, instruction: Instruction, shapes: tuple[Shape, ...]) -> Hashable:
-    """Equal for instructions that compute the same of equal operands."""
-    from distxla.collectives.signature import facets
-
-    return tuple((f.name, f.key) for f in facets(module, instruction, shapes))
-
-
 def is_free_of_chance(module: Module, instruction: Instruction) -> bool:
     """Whether the result depends on nothing but the operands and who asks."""
     op = instruction.op
@@ -394,4 +388,16 @@ def asks_who(module: Module, instruction: Instruction) -> bool:
     return any(isinstance(i.op, ReplicaId | PartitionId) for c in called for i in c)
 
 
-__all__ = ["Cases", "Deferred", "Element", "Frame", "Given", "World", "force", "leaf_values", "pending"]
+__all__ = [
+    "Cases",
+    "Deferred",
+    "Element",
+    "Frame",
+    "Given",
+    "World",
+    "force",
+    "labels_of",
+    "leaf_values",
+    "pending",
+    "term_of",
+]

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from distxla.collectives.channels import is_end
+from distxla.collectives.signature import meaning
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
@@ -21,7 +22,19 @@ from distxla.ops.round_halves import single_collective
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.scheduler.communication import Communication, Site
 from distxla.scheduler.counted_loops import passes_on, trip_count
-from distxla.scheduler.deferred import Cases, Deferred, Element, Frame, Given, World, force, leaf_values, pending
+from distxla.scheduler.deferred import (
+    Cases,
+    Deferred,
+    Element,
+    Frame,
+    Given,
+    World,
+    force,
+    labels_of,
+    leaf_values,
+    pending,
+    term_of,
+)
 from distxla.scheduler.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
 from distxla.scheduler.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
 
@@ -52,6 +65,11 @@ class Tracer:
         self._left = MOST_DEVICE_EVENTS
         self._turns = MOST_TURNS
         self._labels: dict[int, dict[int, Hashable]] = {}
+        # A term for all communication so far. Programs with equal ones have executed the same rounds, so what members
+        # of a group get in the next one is the same also where they run different programs.
+        self._alone = len(self.communication.programs) == 1
+        self._past = self.world.terms.number("begin")
+        self._begun: dict[Ticket, int] = {}  # what is under way: the past with it
 
     def trace(self) -> Trace:
         """What the program's devices do. Raises TooLongError."""
@@ -113,9 +131,19 @@ class Tracer:
         self._left -= len(frame.devices)
         if self._left < 0:
             raise TooLongError(self.program, site.instruction)
+        if self._alone:
+            self._past = self.world.terms.fresh()
+        elif site.meetings[0]:
+            self._then(act.value, site.signature, id(site.meetings[0]))
+        else:
+            self._then(act.value, getattr(site.acting.op, "channel_id", None))
         if act in (Act.MEET, Act.BEGIN) and not site.meetings[0]:
             return  # groups of one
         into.append(Event(act, site, ticket, ends or site))
+
+    def _then(self, *what: Hashable) -> None:
+        """What is executed next."""
+        self._past = self.world.terms.number("then", self._past, *what)
 
     # --- collectives
 
@@ -127,7 +155,7 @@ class Tracer:
         site = self._site(frame, instruction)
         if not instruction.op.starts_pair:
             self._event(frame, into, Act.MEET, site)
-            frame.set(instruction.name, self._result(frame, site, instruction.shape))
+            frame.set(instruction.name, self._result(site, instruction.shape, self._past))
             return
         at_once = self._is_dynamic or bool(getattr(instruction.op, "slice_sizes", ()))
         self._begin(frame, instruction, site, into, at_once=at_once)
@@ -135,6 +163,7 @@ class Tracer:
     def _begin(self, frame: Frame, instruction: Instruction, site: Site, into: Trace, *, at_once: bool) -> None:
         ticket = Ticket(site)
         self._event(frame, into, Act.MEET if at_once else Act.BEGIN, site, ticket)
+        self._begun[ticket] = self._past
         frame.set(instruction.name, ticket)
 
     def _async_start(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
@@ -153,18 +182,19 @@ class Tracer:
         begun = force(frame.operand(instruction))
         if isinstance(begun, Ticket):
             self._event(frame, into, Act.END, begun.site, begun, ends=self._site(frame, instruction))
-            frame.set(instruction.name, self._result(frame, begun.site, instruction.shape))
+            past = self.world.terms.number("of", self._begun[begun])  # whichever is ended first
+            frame.set(instruction.name, self._result(begun.site, instruction.shape, past))
         elif isinstance(begun, Parts):
             frame.found[instruction.name] = Element(frame.operand(instruction), 1, self.world.terms)
         else:
             frame.set(instruction.name, self._varies(instruction))
 
-    def _result(self, frame: Frame, site: Site, shape: Shape) -> Value:
+    def _result(self, site: Site, shape: Shape, term: int) -> Value:
         """What a collective gives: the same to all members, if it is of that kind."""
         labels: Labels = None
         if getattr(site.acting.op, "same_for_all", False):
             labels = self._members(site)
-        return self._spread(shape, labels, site.instruction)
+        return self._spread(shape, labels, site.instruction, term)
 
     def _members(self, site: Site) -> Labels:
         """Labels by which the members of each group have the same."""
@@ -181,10 +211,12 @@ class Tracer:
             self._labels[id(meetings)] = found
         return found
 
-    def _spread(self, shape: Shape, labels: Labels, cause: Instruction) -> Value:
+    def _spread(self, shape: Shape, labels: Labels, cause: Instruction, term: int) -> Value:
         if shape.elements is not None:
-            return Parts(tuple(Given(self._spread(s, labels, cause)) for s in shape.elements))
-        return Unknown(self.world.terms.fresh(), labels, cause) if shape.is_array else Known(None)
+            number = self.world.terms.number
+            parts = (self._spread(s, labels, cause, number("part", term, k)) for k, s in enumerate(shape.elements))
+            return Parts(tuple(map(Given, parts)))
+        return Unknown(term, labels, cause) if shape.is_array else Known(None)
 
     # --- channels
 
@@ -200,7 +232,7 @@ class Tracer:
         act = Act.SEND_DONE if isinstance(op, SendDone) else Act.RECV_DONE
         self._event(frame, into, act, self._site(frame, instruction), tickets_of(found))
         if act is Act.RECV_DONE:
-            frame.set(instruction.name, self._spread(instruction.shape, None, instruction))
+            frame.set(instruction.name, self._spread(instruction.shape, None, instruction, self.world.terms.fresh()))
         else:
             frame.set(instruction.name, Known(None))
 
@@ -218,8 +250,10 @@ class Tracer:
                 assert isinstance(value, Known)
                 taken.setdefault(op.branch_of(value.array), set()).add(device)
             parts, cases = [], []
+            past = self._past
             for number, group in sorted(taken.items()):
                 trace: Trace = []
+                self._past = self.world.terms.number("part", past, number)
                 devices = frozenset(group)
                 cases.append((devices, self._branch(frame, instruction, number, devices, trace)))
                 parts.append((devices, trace))
@@ -229,10 +263,13 @@ class Tracer:
         assert isinstance(selector, Unknown)
         traces: list[Trace] = []
         results = []
+        past = self._past
         for number in range(len(op.branches)):
             trace = []
+            self._past = self.world.terms.number("branch", past, selector.term, number)
             results.append((frame.devices, self._branch(frame, instruction, number, frame.devices, trace)))
             traces.append(trace)
+        self._past = self.world.terms.number("choice", past, selector.term)
         if all(alike(traces[0], trace) for trace in traces[1:]):
             into.extend(traces[0])
         else:
@@ -281,6 +318,7 @@ class Tracer:
                 if on != set(devices):
                     over.append((devices - on, state))
                     devices = frozenset(on)
+                    self._then("some leave")
                     part: Trace = []
                     into.append(Split(instruction, [(devices, part)]))
                     into = part
@@ -315,8 +353,16 @@ class Tracer:
         ]
         causes = [cause_in(element) or instruction for element in elements]
         assumed: list[Labels] = [{} if keep else labels_in(e, devices) for e, keep in zip(elements, kept, strict=True)]
-        name = self.world.terms.fresh()
+        terms = self.world.terms
+        name = terms.fresh()
+        if not self._alone:
+            leaves = [leaf for element in elements for leaf in all_leaves(element)]
+            begins = [
+                None if labels_of(leaf) is None else term_of(leaf, terms) for leaf in leaves
+            ]  # None: each its own
+            name = terms.number("loop", self._past, meaning(self.module, instruction, (whole,)), *begins)
         while True:
+            self._past = terms.number("turn", name)
             general = [
                 element if keep else Given(self._general(shape, name, k, labels, causes[k]))
                 for k, (element, keep, shape, labels) in enumerate(zip(elements, kept, shapes, assumed, strict=True))
@@ -341,6 +387,7 @@ class Tracer:
             if not weaker:
                 break
             self._left = before
+        self._past = terms.number("after", name)
         if count is not None:
             deciding = Unknown(self.world.terms.number("count", count), {}, instruction)
         elif deciding is None:
@@ -401,8 +448,6 @@ def cause_in(value: Deferred) -> Instruction | None:
 
 def labels_in(value: Deferred, devices: frozenset[int]) -> Labels:
     """On which devices all of a value is the same."""
-    from distxla.scheduler.deferred import labels_of
-
     return meet([labels_of(leaf) for leaf in all_leaves(value)], devices)
 
 

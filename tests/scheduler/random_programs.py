@@ -1,4 +1,4 @@
-"""Random programs that may or may not deadlock: rounds, transfers, pairs that enclose others, branches and loops.
+"""Random programs that may or may not deadlock: rounds, transfers, pairs that enclose others, calls, branches, loops.
 
 What decides a branch or a loop is a constant, the device's id, an argument, or the sum of an argument over all devices.
 """
@@ -45,7 +45,7 @@ class RandomProgram:
         lines = [f"  x = {SHAPE} parameter(0)", "  k = s32[] parameter(1)"]
         last = self._body(lines, "x", "k", 2)
         lines.append(f"  ROOT r = {SHAPE} negate({last})")
-        return "\n".join(["HloModule random", HEADER, *self.called, "ENTRY main {", *lines, "}"])
+        return "\n".join(["HloModule random, is_scheduled=true", HEADER, *self.called, "ENTRY main {", *lines, "}"])
 
     def _pick(self, count: int) -> int:
         return self.draw(st.integers(0, count - 1))
@@ -79,14 +79,14 @@ class RandomProgram:
         return value
 
     def _statement(self, lines: list[str], value: str, k: str, depth: int) -> str:
-        kind = self._pick(7 if depth else 4)
+        kind = self._pick(9 if depth else 5)
         out = self._name()
         if kind == 0:
             lines.append(f"  {out} = {SHAPE} all-reduce({value}), to_apply=add, replica_groups={self._groups()}")
         elif kind == 1:
             lines.append(f"  {out} = {SHAPE} collective-permute({value}), source_target_pairs={self._pairs()}")
         elif kind == 2:
-            return self._transfer(lines, value, out)
+            return self._transfer(lines, value, k, out, depth)
         elif kind == 3:
             start = self._name()
             groups = self._groups()
@@ -94,27 +94,51 @@ class RandomProgram:
             inner = self._body(lines, value, k, depth)
             lines.append(f"  {out}.d = {SHAPE} all-reduce-done({start})")
             lines.append(f"  {out} = {SHAPE} add({out}.d, {inner})")
-        elif kind in (4, 5):
+        elif kind == 4:
+            start, context = self._name(), f"({SHAPE}, {SHAPE})"
+            pairs = self._pairs()
+            lines.append(f"  {start} = {context} collective-permute-start({value}), source_target_pairs={pairs}")
+            inner = self._body(lines, value, k, depth)
+            lines.append(f"  {out}.d = {SHAPE} collective-permute-done({start})")
+            lines.append(f"  {out} = {SHAPE} add({out}.d, {inner})")
+        elif kind in (5, 6):
             self._conditional(lines, value, k, out, depth)
+        elif kind == 7:
+            self._call(lines, value, k, out, depth)
         else:
             self._while(lines, value, k, out, depth)
         return out
 
-    def _transfer(self, lines: list[str], value: str, out: str) -> str:
-        rest = f"channel_id=0, {annotated(self._pairs(), pipeline='0')}"
+    def _call(self, lines: list[str], value: str, k: str, out: str, depth: int) -> None:
+        name = f"f.{self._name()}"
+        inside = [f"  x = {SHAPE} parameter(0)", "  k = s32[] parameter(1)"]
+        last = self._body(inside, "x", "k", depth - 1)
+        inside.append(f"  ROOT r = {SHAPE} negate({last})")
+        self.called.append("\n".join([f"{name} {{", *inside, "}"]))
+        lines.append(f"  {out} = {SHAPE} call({value}, {k}), to_apply={name}")
+
+    def _transfer(self, lines: list[str], value: str, k: str, out: str, depth: int) -> str:
+        """Sometimes with something else between what begins it and what ends it."""
+        channel = self._pick(2)
+        rest = f"channel_id={channel}, {annotated(self._pairs(), pipeline='0')}"
         token = self._name()
         lines.append(f"  {token} = token[] after-all()")
         texts = {
             "r": f"  {out}.r = {CONTEXT} recv({token}), {rest}",
             "s": f"  {out}.s = {CONTEXT} send({value}, {token}), {rest}",
-            "rd": f"  {out}.rd = ({SHAPE}, token[]) recv-done({out}.r), channel_id=0",
-            "sd": f"  {out}.sd = token[] send-done({out}.s), channel_id=0",
+            "rd": f"  {out}.rd = ({SHAPE}, token[]) recv-done({out}.r), channel_id={channel}",
+            "sd": f"  {out}.sd = token[] send-done({out}.s), channel_id={channel}",
         }
         orders = (
             ["r", "s", "rd", "sd"], ["s", "r", "sd", "rd"], ["r", "rd", "s", "sd"], ["s", "sd", "r", "rd"],
             ["r", "s", "sd", "rd"],
         )  # fmt: skip
-        lines += [texts[part] for part in orders[self._pick(len(orders))]]
+        order = orders[self._pick(len(orders))]
+        between = self._pick(8)
+        for place, part in enumerate(order):
+            lines.append(texts[part])
+            if place + 1 == between:  # up to three of the four
+                self._body(lines, value, k, depth)
         lines.append(f"  {out} = {SHAPE} get-tuple-element({out}.rd), index=0")
         return out
 

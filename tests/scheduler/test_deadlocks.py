@@ -126,6 +126,25 @@ def test_what_decides(name: str, devices: int, text: str, outcome: Outcome, part
     assert part in found.text
 
 
+DECIDED = decided(SUMMED.replace("{groups}", "{}"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "outcome"),
+    [
+        (DECIDED, DECIDED, Outcome.SAFE),
+        (DECIDED, DECIDED.replace("isum", "add_integers"), Outcome.SAFE),
+        (DECIDED, DECIDED.replace("constant(0)", "constant(1)"), Outcome.UNKNOWN),  # turns once less
+        (DECIDED, DECIDED.replace("direction=LT", "direction=LE"), Outcome.UNKNOWN),
+        (decided(SUMMED.replace("{groups}", HALVES)), decided(SUMMED.replace("{groups}", HALVES)), Outcome.UNKNOWN),
+    ],
+)
+def test_programs_that_sum_what_decides(one: str, other: str, outcome: Outcome) -> None:
+    """Members of a group that have executed the same rounds get the same, whichever programs they run."""
+    programs = [(range(2), parse_module(one, "a.hlo")), (range(2, 4), parse_module(other, "b.hlo"))]
+    assert examine(programs, 4, 1).outcome is outcome
+
+
 def test_a_device_that_only_receives_lets_any_number_be_sent() -> None:
     pairs = "{{0,1}}"
     lines = [send(f"s{k}", 1, pairs) for k in range(9)] + [recv(f"c{k}", 1, pairs) for k in range(9)]
