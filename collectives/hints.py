@@ -78,6 +78,7 @@ def hints(
 
 def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> list[str]:
     orders: list[_Order] = []
+    tied: list[_Order] = []
     others: list[str] = []
     for waiter, device in [*zip(cycle, (*cycle[1:], cycle[0]), strict=True)][:MOST_PAIRS]:
         wanted = _counterpart(waiter, device, devices, modules)
@@ -87,13 +88,18 @@ def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modul
         if wanted.computation is not here.computation:
             others += _elsewhere(device, wanted, here)
         elif wanted.position > here.position:
-            orders.append(_Order(device, here, wanted))
+            (tied if _needs(wanted, here) else orders).append(_Order(device, here, wanted))
     if len(cycle) == 2 and len(orders) == 2 and _crossed(*orders):
         return [_swap(*orders)]
     moves: dict[str, list[int]] = {}
     for order in orders:
         moves.setdefault(f"move {order.after.name} before {order.before.name}", []).append(order.device)
     suffix = "; one of these is enough" if len(moves) > 1 or any(len(d) > 1 for d in moves.values()) else ""
+    if len(tied) == len(cycle):
+        first = tied[0]
+        return [
+            f"no other order helps: on {named([first.device])} {first.after.name} needs what {first.before.name} gives"
+        ]
     if others and not moves:
         return others
     texts = [f"{text} on {named(on)}" for text, on in list(moves.items())[:2]]
@@ -118,6 +124,25 @@ def _of_pair(one: int, other: int, devices: Mapping[int, DeviceReport], modules:
     if wanted.position > theirs.position:
         return [f"device {other} runs {wanted.name}, which device {one} has come to, only behind {theirs.name}"]
     return [f"device {other} has run {wanted.name} already, which device {one} comes to only now"]
+
+
+def _needs(one: _Act, other: _Act) -> bool:
+    """Whether an instruction can only run behind another one of its computation, as it takes what that makes.
+
+    Two rounds may change places with what they take: not so values that are sent or received.
+    """
+    if not any(isinstance(act.instruction.op, ChannelOp) for act in (one, other)):
+        return False
+    names, seen = [one.instruction.name], {one.instruction.name}
+    while names:
+        instruction = one.computation[names.pop()]
+        for name in (*instruction.operands, *instruction.control_predecessors):
+            if name == other.instruction.name:
+                return True
+            if name not in seen:
+                seen.add(name)
+                names.append(name)
+    return False
 
 
 def _crossed(one: _Order, other: _Order) -> bool:
@@ -252,8 +277,9 @@ def _counterpart(
     begun, here = _begin(waiting), _act(devices, device, modules)
     alike = [act for act in _acts(module) if act.instruction.op == begun.instruction.op and _alike(act, begun)]
     near = [act for act in alike if here is not None and act.computation is here.computation]
-    if not near and module is waiting.module:
+    if module is waiting.module and (not near or any(act.instruction is begun.instruction for act in near)):
         return begun
+    near = [act for act in near if here is not None and act.position > here.position] or near  # it is to come
     alike = near or alike or [act for act in _acts(module) if act.instruction.opcode == begun.instruction.opcode]
     return alike[0] if alike else None
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.reference.lockstep import run_reference
+from distxla.reference.lockstep import run_programs, run_reference
 
 DEVICES = 8
 SKIPPED = """HloModule train, replica_count=8
@@ -66,3 +66,47 @@ def test_a_member_that_skipped_a_collective_long_before_it_shows() -> None:
     page = caught.value.report.page()
     assert "model.py:42:12 in step jit(step)/psum" in page
     assert page.count('<td class="first">') == DEVICES
+
+
+SUM = "sum { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b) }"
+PAIR = 'channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{1,0}}"}'
+RECEIVES = f"""HloModule receives, is_scheduled=true
+
+{SUM}
+ENTRY main {{ x = f32[4] parameter(0)
+  t = token[] after-all()
+  u1 = f32[4] all-reduce(x), replica_groups={{}}, to_apply=sum
+  c = (f32[4], u32[], token[]) recv(t), {PAIR}
+  rd = (f32[4], token[]) recv-done(c), channel_id=1
+  g = f32[4] get-tuple-element(rd), index=0
+  ROOT u2 = f32[4] all-reduce(OPERAND), replica_groups={{}}, to_apply=sum
+}}
+"""
+SENDS = f"""HloModule sends, is_scheduled=true
+
+{SUM}
+ENTRY main {{ x = f32[4] parameter(0)
+  t = token[] after-all()
+  v1 = f32[4] all-reduce(x), replica_groups={{}}, to_apply=sum
+  v2 = f32[4] all-reduce(v1), replica_groups={{}}, to_apply=sum
+  s = (f32[4], u32[], token[]) send(v2, t), {PAIR}
+  sd = token[] send-done(s), channel_id=1
+  ROOT r = f32[4] add(v2, v2)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("operand", "hint"),
+    [
+        ("x", "hint: move u2 (a.hlo:12) before rd (a.hlo:10) on device 0"),
+        ("g", "hint: no other order helps: on device 1 s (b.hlo:10) needs what v2 (b.hlo:9) gives"),
+    ],
+)
+def test_no_hint_moves_an_instruction_before_what_it_takes(operand: str, hint: str) -> None:
+    """Of the second round of three all-reduces that are alike."""
+    programs = {0: dx.parse(RECEIVES.replace("OPERAND", operand), "a.hlo"), 1: dx.parse(SENDS, "b.hlo")}
+    args = [np.zeros(4, np.float32)]
+    with pytest.raises(dx.DeadlockError) as caught:
+        run_programs(programs, {0: args, 1: args}, replicas=2, partitions=1)
+    assert str(caught.value).splitlines()[-1].strip() == hint
