@@ -149,7 +149,7 @@ class Scene:
         before, ahead = record(control.R_RUNS_BEFORE), self.ahead.get(device, 0)
         kept = [
             (event.shifted(-ahead), program.sites[event.site])
-            for event in recorder.events(self.records, device)
+            for event in self._recorded(device, before)
             if event.site is not None and event.site < len(program.sites) and event.run > before
         ]
         for event, site in kept[-EVENTS:]:
@@ -164,6 +164,17 @@ class Scene:
                 _seconds(event.ended, self.now),
                 _seconds(event.waited, self.now),
             )
+
+    def _recorded(self, device: int, before: int) -> list[recorder.Event]:
+        """The last events of a device, oldest first: all behind run `before` that are kept, or some with EVENTS sites
+        among them. Those of many devices take long to read."""
+        row, ring = self.records.row(device), self.records.ring(device)
+        last = ring[-EVENTS * recorder.EVENT_BYTES :]
+        if not row or len(last) == len(ring):
+            return recorder.events(self.records, device)
+        found = list(recorder.decode(last, row, device))
+        is_enough = sum(event.site is not None for event in found) >= EVENTS or (found and found[0].run <= before)
+        return found if is_enough else recorder.events(self.records, device)
 
 
 def _seconds(moment: float | None, now: int) -> float | None:
@@ -212,7 +223,7 @@ def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
         sites = [scene.programs[stuck.held[d].program].sites[stuck.held[d].site] for d in cycle]
         found = differences(sites[0].facets, sites[1].facets)
         error = CollectiveMismatchError(text + (f"; they differ in {found}" if found else ""), location)
-    error.report = scene.report(error, stuck)
+    error.report = scene.report(error, stuck, devices)
     return error
 
 

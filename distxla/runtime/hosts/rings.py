@@ -8,11 +8,14 @@ from distxla.collectives import control_block as control
 from distxla.collectives import recorder
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.hosts.host import Host
+from distxla.runtime.hosts.remote import RemoteHost
+
+RINGS_S = 4.0  # for a host to send what is asked for at once: reports must not wait for one that never answers
 
 
 def read_rings(hosts: Sequence[Host], rows: Mapping[int, bytes], most: int = recorder.EVENTS) -> dict[int, bytes]:
     """The last events of each device, up to `most`, as `recorder.pieces` gives them; without those of hosts that can't
-    be reached. rows: the devices' records. Blocks for a round trip to each other host."""
+    be reached or does not answer. rows: the devices' records. Blocks for a round trip to each other host."""
     found: dict[int, bytes] = {}
     for host in hosts:
         try:
@@ -31,9 +34,15 @@ def _rings(host: Host, rows: Mapping[int, bytes], most: int) -> Iterator[tuple[i
     pieces = {device: list(recorder.pieces(rows[device], device, most)) for device in known}
     # where no trace is taken they lie side by side
     together = all(begin <= at and at + size <= end for parts in pieces.values() for at, size in parts)
-    whole = host.control_read(begin, end - begin) if together and any(pieces.values()) else b""
+    whole = _read(host, begin, end - begin) if together and any(pieces.values()) else b""
     for device, parts in pieces.items():
         if together:
             yield device, b"".join(whole[at - begin : at - begin + size] for at, size in parts)
         else:
-            yield device, b"".join(host.control_read(at, size) for at, size in parts)
+            yield device, b"".join(_read(host, at, size) for at, size in parts)
+
+
+def _read(host: Host, offset: int, size: int) -> bytes:
+    if isinstance(host, RemoteHost):
+        return host.control_read(offset, size, RINGS_S)
+    return host.control_read(offset, size)

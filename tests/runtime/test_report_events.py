@@ -1,0 +1,70 @@
+"""How much of the flight recorders is read for a report, and from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distxla.collectives import control_block as control
+from distxla.collectives import recorder
+from distxla.errors import ClusterError
+from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.hosts.rings import read_rings
+from distxla.runtime.reports import EVENTS, Scene
+
+KEPT = recorder.EVENTS
+
+
+def steps_between(number: int) -> tuple[int | None, int]:
+    return (1 if number % 16 == 0 else None), 2
+
+
+@pytest.mark.parametrize(
+    ("site_and_run", "count"),
+    [
+        pytest.param(lambda number: (1, 2), EVENTS, id="those of a long call"),
+        pytest.param(lambda number: (1, 1 if number < KEPT - 3 else 2), EVENTS, id="of a short one behind another"),
+        pytest.param(steps_between, KEPT, id="with steps, which a report does not show"),
+    ],
+)
+def test_no_more_events_are_read_than_a_report_shows(
+    site_and_run: Callable[[int], tuple[int | None, int]], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of 1,000 devices would take seconds, while all of them wait to be released."""
+    read: list[int] = []
+
+    def decode(data: bytes, row: bytes, device: int) -> Iterator[Any]:
+        read.append(len(data) // recorder.EVENT_BYTES)
+        for number in range(KEPT - read[-1], KEPT):
+            site, run = site_and_run(number)
+            yield SimpleNamespace(number=number, site=site, run=run)
+
+    monkeypatch.setattr(recorder, "decode", decode)
+    records: Any = SimpleNamespace(row=lambda device: b"row", ring=lambda device: bytes(KEPT * recorder.EVENT_BYTES))
+    found = Scene(records, (), {}, {}, lambda *_: (), {}, 0, {})._recorded(0, 1)
+    assert [event.number for event in found] == list(range(KEPT - count, KEPT))
+    assert sum(read) <= EVENTS + (KEPT if count > EVENTS else 0)
+
+
+class Silent(RemoteHost):
+    """A host that answers nothing."""
+
+    def __init__(self) -> None:
+        self.devices = range(1)
+        self.limits: list[float | None] = []
+
+    def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
+        self.limits.append(seconds)
+        raise ClusterError("did not answer")
+
+
+def test_a_host_that_does_not_answer_is_left_out() -> None:
+    row = bytearray(control.RECORD_BYTES)
+    row[control.R_EVENTS] = 1
+    silent = Silent()
+    assert read_rings([silent], {0: bytes(row)}) == {}
+    assert silent.limits
+    assert all(seconds is not None and 0 < seconds < 10 for seconds in silent.limits)
