@@ -34,49 +34,52 @@ H_RELAY_RING = 256  # u64: offset of the ring in this block; set before devices 
 H_RELAY_TICKETS = 264  # u32: entries that have a place in the ring
 H_RELAY_POSTED = 320  # u32 futex: entries that were written; the relay sleeps on it
 
-# device record
-RECORD_BYTES = 320
-R_STATE = 0  # u32: DeviceState
-R_PROGRAM = 4  # u32: number of the program that runs
-R_SITE = 8  # u32: communicating site it is in, of that program
-R_PID = 12  # u32
-R_ROUND = 16  # u64: rounds of that site's communicator (for a permute: with its source) that it has begun
-R_WAITS_FOR = 24  # i32: device it waits for, or a negative WAITS_FOR_*
-R_STATUS = 28  # i32: what the last call returned
-R_WAIT_WORD = 32  # u64: offset in the control block of the futex word it sleeps on, 0 if none
-R_CALLS = 40  # u64: calls finished
-R_RUN_NS = 48  # u64: nanoseconds (CLOCK_MONOTONIC) that the last call took on this device
-R_BEFORE = 56  # u64: of R_ROUND, those that were begun before the call
-# (bytes 64..127: the command for this device, written by the driver before H_COMMAND is raised)
-R_COMMAND_KIND = 64  # u32: CommandKind
-R_COMMAND_PROGRAM = 68  # u32
-R_COMMAND_SEQUENCE = 72  # u32: the H_COMMAND number that this command belongs to
-R_COMMAND_REPEAT = 76  # u32: runs of the program for this command, at least 1
-# (bytes 128..191: written by the device's native code)
-R_YIELD_SKIP = 128  # u32: waits for which it goes to sleep at once, because giving way has not paid lately
-R_YIELD_PENALTY = 132  # u32: how many waits the next disappointment costs
-R_MISMATCH_DEVICE = 136  # u32: after Status.MISMATCH, a member that came with another instruction
-R_MISMATCH_SITE = 140  # u32: that member's site, of its own program
-R_STEP = 144  # u32: number of the step of its program that it is in or was in last
-R_SIGNAL = 148  # u32: the signal that ends the process, written by its handler; 0 if none came
-R_FAULT = 152  # u64: the address that such a signal complains of
-R_DETAIL = 160  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
-R_WAIT_VALUE = 168  # u32: it sleeps while the word has this value
-R_RUN = 172  # u32: runs of programs that it has begun
+# device record; what others read often has lines apart from those that every event writes
+RECORD_BYTES = 384  # a multiple of two cache lines, which processors fetch together
+# (bytes 0..127: the flight recorder, recorder.py; written by native code of the device, but for R_RING, R_RING_MASK)
+R_EVENT = (
+    0  # the event of the site that it is in or was in last, as recorder.py has it; those up to R_MEETING are parts
+)
+R_BEFORE = R_EVENT + 8  # u64: of R_ROUND, those that were begun before the call
+R_ROUND = R_EVENT + 32  # u64: rounds of the site's communicator (for a permute: with its source) that it has begun
+R_NUMBER = R_EVENT + 40  # u32: low half of R_EVENTS + 1 where it has not left the site, of R_EVENTS where it has
+R_SITE = R_EVENT + 44  # u32: communicating site it is in, of its program
+R_MEETING = R_EVENT + 48  # u32: of a send or recv, where its pair's state lies, in units of 64 bytes; 0 for others
+R_EVENTS = 64  # u64: events that it has recorded
+R_NOW = 72  # u64: what the time-stamp counter said when the device looked at its clock last
+R_RING = 80  # u64: how far behind its place among the recorders its ring lies: 0 but where a trace is taken
+R_RING_MASK = 88  # u32: or-ed with recorder.EVENTS - 1, the mask of numbers of events in its ring
+R_BUSY = 92  # u32: not 0 where something may have taken a while since R_NOW
+R_RUN = 96  # u32: runs of programs that it has begun
+R_PROGRAM = 100  # u32: number of the program that runs, below 65536
+R_ITERATIONS = 104  # u32 by depth: 0, then iterations begun of each loop around the current step that has rounds in it
+LOOP_DEPTHS = 6  # words there; loops that are nested deeper are not counted
+# (bytes 128..191: where it is)
+R_STATE = 128  # u32: DeviceState
+R_PID = 136  # u32
+R_WAITS_FOR = 140  # i32: device it waits for, or a negative WAITS_FOR_*
+R_WAIT_WORD = 144  # u64: offset in the control block of the futex word it sleeps on, 0 if none
+R_WAIT_VALUE = 152  # u32: it sleeps while the word has this value
+R_STATUS = 156  # i32: what the last call returned
+R_CALLS = 160  # u64: calls finished
+R_RUN_NS = 168  # u64: nanoseconds (CLOCK_MONOTONIC) that the last call took on this device
 R_RUNS_BEFORE = 176  # u32: R_RUN when it began the command R_SERVED
 R_SERVED = 180  # u32: R_COMMAND_SEQUENCE of the command that it is in or was in last
-# (bytes 192..319: the flight recorder, recorder.py; written by native code of the device, but for R_RING, R_RING_MASK;
-# what each event needs has a cache line)
-R_EVENTS = 192  # u64: events that it has recorded
-R_EVENT = 200  # u64: offset in the control block of the event of the site that it is in or was in last
-R_NOW = 208  # u64: what the time-stamp counter said when the device looked at its clock last
-R_RING = 216  # u64: how far behind its place among the recorders its ring lies: 0 but where a trace is taken
-R_RING_MASK = 224  # u32: or-ed with recorder.EVENTS - 1, the mask of numbers of events in its ring
-R_BUSY = 228  # u32: not 0 where something may have taken a while since R_NOW
-R_MEETING = 232  # u32: of a send or recv, where its pair's state lies, in units of 64 bytes; 0 for others
-R_ITERATIONS = 240  # u32 by depth: 0, then iterations begun of each loop around the current step that has rounds in it
-LOOP_DEPTHS = 8  # words there; loops that are nested deeper are not counted
-R_CLOCK = 272  # u64 four times: the time-stamp counter and the ns of CLOCK_MONOTONIC when the device began to serve,
+# (bytes 192..255: the command for this device, written by the driver before H_COMMAND is raised)
+R_COMMAND_KIND = 192  # u32: CommandKind
+R_COMMAND_PROGRAM = 196  # u32
+R_COMMAND_SEQUENCE = 200  # u32: the H_COMMAND number that this command belongs to
+R_COMMAND_REPEAT = 204  # u32: runs of the program for this command, at least 1
+# (bytes 256..383: written by the device's native code)
+R_YIELD_SKIP = 256  # u32: waits for which it goes to sleep at once, because giving way has not paid lately
+R_YIELD_PENALTY = 260  # u32: how many waits the next disappointment costs
+R_MISMATCH_DEVICE = 264  # u32: after Status.MISMATCH, a member that came with another instruction
+R_MISMATCH_SITE = 268  # u32: that member's site, of its own program
+R_STEP = 272  # u32: number of the step of its program that it is in or was in last
+R_SIGNAL = 276  # u32: the signal that ends the process, written by its handler; 0 if none came
+R_FAULT = 280  # u64: the address that such a signal complains of
+R_DETAIL = 288  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
+R_CLOCK = 296  # u64 four times: the time-stamp counter and the ns of CLOCK_MONOTONIC when the device began to serve,
 # and again at the last begin or end of a command
 
 RECORDERS = HEADER_BYTES + MOST_DEVICES * RECORD_BYTES

@@ -1,17 +1,17 @@
 """The flight recorder: what a device did last, in a ring of events in the control block. Layout, and how to read it.
 
 An event is one execution of a communicating instruction (a site), from its begin to its end, with the wait in between;
-where a trace is taken also one of a step that computes. The device writes an event's begin when it comes to the site,
-the rest when it leaves; an event without an end is one that it is still in, or was in when its wait was released or the
-round failed.
+where a trace is taken also one of a step that computes. The device writes it into its record (R_EVENT), and copies it
+from there when the next one begins; so the last one is in the record. One without an end is one that it is still in, or
+was in when its wait was released or the round failed; such a one is never copied.
 
 Times are readings of the CPU's time-stamp counter, which all cores of a host have in common. The record has two
 moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.
 
 To look at the clock takes longer than all the rest. Who waits looks anyway. Otherwise a device looks at the begin of an
-event if since its last look there was a step that may take more than a microsecond, or LOOK_EVERY events, and at both
-ends of one that moves LARGE_BYTES, that belongs to a program compiled for traces, or while a trace is taken. Events in
-between have the time of the last look, so times are never late, and early by some microseconds at most.
+event if since its last look there was a step that may take more than a microsecond, or about LOOK_EVERY events, and at
+both ends of one that moves LARGE_BYTES, that belongs to a program compiled for traces, or while a trace is taken.
+Events in between have the time of the last look, so times are never late, and early by some microseconds at most.
 
 Event n (from 0) lies at ring + (n & mask) * EVENT_BYTES. Reading needs no lock: an event that is overwritten meanwhile
 is known by its number.
@@ -20,7 +20,7 @@ is known by its number.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -30,22 +30,22 @@ EVENT_BYTES = 64  # a cache line
 EVENTS = block.RECORDER_BYTES // EVENT_BYTES  # that a device keeps; a power of two
 
 E_BEGUN = 0  # u64
-E_ENDED = 8  # u64: 0 where it has not ended, or failed
+E_ENDED = 8  # u64
 E_WAITED = 16  # u64: begin of its first wait, 0 if none
 E_RESUMED = 24  # u64: if it has waited, end of its last wait, 0 if that has not ended
-E_ROUND = 32  # u32: low half of R_ROUND - R_BEFORE when it left
-E_MEETING = 36  # u32: R_MEETING when it left
+E_ROUND = 32  # u64: R_ROUND - R_BEFORE when it left
 E_NUMBER = 40  # u32: low half of n + 1, 0 while the event is replaced by another one
 E_SITE = 44  # u32: the site, or STEP and the number of a step
-E_PROGRAM = 48  # u32
-E_WAITS_FOR = 52  # i32: for whom its last wait was, as R_WAITS_FOR
+E_MEETING = 48  # u32: R_MEETING when it left
+E_ITERATION = 52  # u32: of the innermost loop around it, 0 outside loops
 E_RUN = 56  # u32: R_RUN
-E_ITERATION = 60  # u32: of the innermost loop around it, 0 outside loops
+E_PROGRAM = 60  # u16
+E_WAITS_FOR = 62  # i16: for whom its last wait was, as R_WAITS_FOR
 STEP = 1 << 31
 LOOK_EVERY = 8  # events, a power of two
 LARGE_BYTES = 8192
 
-_EVENT = struct.Struct("<QQQQIIIIIiII")
+_EVENT = struct.Struct("<QQQQQIIIIIHh")
 _CLOCK = struct.Struct("<QQQQ")
 assert _EVENT.size == EVENT_BYTES
 
@@ -148,33 +148,49 @@ def events(records: Recorded, device: int) -> list[Event]:
 
 
 def decode(data: bytes, row: bytes, device: int) -> Iterator[Event]:
-    """Events out of what `pieces` of the record `row` name, one behind the other."""
+    """Events out of what `pieces` of the record `row` name, one behind the other, and the last one, which is still in
+    the record."""
     clock, count = Clock.of(row), _long(row, block.R_EVENTS)
+    begun, before, waited, resumed, round_, mark, *others = _EVENT.unpack_from(row, block.R_EVENT)
+    moments = waited, resumed, round_ - before, mark
+    last = number_of(row)
     first = count - len(data) // EVENT_BYTES
     for number, fields in enumerate(_EVENT.iter_unpack(data[: len(data) // EVENT_BYTES * EVENT_BYTES]), first):
-        begun, ended, waited, resumed, round_, meeting, mark, site, program, waits_for, run, iteration = fields
-        if mark != (number + 1) & 0xFFFFFFFF:
-            continue
-        is_step = site & STEP != 0
-        if number == count - 1 and not ended and not is_step and not round_:
-            round_ = _long(row, block.R_ROUND) - _long(row, block.R_BEFORE)  # it is in there
-            meeting = int.from_bytes(row[block.R_MEETING : block.R_MEETING + 4], "little")
-        yield Event(
-            device,
-            number,
-            program,
-            None if is_step else site,
-            site & ~STEP if is_step else None,
-            run,
-            round_,
-            meeting,
-            iteration,
-            clock.time(begun),
-            clock.time(ended) if ended else None,
-            clock.time(waited) if waited else None,
-            clock.time(resumed) if waited and resumed else None,
-            waits_for if waited else None,
-        )
+        if number == last:
+            yield _event(device, number, (begun, _long(row, block.R_NOW), *moments, *others), clock)
+        elif fields[5] == (number + 1) & 0xFFFFFFFF:
+            yield _event(device, number, fields, clock)
+    if last == count:
+        yield _event(device, count, (begun, 0, *moments, *others), clock)
+
+
+def number_of(row: bytes) -> int | None:
+    """Of the event in the record: R_EVENTS where it has not ended, or has failed, one less where it has ended but has
+    not yet been copied; else None."""
+    count, mark = _long(row, block.R_EVENTS), int.from_bytes(row[block.R_NUMBER : block.R_NUMBER + 4], "little")
+    found = {(count + 1) & 0xFFFFFFFF: count, count & 0xFFFFFFFF: count - 1}.get(mark)
+    return found if found is not None and found >= 0 else None
+
+
+def _event(device: int, number: int, fields: Sequence[int], clock: Clock) -> Event:
+    begun, ended, waited, resumed, round_, _, site, meeting, iteration, run, program, waits_for = fields
+    is_step = site & STEP != 0
+    return Event(
+        device,
+        number,
+        program,
+        None if is_step else site,
+        site & ~STEP if is_step else None,
+        run,
+        round_,
+        meeting,
+        iteration,
+        clock.time(begun),
+        clock.time(ended) if ended else None,
+        clock.time(waited) if waited else None,
+        clock.time(resumed) if waited and resumed else None,
+        waits_for if waited else None,
+    )
 
 
 def iterations(records: Recorded, device: int) -> tuple[int, ...]:

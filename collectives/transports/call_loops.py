@@ -75,6 +75,7 @@ def _emit_serve(module: ir.Module) -> None:
             words.leave_if(builder.icmp_unsigned("==", kind, i32(block.CommandKind.STOP)), stopped)
             number = words.load(I32, record, block.R_COMMAND_PROGRAM)
             words.store(number, record, block.R_PROGRAM)
+            _forget_failed(words, record)
             row = words.at(programs, builder.mul(builder.zext(number, I64), i64(PROGRAM_ENTRY_BYTES)))
             context = words.load(POINTER, row, 8)
             words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
@@ -93,6 +94,13 @@ def _emit_serve(module: ir.Module) -> None:
             words.store(builder.sub(end, start), record, block.R_RUN_NS)
             _finish(words, control, record, words.load(I32, status))
     builder.ret(i32(0))
+
+
+def _forget_failed(words: Words, record: ir.Value) -> None:
+    """The event in which the device failed in an earlier call goes into no ring."""
+    number, count = words.load(I32, record, block.R_NUMBER), words.load(I32, record, block.R_EVENTS)
+    with words.when(words.builder.icmp_unsigned("!=", number, count)):
+        words.store(i32(0), record, block.R_NUMBER)
 
 
 def _while_fine(words: Words, status: ir.Value) -> AbstractContextManager[None]:

@@ -104,7 +104,6 @@ class _Routine(ABC):
         self.record = self.words.context_field(self.context, "record")
         self.device = self.words.context_field(self.context, "device")
         self.memory = self.words.device_memory(self.context, self.device)
-        self.words.store(self.site, self.record, block.R_SITE)
 
     @abstractmethod
     def emit(self) -> ir.Function:

@@ -73,46 +73,47 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(WAIT_FUNCTION)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, WAIT_FUNCTION, I32, [POINTER, POINTER, I32, I32, POINTER])
+    arguments = [POINTER, POINTER, I32, I32, POINTER]
+    # the only waiting code that is made small: 2 ms, and all devices execute it between any two switches
+    function, words = Words.function(llvm_module, WAIT_FUNCTION, I32, arguments, optimised=True)
+    function.attributes.add("noinline")
     context, word, expected, waits_for, sleepers = function.args
     builder = words.builder
-    event = note_wait(words, context, waits_for)
     control, record = words.context_field(context, "control"), words.context_field(context, "record")
+    note_wait(words, record, waits_for)
     cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
     slept = builder.append_basic_block("sleep")
     with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):
         with spare:
-            _spin(words, record, event, word, expected)
+            _spin(words, record, word, expected)
             builder.branch(slept)
         with crowded:
-            _give_way(words, record, event, word, expected, slept)
+            _give_way(words, record, word, expected, slept)
             builder.branch(slept)
     builder.unreachable()
     builder.position_at_end(slept)
-    _sleep(words, (context, word, expected, waits_for, sleepers), control, record, event)
+    _sleep(words, (context, word, expected, waits_for, sleepers), control, record)
     return function
 
 
-def _spin(words: Words, record: ir.Value, event: ir.Value, word: ir.Value, expected: ir.Value) -> None:
+def _spin(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value) -> None:
     """More cores than devices: look at the word for a while."""
     pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
-    note_waited(words, record, event, read_clock(words))
+    note_waited(words, record, read_clock(words))
     with words.count(i64(0), i64(SPINS)):
         changed = words.builder.icmp_unsigned("!=", words.acquire(word), expected)
         with words.builder.if_then(changed):
-            note_resumed(words, record, event, read_clock(words))
+            note_resumed(words, record, read_clock(words))
             words.builder.ret(i32(Status.OK))
         words.builder.call(pause, [])
 
 
-def _give_way(
-    words: Words, record: ir.Value, event: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block
-) -> None:
+def _give_way(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block) -> None:
     """More devices than cores: let others run a few times unless that took long lately; `asleep` is next."""
     builder = words.builder
     skip = words.load(I32, record, block.R_YIELD_SKIP)
     start = read_clock(words)
-    note_waited(words, record, event, start)
+    note_waited(words, record, start)
     with builder.if_else(builder.icmp_unsigned("!=", skip, i32(0))) as (skipping, yielding):
         with skipping:
             words.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
@@ -124,7 +125,7 @@ def _give_way(
             with builder.if_then(slow, likely=False):
                 _punish(words, record)
             with builder.if_then(changed):
-                note_resumed(words, record, event, now)
+                note_resumed(words, record, now)
                 with builder.if_then(builder.not_(slow), likely=True):
                     penalty = words.load(I32, record, block.R_YIELD_PENALTY)
                     smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
@@ -145,7 +146,7 @@ def _punish(words: Words, record: ir.Value) -> None:
     words.store(capped, record, block.R_YIELD_PENALTY)
 
 
-def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value, event: ir.Value) -> None:
+def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value) -> None:
     """Sleep until the word has changed or the poison word is set; returns from the function."""
     _, word, expected, waits_for, sleepers = arguments
     builder = words.builder
@@ -168,7 +169,7 @@ def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, rec
     words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
     found = words.load(I32, result)
     with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
-        note_resumed(words, record, event, read_clock(words))
+        note_resumed(words, record, read_clock(words))
     builder.ret(found)
 
 

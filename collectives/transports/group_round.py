@@ -61,7 +61,6 @@ assert tuple(name for name, _ in ARGUMENTS) == DESCRIBED
 TICKET = ("ticket", POINTER)  # u64: where the begun round's number goes
 END_ARGUMENTS = (
     ("context", POINTER),
-    ("site", I32),
     ("state", POINTER),
     ("position", I64),
     ("size", I64),
@@ -192,7 +191,6 @@ class _Round:
 
     def _note(self, number: ir.Value) -> None:
         """Write into the device's record where it is, for reports."""
-        self.words.store(self.argument["site"], self.record, block.R_SITE)
         counted = self.words.at(self._counter(), state.COUNTED)
         note_round(self.words, self.record, counted, self.builder.add(number, i64(1)))
 

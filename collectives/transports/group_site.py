@@ -9,7 +9,6 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec, Site
-from distxla.collectives import control_block as block
 from distxla.collectives import state
 from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.copies import emit_zero
@@ -134,13 +133,13 @@ class _GroupSite:
 
     def _ends(self, size: int, position: ir.Value) -> None:
         """The second halves of the rounds, which have consecutive numbers, and the return."""
-        words, builder, (context, site_number, *_) = self.words, self.words.builder, self.function.args
+        words, builder = self.words, self.words.builder
         is_ragged = isinstance(self.op, RaggedAllToAll)
         batches = 1 if is_ragged else len(_batches(self.op.movements(self.operands, size), self.operands))
         first = words.load(I64, self._ticket())
         for batch in range(batches):
             number = builder.add(first, i64(batch))
-            arguments = [context, site_number, self.group_state, position, i64(size), number]
+            arguments = [self.function.args[0], self.group_state, position, i64(size), number]
             status = builder.call(emit_group_end(self.llvm_module), arguments)
             words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         builder.ret(i32(Status.OK))
@@ -162,12 +161,11 @@ class _GroupSite:
 
     def _ragged(self, op: RaggedAllToAll, site: Site, size: int) -> list[ir.Value]:
         """The one round of a ragged-all-to-all, behind what each member does for itself."""
-        words, (context, site_number, sent, received) = self.words, self.function.args
+        words, (context, _, sent, received) = self.words, self.function.args
         _, output, table, *_ = self.operands
         movement = op.ragged_movement(self.operands, size)
         memory = words.device_memory(context, words.context_field(context, "device"))
         record = words.context_field(context, "record")
-        words.store(site_number, record, block.R_SITE)
         places = (sent, received)
         emit_ragged_start(words, memory, places, record, movement, table.dtype, output.byte_size, table.size)
         leaves = len(self.operands)

@@ -44,7 +44,7 @@ ROUND_ARGUMENTS = (
     ("row", POINTER),  # the device's
 )
 TICKET = ("ticket", POINTER)  # u64: where the begun round's number goes
-END_ARGUMENTS = (("context", POINTER), ("site", I32), ("state", POINTER), ("row", POINTER), ("round", I64))
+END_ARGUMENTS = (("context", POINTER), ("state", POINTER), ("row", POINTER), ("round", I64))
 END_TYPE = ir.FunctionType(I32, [kind for _, kind in END_ARGUMENTS])
 
 
@@ -183,7 +183,6 @@ class _Round:
 
     def _note(self, number: ir.Value) -> None:
         """Write into the device's record where it is, for reports."""
-        self.words.store(self.argument["site"], self.record, block.R_SITE)
         counted = self.words.at(self._counter(), state.COUNTED)
         note_round(self.words, self.record, counted, self.builder.add(number, i64(1)))
 

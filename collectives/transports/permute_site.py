@@ -70,7 +70,7 @@ class PermuteFamily:
                 status = builder.call(emit_permute_begin(llvm_module, sizes, number ^ first), [*arguments, place])
             else:
                 begun = builder.add(words.load(I64, ticket(words, context, sent, result)), i64(batch))
-                arguments = [context, site_number, routine.state, row, begun]
+                arguments = [context, routine.state, row, begun]
                 status = builder.call(emit_permute_end(llvm_module, sizes, number ^ first), arguments)
             words.return_if(words.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         words.builder.ret(i32(Status.OK))

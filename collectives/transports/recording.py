@@ -1,4 +1,10 @@
-"""The code that writes the flight recorder (collectives/recorder.py)."""
+"""The code that writes the flight recorder (collectives/recorder.py).
+
+What an event costs is less its instructions than what a processor that has just switched between devices must fetch and
+predict anew: cache lines, calls, and above all returns. So an event is written into lines of the record that routines
+use anyway, it goes into the ring when the next one begins, and the routine is jumped to, not called: whoever called the
+site counts the event when it is over (R_EVENTS).
+"""
 
 from __future__ import annotations
 
@@ -8,86 +14,87 @@ from llvmlite import ir
 
 from distxla.collectives import control_block as block
 from distxla.collectives import recorder
-from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.words import I16, I32, I64, POINTER, VOID, Words, i32, i64
 
-BEGIN_FUNCTION, END_FUNCTION = "distxla_record_begin", "distxla_record_end"
 STEP_RECORDED_FUNCTION = "distxla_step_recorded"
 
 
 def emit_recorded(
     words: Words, arguments: Sequence[ir.Value], routine: ir.Function, iterations: int, *, timed: bool
-) -> ir.Value:
-    """Call the routine of a site with its arguments (Context*, i32 site, ..) and record that; its status.
+) -> None:
+    """Record that the site begins, then jump to its routine with its arguments (Context*, i32 site, ..).
 
     iterations: the record's field with those of the loop around it.  timed: the clock is to be read at both ends.
     """
     builder = words.builder
-    llvm_module = builder.module
     context, site = arguments[:2]
-    # Direct calls: a processor that switches between devices predicts others badly.
-    event = builder.call(_emit_begin(llvm_module), [context, site, i64(iterations), i32(timed)])
-    status = builder.call(routine, arguments)
-    builder.call(_emit_end(llvm_module), [context, event, i32(timed), status])
-    return status
+    record = words.context_field(context, "record")
+    number = words.load(I64, record, block.R_EVENTS)
+    _keep(words, context, record, number)
+    exact = ir.Constant(ir.IntType(1), 1) if timed else _is_traced(words, record)
+    _begin(words, record, number, site, iterations, exact)
+    with words.when(exact, likely=timed):
+        status = builder.call(routine, arguments)
+        words.store(read_clock(words), record, block.R_NOW)
+        builder.ret(status)
+    builder.ret(builder.call(routine, arguments, tail="musttail"))
 
 
-def _emit_begin(llvm_module: ir.Module) -> ir.Function:
-    """ptr distxla_record_begin(Context*, i32 site, i64 iterations, i32 timed): the event."""
-    found = llvm_module.globals.get(BEGIN_FUNCTION)
-    if found is not None:
-        return found
-    function, words = Words.function(llvm_module, BEGIN_FUNCTION, POINTER, [POINTER, I32, I64, I32], optimised=True)
-    function.attributes.add("noinline")
-    context, site, iterations, timed = function.args
-    builder = words.builder
-    record, event = begin_event(words, context)
-    offset = builder.sub(builder.ptrtoint(event, I64), builder.ptrtoint(words.context_field(context, "control"), I64))
-    words.store(offset, record, block.R_EVENT)
-    words.store(site, record, block.R_SITE)
-    words.store(i64(0), record, block.R_ROUND)
-    words.store(i64(0), record, block.R_BEFORE)
-    words.store(i32(0), record, block.R_MEETING)
-    words.store(i64(0), event, recorder.E_ENDED)
-    words.store(i64(0), event, recorder.E_WAITED)
-    words.store(i32(0), event, recorder.E_ROUND)
-    words.store(words.load(I32, record, iterations), event, recorder.E_ITERATION)
-    timed = builder.or_(timed, words.load(I32, record, block.R_RING_MASK))
-    is_turn = builder.and_(words.load(I32, record, block.R_EVENTS), i32(recorder.LOOK_EVERY - 1))
-    due = builder.or_(builder.or_(timed, words.load(I32, record, block.R_BUSY)), _is_zero(words, is_turn))
-    with words.when(builder.icmp_unsigned("!=", due, i32(0)), likely=False):
+def _begin(words: Words, record: ir.Value, number: ir.Value, site: ir.Value, iterations: int, exact: ir.Value) -> None:
+    """Write into the record that an event begins. exact: whether the time is to be."""
+    builder, event = words.builder, words.at(record, block.R_EVENT)
+    busy = builder.icmp_unsigned("!=", words.load(I32, record, block.R_BUSY), i32(0))
+    is_turn = builder.icmp_unsigned("==", builder.and_(number, i64(recorder.LOOK_EVERY - 1)), i64(0))
+    # who has waited in the event before has looked
+    has_not = builder.icmp_unsigned("==", words.load(I64, event, recorder.E_WAITED), i64(0))
+    due = builder.or_(busy, builder.and_(is_turn, has_not))
+    with words.when(builder.or_(exact, due), likely=False):
         words.store(i32(0), record, block.R_BUSY)
         words.store(read_clock(words), record, block.R_NOW)
     words.store(words.load(I64, record, block.R_NOW), event, recorder.E_BEGUN)
-    finish_event(words, record, event, site)
-    builder.ret(event)
-    return function
+    words.store(i64(0), record, block.R_BEFORE)
+    words.store(i64(0), event, recorder.E_WAITED)
+    words.store(i64(0), record, block.R_ROUND)
+    words.store(i32(0), record, block.R_MEETING)
+    words.store(words.load(I32, record, iterations), event, recorder.E_ITERATION)
+    words.store(words.load(I64, record, block.R_RUN), event, recorder.E_RUN)  # and R_PROGRAM in E_PROGRAM
+    mark = builder.zext(builder.trunc(builder.add(number, i64(1)), I32), I64)
+    mark = builder.or_(mark, builder.shl(builder.zext(site, I64), i64(32)))
+    words.release(mark, record, block.R_NUMBER)  # and R_SITE
 
 
-def _emit_end(llvm_module: ir.Module) -> ir.Function:
-    """void distxla_record_end(Context*, ptr event, i32 timed, i32 status)."""
-    found = llvm_module.globals.get(END_FUNCTION)
-    if found is not None:
-        return found
-    function, words = Words.function(llvm_module, END_FUNCTION, VOID, [POINTER, POINTER, I32, I32], optimised=True)
-    function.attributes.add("noinline")
-    context, event, timed, status = function.args
+def _is_traced(words: Words, record: ir.Value) -> ir.Value:
+    """Whether a trace is taken."""
+    return words.builder.icmp_unsigned("!=", words.load(I32, record, block.R_RING_MASK), i32(0))
+
+
+def _keep(words: Words, context: ir.Value, record: ir.Value, number: ir.Value) -> None:
+    """Copy the event before, if it was a site's and has ended, from the record into the ring. number: of the next."""
     builder = words.builder
-    record = words.context_field(context, "record")
-    round_ = builder.sub(words.load(I32, record, block.R_ROUND), words.load(I32, record, block.R_BEFORE))
-    words.store(round_, event, recorder.E_ROUND)
-    words.store(words.load(I32, record, block.R_MEETING), event, recorder.E_MEETING)
-    timed = builder.or_(timed, words.load(I32, record, block.R_RING_MASK))
-    with words.when(builder.icmp_unsigned("!=", timed, i32(0)), likely=False):
-        words.store(read_clock(words), record, block.R_NOW)
-    with words.when(builder.icmp_unsigned("==", status, i32(0)), likely=True):
-        words.store(words.load(I64, record, block.R_NOW), event, recorder.E_ENDED)
-    builder.ret_void()
-    return function
+    mark = words.load(I32, record, block.R_NUMBER)
+    with words.when(builder.icmp_unsigned("==", mark, builder.trunc(number, I32)), likely=True):
+        event = words.at(record, block.R_EVENT)
+        place = _place(words, context, record, builder.sub(number, i64(1)))
+        pair = ir.VectorType(I64, 2)
+        for offset in (48, 32, 16, 0):
+            loaded = words.load(pair, event, offset)
+            loaded.align = 16
+            builder.store(loaded, words.at(place, offset)).align = 16
+        words.store(words.load(I64, record, block.R_NOW), place, recorder.E_ENDED)
+        round_ = builder.sub(words.load(I64, record, block.R_ROUND), words.load(I64, record, block.R_BEFORE))
+        words.store(round_, place, recorder.E_ROUND)
 
 
-def _is_zero(words: Words, value: ir.Value) -> ir.Value:
-    """1 or 0, i32."""
-    return words.builder.zext(words.builder.icmp_unsigned("==", value, i32(0)), I32)
+def _place(words: Words, context: ir.Value, record: ir.Value, number: ir.Value) -> ir.Value:
+    """Where an event goes in the ring; readers know it to be no event now."""
+    builder = words.builder
+    ring = builder.mul(builder.zext(words.context_field(context, "device"), I64), i64(block.RECORDER_BYTES))
+    ring = builder.add(ring, builder.add(words.load(I64, record, block.R_RING), i64(block.RECORDERS)))
+    mask = builder.or_(words.load(I32, record, block.R_RING_MASK), i32(recorder.EVENTS - 1))
+    within = builder.mul(builder.and_(number, builder.zext(mask, I64)), i64(recorder.EVENT_BYTES))
+    place = words.at(words.context_field(context, "control"), builder.add(ring, within))
+    words.release(i32(0), place, recorder.E_NUMBER)
+    return place
 
 
 def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
@@ -105,63 +112,43 @@ def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
     context, step, begun, iterations = function.args
     builder = words.builder
     ended = read_clock(words)
-    record, event = begin_event(words, context)
-    words.store(begun, event, recorder.E_BEGUN)
-    words.store(ended, event, recorder.E_ENDED)
-    words.store(i64(0), event, recorder.E_WAITED)
-    words.store(i64(0), event, recorder.E_ROUND)  # and E_MEETING
-    words.store(words.load(I32, record, iterations), event, recorder.E_ITERATION)
-    finish_event(words, record, event, builder.or_(step, i32(recorder.STEP)))
+    record = words.context_field(context, "record")
+    number = words.load(I64, record, block.R_EVENTS)
+    _keep(words, context, record, number)
+    place = _place(words, context, record, number)
+    words.store(begun, place, recorder.E_BEGUN)
+    words.store(ended, place, recorder.E_ENDED)
+    words.store(i64(0), place, recorder.E_WAITED)
+    words.store(i64(0), place, recorder.E_ROUND)
+    words.store(i32(0), place, recorder.E_MEETING)
+    words.store(words.load(I32, record, iterations), place, recorder.E_ITERATION)
+    words.store(words.load(I64, record, block.R_RUN), place, recorder.E_RUN)  # and R_PROGRAM in E_PROGRAM
+    words.store(builder.or_(step, i32(recorder.STEP)), place, recorder.E_SITE)
+    count = builder.add(number, i64(1))
+    words.release(builder.trunc(count, I32), place, recorder.E_NUMBER)
+    words.release(count, record, block.R_EVENTS)
     builder.ret_void()
     return function
 
 
-def begin_event(words: Words, context: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The device's record, and the place of its next event, which readers know to be no event now."""
-    builder = words.builder
-    record = words.context_field(context, "record")
-    place = builder.mul(builder.zext(words.context_field(context, "device"), I64), i64(block.RECORDER_BYTES))
-    place = builder.add(place, builder.add(words.load(I64, record, block.R_RING), i64(block.RECORDERS)))
-    mask = builder.or_(words.load(I32, record, block.R_RING_MASK), i32(recorder.EVENTS - 1))
-    number = builder.trunc(words.load(I64, record, block.R_EVENTS), I32)
-    within = builder.mul(builder.zext(builder.and_(number, mask), I64), i64(recorder.EVENT_BYTES))
-    event = words.at(words.context_field(context, "control"), builder.add(place, within))
-    words.release(i32(0), event, recorder.E_NUMBER)
-    return record, event
+def note_wait(words: Words, record: ir.Value, waits_for: ir.Value) -> None:
+    """Record for whom the site is about to wait."""
+    words.store(i64(0), record, block.R_EVENT + recorder.E_RESUMED)
+    words.store(words.builder.trunc(waits_for, I16), record, block.R_EVENT + recorder.E_WAITS_FOR)
 
 
-def finish_event(words: Words, record: ir.Value, event: ir.Value, site: ir.Value) -> None:
-    """Fill in who has written the event, and make it one."""
-    builder = words.builder
-    words.store(site, event, recorder.E_SITE)
-    words.store(words.load(I32, record, block.R_PROGRAM), event, recorder.E_PROGRAM)
-    words.store(words.load(I32, record, block.R_RUN), event, recorder.E_RUN)
-    count = builder.add(words.load(I64, record, block.R_EVENTS), i64(1))
-    words.release(builder.trunc(count, I32), event, recorder.E_NUMBER)
-    words.store(count, record, block.R_EVENTS)
-
-
-def note_wait(words: Words, context: ir.Value, waits_for: ir.Value) -> ir.Value:
-    """Record for whom the site is about to wait; its event."""
-    control, record = words.context_field(context, "control"), words.context_field(context, "record")
-    event = words.at(control, words.load(I64, record, block.R_EVENT))
-    words.store(i64(0), event, recorder.E_RESUMED)
-    words.store(waits_for, event, recorder.E_WAITS_FOR)
-    return event
-
-
-def note_waited(words: Words, record: ir.Value, event: ir.Value, now: ir.Value) -> None:
+def note_waited(words: Words, record: ir.Value, now: ir.Value) -> None:
     """Record when its first wait began."""
     words.store(now, record, block.R_NOW)
-    first = words.load(I64, event, recorder.E_WAITED)
+    first = words.load(I64, record, block.R_EVENT + recorder.E_WAITED)
     since = words.builder.select(words.builder.icmp_unsigned("==", first, i64(0)), now, first)
-    words.store(since, event, recorder.E_WAITED)
+    words.store(since, record, block.R_EVENT + recorder.E_WAITED)
 
 
-def note_resumed(words: Words, record: ir.Value, event: ir.Value, now: ir.Value) -> None:
+def note_resumed(words: Words, record: ir.Value, now: ir.Value) -> None:
     """Record when its wait was over."""
     words.store(now, record, block.R_NOW)
-    words.store(now, event, recorder.E_RESUMED)
+    words.store(now, record, block.R_EVENT + recorder.E_RESUMED)
 
 
 def read_clock(words: Words) -> ir.Value:

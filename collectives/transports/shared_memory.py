@@ -57,10 +57,10 @@ class SharedMemory:
         family = self._family(instruction.op)
         family.emit(Routine(words, function, state, module, site, spec, instruction, operands))
         name = COMMUNICATE_SYMBOL.format(site=site.index)
-        outer, words = Words.function(llvm_module, name, I32, arguments, internal=False)
+        outer, words = Words.function(llvm_module, name, I32, arguments, internal=False, optimised=True)
         timed = self._timed or _bytes(operands, instruction.shape) >= LARGE_BYTES
         iterations = iterations_field(len(site.loops))
-        words.builder.ret(emit_recorded(words, outer.args, function, iterations, timed=timed))
+        emit_recorded(words, outer.args, function, iterations, timed=timed)
         return outer
 
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:

@@ -11,6 +11,7 @@ from distxla.collectives import streams
 from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.futex import FUTEX_WAIT, SYS_FUTEX, emit_system_call, emit_wait, emit_wake
+from distxla.collectives.transports.recording import note_resumed, note_wait, note_waited, read_clock
 from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.ir.instruction import Instruction
@@ -73,7 +74,7 @@ class _StreamSite:
         item = self.shape.elements[0]
         nested, flat = streams.accepted_types(item)
         slot = words.local(POINTER)
-        arguments = [self.context, self.site, self.state, memory, ticket, i64(nested), i64(flat), slot]
+        arguments = [self.context, self.state, memory, ticket, i64(nested), i64(flat), slot]
         self._return_unless_ok(builder.call(_emit_await(self.llvm_module), arguments))
         payload = words.at(memory, words.load(I64, words.load(POINTER, slot), streams.L_OFFSET))
         begins, _ = streams.places(item)
@@ -90,7 +91,7 @@ class _StreamSite:
         item = streams.flat(leaves)
         begins, size = streams.places(item)
         place = words.local(I64)
-        arguments = [self.context, self.site, self.state, memory, i64(size), place]
+        arguments = [self.context, self.state, memory, i64(size), place]
         self._return_unless_ok(builder.call(_emit_room(self.llvm_module), arguments))
         payload = words.at(memory, words.load(I64, place))
         for leaf, (shape, begin) in enumerate(zip(leaves, begins, strict=True)):
@@ -132,10 +133,9 @@ def _slot(words: Words, state: ir.Value, memory: ir.Value, word: ir.Value) -> ir
     return words.at(words.at(memory, words.load(I64, state, streams.T_BLOCK)), offset)
 
 
-def _note(words: Words, context: ir.Value, site: ir.Value, state: ir.Value, word: ir.Value) -> None:
-    """Say in the record which site wants which item. word: twice its number."""
+def _note(words: Words, context: ir.Value, state: ir.Value, word: ir.Value) -> None:
+    """Say in the record which item is wanted. word: twice its number."""
     record = words.context_field(context, "record")
-    words.store(site, record, block.R_SITE)
     number = words.builder.zext(words.builder.lshr(word, i32(1)), I64)
     note_round(words, record, words.at(state, streams.T_COUNTED), number)
 
@@ -161,7 +161,7 @@ def _wait(words: Words, context: ir.Value, state: ir.Value, word: int, seen: ir.
 
 
 def _emit_await(llvm_module: ir.Module) -> ir.Function:
-    """i32 (Context*, i32 site, ptr state, ptr memory, i32 ticket, i64 type, i64 other_type, ptr* slot).
+    """i32 (Context*, ptr state, ptr memory, i32 ticket, i64 type, i64 other_type, ptr* slot).
 
     Waits for the item of a ticket (twice its number) and gives its slot. An item of neither type is taken: otherwise
     the stream would never get beyond it.
@@ -170,12 +170,12 @@ def _emit_await(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    arguments = [POINTER, I32, POINTER, POINTER, I32, I64, I64, POINTER]
+    arguments = [POINTER, POINTER, POINTER, I32, I64, I64, POINTER]
     function, words = Words.function(llvm_module, name, I32, arguments)
-    context, site, state, memory, ticket, nested, flat, place = function.args
+    context, state, memory, ticket, nested, flat, place = function.args
     builder = words.builder
     _count_from(words, context, state, words.load(I32, state, streams.T_TAKEN))
-    _note(words, context, site, state, ticket)
+    _note(words, context, state, ticket)
     with words.forever() as there:
         posted = words.acquire(state, streams.T_POSTED)
         words.leave_if(builder.icmp_signed(">=", builder.sub(posted, ticket), i32(2)), there)
@@ -216,7 +216,7 @@ def _emit_taken(llvm_module: ir.Module) -> ir.Function:
 
 
 def _emit_room(llvm_module: ir.Module) -> ir.Function:
-    """i32 (Context*, i32 site, ptr state, ptr memory, i64 size, i64* place).
+    """i32 (Context*, ptr state, ptr memory, i64 size, i64* place).
 
     Waits until the next item's payload has room (`streams.room`) and gives its offset in the device's memory.
     """
@@ -224,12 +224,12 @@ def _emit_room(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, name, I32, [POINTER, I32, POINTER, POINTER, I64, POINTER])
-    context, site, state, memory, size, place = function.args
+    function, words = Words.function(llvm_module, name, I32, [POINTER, POINTER, POINTER, I64, POINTER])
+    context, state, memory, size, place = function.args
     builder = words.builder
     posted = words.load(I32, state, streams.T_POSTED)
     _count_from(words, context, state, posted)
-    _note(words, context, site, state, posted)
+    _note(words, context, state, posted)
     area = builder.add(words.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
     capacity = words.load(I64, state, streams.T_CAPACITY)
     near_bytes = i64(streams.NEAR_BYTES)
@@ -265,6 +265,9 @@ def _wait_a_little(words: Words, context: ir.Value, state: ir.Value, taken: ir.V
     words.store(i64(0), limit)
     words.store(i64(int(streams.PATIENCE_S * 1e9)), limit, 8)
     word = words.at(state, streams.T_TAKEN)
+    record = words.context_field(context, "record")
+    note_wait(words, record, i32(block.WAITS_FOR_HOST))
+    note_waited(words, record, read_clock(words))
     emit_system_call(
         words,
         SYS_FUTEX,
@@ -277,6 +280,7 @@ def _wait_a_little(words: Words, context: ir.Value, state: ir.Value, taken: ir.V
     )
     poison = words.acquire(words.context_field(context, "control"), block.H_POISON)
     words.return_if(builder.icmp_unsigned("!=", poison, i32(0)), i32(Status.RELEASED))
+    note_resumed(words, record, read_clock(words))
     with words.when(builder.icmp_unsigned("==", words.acquire(word), taken)):
         words.store(builder.add(taken, i32(1)), state, streams.T_IDLE)
 

@@ -13,7 +13,8 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Context
 
-I8, I32, I64, POINTER, VOID = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType(), ir.VoidType()
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+POINTER, VOID = ir.PointerType(), ir.VoidType()
 
 
 def i32(value: int) -> ir.Constant:
@@ -102,7 +103,8 @@ class Words:
 
     def _store_atomic(self, value: ir.Value, place: ir.Value, order: str) -> None:
         # IRBuilder.store_atomic asks for the pointee's type, which an opaque pointer does not have
-        self.builder._insert(ir.instructions.StoreAtomicInstr(self.builder.block, value, place, order, 4))
+        size = value.type.width // 8
+        self.builder._insert(ir.instructions.StoreAtomicInstr(self.builder.block, value, place, order, size))
 
     def fetch_add(self, amount: int, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
         """The value before; acquire and release, and a full fence."""

@@ -21,7 +21,7 @@ from distxla.codegen.communication import CommunicationEmitter
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
 from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of, may_be_long
 from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, SharedArena, Site
-from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_BUSY, R_STEP, iterations_field
+from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_BUSY, R_EVENTS, R_STEP, iterations_field
 from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
@@ -330,6 +330,13 @@ class _EntryEmitter:
         self.builder._insert(routine)
         status = self.builder.call(routine, [self.context, I32(site), operands, results])
         self.fail_unless_zero(status)
+        if step.instruction.op.lowering is not Lowering.HOST:
+            self.count_event()
+
+    def count_event(self) -> None:
+        """What the flight recorder has begun to record of a site is over."""
+        place = self.begin.gep(self.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
+        self.builder.store(self.builder.add(self.builder.load(place, typ=I64), I64(1)), place)
 
     def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
         """A u64 array of offsets on the stack; what doesn't change is filled in once a call."""

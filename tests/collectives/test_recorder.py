@@ -83,8 +83,10 @@ def histories(
         devices.close()
 
 
-def row_of(count: int, clock: Sequence[int] = (0, 0, 0, 0), **fields: int) -> bytes:
+def row_of(count: int, clock: Sequence[int] = (0, 0, 0, 0), event: bytes = b"", **fields: int) -> bytes:
+    """event: the one in the record."""
     row = bytearray(block.RECORD_BYTES)
+    row[block.R_EVENT : block.R_EVENT + len(event)] = event
     struct.pack_into("<Q", row, block.R_EVENTS, count)
     struct.pack_into("<QQQQ", row, block.R_CLOCK, *clock)
     for name, value in fields.items():
@@ -95,10 +97,10 @@ def row_of(count: int, clock: Sequence[int] = (0, 0, 0, 0), **fields: int) -> by
 def event_bytes(number: int, **fields: int) -> bytes:
     found = bytearray(recorder.EVENT_BYTES)
     struct.pack_into("<I", found, recorder.E_NUMBER, (number + 1) & 0xFFFFFFFF)
+    wide = dict.fromkeys(("E_BEGUN", "E_ENDED", "E_WAITED", "E_RESUMED", "E_ROUND"), "<Q")
+    kinds = wide | {"E_PROGRAM": "<H", "E_WAITS_FOR": "<h"}
     for name, value in fields.items():
-        wide = name in ("E_BEGUN", "E_ENDED", "E_WAITED", "E_RESUMED")
-        signed = name == "E_WAITS_FOR"
-        struct.pack_into("<Q" if wide else "<i" if signed else "<I", found, getattr(recorder, name), value)
+        struct.pack_into(kinds.get(name, "<I"), found, getattr(recorder, name), value)
     return bytes(found)
 
 
@@ -157,12 +159,27 @@ def test_every_field_of_an_event() -> None:
     assert (moved.begun, moved.ended, moved.waited, moved.resumed) == (10_000, 10_200, 10_050, 10_100)
 
 
-def test_an_event_under_way_takes_its_round_from_the_record() -> None:
-    data = event_bytes(0, E_BEGUN=1, E_ENDED=5, E_ROUND=1) + event_bytes(1, E_BEGUN=6, E_WAITED=7, E_WAITS_FOR=3)
-    row = row_of(2, R_ROUND=41)
-    first, last = recorder.decode(data, row, 0)
-    assert (first.round, first.ended, first.waits_for) == (1, 5, None)
-    assert (last.round, last.ended, last.waited, last.resumed, last.waits_for) == (41, None, 7, None, 3)
+def test_an_event_under_way_is_in_the_record() -> None:
+    data = event_bytes(0, E_BEGUN=1, E_ENDED=5, E_ROUND=1)
+    current = event_bytes(1, E_BEGUN=6, E_WAITED=7, E_WAITS_FOR=3, E_ROUND=41)
+    first, last = recorder.decode(data, row_of(1, event=current, R_BEFORE=30, R_NOW=9), 0)
+    assert (first.number, first.round, first.ended, first.waits_for) == (0, 1, 5, None)
+    assert (last.number, last.round, last.begun, last.ended) == (1, 11, 6, None)
+    assert (last.waited, last.resumed, last.waits_for) == (7, None, 3)
+
+
+def test_the_last_event_is_in_the_record_until_the_next_one_begins() -> None:
+    data = event_bytes(0, E_BEGUN=1, E_ENDED=5) + event_bytes(1 - EVENTS, E_BEGUN=2)
+    current = event_bytes(1, E_BEGUN=6, E_ROUND=41)
+    _, last = recorder.decode(data, row_of(2, event=current, R_BEFORE=30, R_NOW=9), 0)
+    assert (last.number, last.round, last.begun, last.ended) == (1, 11, 6, 9)
+
+
+@pytest.mark.parametrize(
+    ("count", "mark", "number"), [(0, 0, None), (0, 1, 0), (5, 5, 4), (5, 6, 5), (5, 0, None), (5, 4, None)]
+)
+def test_the_number_of_the_event_in_the_record(count: int, mark: int, number: int | None) -> None:
+    assert recorder.number_of(row_of(count, event=event_bytes(mark - 1))) == number
 
 
 def test_what_an_earlier_event_left_is_no_wait() -> None:
