@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 
 from distxla.cli.arguments import Arguments
@@ -129,10 +131,16 @@ def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
         yield
     finally:
         trace.close()
+        if trace.left_out:
+            click.echo(f"distxla: {path}: {trace.left_out}", err=True)
+        failing = sys.exception()
         try:
             trace.write(path)
         except OSError as error:
-            raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
+            unwritten = ArgumentError(f"cannot write {path}: {error.strerror}")
+            if failing is None:
+                raise unwritten from error
+            failing.add_note(unwritten.message)
 
 
 def run_on_cluster(

@@ -26,8 +26,8 @@ from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.timeline import Arrow, Slice, Span, Timeline
 
 MOST_EVENTS = 1 << 16  # of a call that are kept of each device
-RINGS_BYTES = 256 << 20  # of all devices together
-KEPT_BYTES = 512 << 20  # of all calls together; the oldest calls are dropped
+RINGS_BYTES = 64 << 20  # of all devices together: 2**20 events, about 250 MB in the file, which Perfetto still opens
+KEPT_BYTES = 64 << 20  # of all calls together; the oldest calls are dropped
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Trace:
         self._programs, self._modules = programs, modules
         self._calls: list[_Call] = []
         self._events = ring_events(hosts.device_count)
-        self._seen: dict[int, int] = {}
+        self._seen: dict[int, int] = {}  # by device, how many events it has recorded
+        self._runs: dict[int, int] = {}
         # by device, how many ns its host's clock is ahead
         self._ahead: dict[int, int] = {}
         for host in hosts.remotes:
@@ -73,7 +74,7 @@ class Trace:
         self._names = {identity.device: identity for identity in hosts.identities}
         self._active = True
         self._place_rings(ring)
-        self._seen = {device: _events(row) for device, row in self._rows().items()}
+        self._note_seen(self._rows())
 
     def __enter__(self) -> Trace:
         return self
@@ -111,16 +112,24 @@ class Trace:
         end = time.monotonic_ns()
         rows = self._rows()
         fresh = {device: _events(row) - self._seen.get(device, 0) for device, row in rows.items()}
-        known = {device: row for device, row in rows.items() if fresh[device] > 0}
+        known = {device: row for device, row in rows.items() if fresh[device] > 0 or self._has_failed(device, row)}
         data = read_rings(self._hosts.all, known, min(self._events, max(fresh.values(), default=0)))
-        data = {device: ring[-fresh[device] * recorder.EVENT_BYTES :] for device, ring in data.items()}
+        data = {d: ring[max(0, len(ring) - fresh[d] * recorder.EVENT_BYTES) :] for d, ring in data.items()}
         lost = {d: fresh[d] - len(ring) // recorder.EVENT_BYTES for d, ring in data.items()}
-        self._seen.update({device: _events(row) for device, row in rows.items()})
+        self._note_seen(rows)
         what = "" if error is None else f"{type(error).__name__}: {error}"
         self._calls.append(_Call(begin, end, what, known, data, lost))
         while sum(call.bytes for call in self._calls) > KEPT_BYTES and len(self._calls) > 1:
             self._calls.pop(0)
             self._dropped += 1
+
+    def _has_failed(self, device: int, row: bytes) -> bool:
+        """Whether the device has run something since, and not left a site."""
+        return _word(row, control.R_RUN) != self._runs.get(device) and recorder.number_of(row) == _events(row)
+
+    def _note_seen(self, rows: Mapping[int, bytes]) -> None:
+        self._seen.update({device: _events(row) for device, row in rows.items()})
+        self._runs.update({device: _word(row, control.R_RUN) for device, row in rows.items()})
 
     def _rows(self) -> dict[int, bytes]:
         """All devices' records, without those of hosts that can't be reached."""
@@ -161,6 +170,22 @@ class Trace:
         tracks = ["driver", *(self._name(device) for device in range(self._hosts.device_count))]
         return Timeline(tracks, drawing.slices, drawing.arrows, drawing.spans, about)
 
+    @property
+    def left_out(self) -> str:
+        """What the timeline lacks because there was more than a trace keeps, as a sentence; "" for nothing."""
+        found = []
+        if self._dropped:
+            found.append(f"the first {self._dropped} of {self._dropped + len(self._calls)} calls")
+        lost = sum(max(0, count) for call in self._calls for count in call.lost.values())
+        if lost:
+            calls = sum(any(count > 0 for count in call.lost.values()) for call in self._calls)
+            found.append(f"the first {lost} events of {calls} call{'s' if calls > 1 else ''}")
+        if not found:
+            return ""
+        return (
+            f"the trace lacks {' and '.join(found)}: it keeps the last {self._events} events of a device in each call"
+        )
+
     def _name(self, device: int) -> str:
         identity = self._names.get(device)
         return f"device {device}" + (f" ({identity.host}, process {identity.pid})" if identity else "")
@@ -174,6 +199,10 @@ def ring_events(devices: int) -> int:
     """Events in a device's ring while a trace is taken, a power of two."""
     most = RINGS_BYTES // recorder.EVENT_BYTES // devices
     return max(recorder.EVENTS, min(MOST_EVENTS, 1 << (most.bit_length() - 1)))
+
+
+def _word(row: bytes, field: int) -> int:
+    return int.from_bytes(row[field : field + 4], "little")
 
 
 def _events(row: bytes) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 import distxla as dx
 from distxla.collectives import recorder
+from distxla.collectives.streams import NEAR_BYTES
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime import trace as trace_module
 from distxla.runtime.compiler import compile_module
@@ -126,6 +127,28 @@ def test_what_comes_from_the_host_is_a_feed(cluster: dx.Cluster, tmp_path: Path)
 
 
 @pytest.mark.cluster
+def test_what_an_outfeed_waits_for_its_host_is_a_wait(cluster: dx.Cluster, tmp_path: Path) -> None:
+    large = 2 * NEAR_BYTES // 3  # the first one has room at once, the second one where the host takes that one
+    text = f"""HloModule given, replica_count=2
+ENTRY e {{ x = u8[{large}] parameter(0)
+  k = token[] after-all()
+  o = token[] outfeed(x, k)
+  p = token[] outfeed(x, o)
+  ROOT y = u8[{large}] negate(x) }}
+"""
+    step = cluster.compile(parse_module(text), trace=True)
+    with cluster.trace() as trace:
+        step([np.zeros(large, np.uint8)])
+    for device in range(DEVICES):
+        assert [len(cluster.outfeed(device).get()) for _ in range(2)] == [large] * 2
+    document = written(trace, tmp_path)
+    for device in range(DEVICES):
+        (wait,) = slices(document, device, "wait")
+        assert wait["name"] == "wait for the host"
+        assert wait["dur"] >= 2000  # us
+
+
+@pytest.mark.cluster
 def test_a_call_that_fails(cluster: dx.Cluster, tmp_path: Path) -> None:
     step = cluster.compile(parse_module(STUCK), trace=True)
     with cluster.trace() as trace, pytest.raises(DistxlaError):
@@ -166,6 +189,25 @@ def test_more_events_than_a_ring_holds(cluster: dx.Cluster, tmp_path: Path, monk
     document = written(trace, tmp_path)
     assert document["otherData"] == {"events that were overwritten": {"device 0": lost, "device 1": lost}}
     assert [len(slices(document, device, "collective")) for device in range(DEVICES)] == [recorder.EVENTS] * 2
+    assert trace.left_out.startswith(
+        f"the trace lacks the first {2 * lost} events of 1 call: it keeps the last 256 events"
+    )
+
+
+@pytest.mark.cluster
+def test_calls_that_are_too_much_are_dropped(
+    cluster: dx.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_module, "KEPT_BYTES", 3 * 2 * 10 * recorder.EVENT_BYTES)
+    step = cluster.compile(parse_module(LOOP.format(n=4, times=5)))
+    with cluster.trace() as trace:
+        for _ in range(5):
+            step([X])
+    document = written(trace, tmp_path)
+    assert document["otherData"] == {"calls that were dropped": 2}
+    calls = [row["name"] for row in trace_schema.by_phase(document)["X"] if row["cat"] == "call"]
+    assert calls == ["call 3", "call 4", "call 5"]
+    assert trace.left_out.startswith("the trace lacks the first 2 of 5 calls: ")
 
 
 @pytest.mark.cluster
@@ -209,6 +251,6 @@ def test_traced_programs_compute_the_same_bits(seed: int) -> None:
     assert outs[0] == outs[1]
 
 
-@pytest.mark.parametrize(("devices", "events"), [(1, 1 << 16), (8, 1 << 16), (64, 1 << 16), (100, 32768), (4096, 1024)])
+@pytest.mark.parametrize(("devices", "events"), [(1, 1 << 16), (16, 1 << 16), (64, 16384), (100, 8192), (4096, 256)])
 def test_rings_fit_into_the_control_block(devices: int, events: int) -> None:
     assert trace_module.ring_events(devices) == events
