@@ -126,6 +126,40 @@ def test_what_decides(name: str, devices: int, text: str, outcome: Outcome, part
     assert part in found.text
 
 
+FEED = """t = token[] after-all()
+f = (f32[4], token[]) infeed(t)
+v = f32[4] get-tuple-element(f), index=0
+"""
+GIVE_OUT = """t = token[] after-all()
+given = token[] outfeed(v, t), outfeed_shape=f32[4]
+u = f32[4] copy(v), control-predecessors={given}"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        by_device(f"{FEED}{reduce('ROOT c', 'v')}", reduce("ROOT c", "p")),
+        looped(GIVE_OUT, "count = s32[] constant(1000000)"),
+    ],
+    ids=["infeed", "outfeed"],
+)
+def test_the_host_is_taken_to_feed_and_to_empty(text: str) -> None:
+    """A starving infeed and an outfeed that nobody reads are seen in the run."""
+    assert examine([(range(2), parse_module(text, "a.hlo"))], 2, 1).outcome is Outcome.SAFE
+
+
+def test_a_chain_of_permutes_over_partitions() -> None:
+    """Each has members of its own, and who is in none of its pairs goes on."""
+    links = ["{{0,1}}", "{{2,3}}", "{{1,2}}"]
+    lines = [
+        f"c{k} = f32[4] collective-permute({'x' if not k else f'c{k - 1}'}), channel_id={k + 1}, "
+        f"source_target_pairs={pairs}"
+        for k, pairs in enumerate(links)
+    ]
+    module = parse_module(alone("\n".join([*lines, "ROOT r = f32[4] add(c0, c2)"])), "a.hlo")
+    assert examine([(range(4), module)], 1, 4).outcome is Outcome.SAFE
+
+
 DECIDED = decided(SUMMED.replace("{groups}", "{}"))
 
 
