@@ -217,7 +217,11 @@ class ControlBlock:
             offset = self._top
             top = offset + (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
             if top > self.segment.size - RING_BYTES:  # that end is for what devices leave to a relay
-                raise ClusterError("too many programs are loaded: the control block is full")
+                raise ClusterError(
+                    f"the control block, {self.segment.size >> 20} MiB, is full: a cluster keeps what the groups and "
+                    "channels of all programs share that it has loaded; compile a module once and call that again, or "
+                    "open another cluster"
+                )
             self._top = top
         return offset
 

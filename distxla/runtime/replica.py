@@ -115,7 +115,10 @@ class Replica:
         routines: those that its custom-calls need, if any. Raises ArgumentError for one that can't be had here.
         """
         if placement.number * call_loops.PROGRAM_ENTRY_BYTES >= PROGRAMS_BYTES:
-            raise ClusterError("too many programs are loaded")
+            raise ClusterError(
+                f"{placement.number} programs are loaded, and a cluster takes no more: compile a module once and call "
+                "that again, or open another cluster"
+            )
         loaded, callbacks = None, {}
         if routines is not None:
             from distxla.runtime.routines import LoadedRoutines
