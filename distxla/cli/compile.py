@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, DeadlockError, VerificationError
 
 STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 
@@ -44,6 +45,10 @@ def command(
     world = read_world([module], replicas, partitions)
     program = world.programs[0]
     verify_module(program.module)
+    with suppress(
+        VerificationError, DeadlockError
+    ):  # of several programs the others are not known here
+        program = world.settled().programs[0]
     with progress("compiling"), CompileServer() as server:
         found = server.emit(program.module, stage, world.replicas, world.partitions)
     data = found.encode() if isinstance(found, str) else found

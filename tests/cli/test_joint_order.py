@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from distxla.cli.main import main
 from tests.cli.test_main import call
-from tests.deadlock_programs import NAMED, SCHEDULED, SUM, alone, reduce
+from tests.deadlock_programs import GOT, NAMED, SCHEDULED, SUM, alone, recv, recv_done, reduce, send, send_done
 
 MOVED = """\
 schedule: 1 instruction is executed earlier than in the text, where devices would wait for each other for ever
@@ -47,6 +48,23 @@ def test_they_run(files: list[str], backend: str, capsys: pytest.CaptureFixture[
     )
     assert (status, errors) == (0, "")
     assert "agrees with the reference: 2 leaves" in printed
+
+
+def test_the_schedule_of_one_program_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Also that of one of several programs, whose others are not known, can be seen: as it stands."""
+    monkeypatch.chdir(tmp_path)
+    pairs = "{{0,1},{1,0}}"
+    lines = [recv("c", 1, pairs), recv_done("rd", "c", 1), send("s", 1, pairs), send_done("sd", "s", 1), GOT]
+    Path("a.hlo").write_text(alone("\n".join(lines)))
+    Path("b.hlo").write_text(NAMED["ring_2"].programs[0][1].removeprefix(SCHEDULED))
+    for name, first, second in (("a", b" send(", b" recv-done("), ("b", b" recv-done(", b" send(")):
+        with pytest.raises(SystemExit) as ended:
+            main(["compile", f"{name}.hlo", "--replicas", "2", "--emit", "schedule"])
+        assert ended.value.code == 0
+        printed = capsysbinary.readouterr().out
+        assert 0 < printed.index(first) < printed.index(second)
 
 
 def test_a_schedule_that_is_given_stays(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

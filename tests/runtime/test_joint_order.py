@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ import pytest
 import distxla as dx
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
+from distxla.reference.lockstep import run_programs
+from distxla.scheduler.joint import order_communication
 from tests.deadlock_programs import NAMED, by_device, reduce
+from tests.scheduler.planted_programs import PlantedPrograms
 
 pytestmark = pytest.mark.cluster
 X = [np.full(4, 1 + d, np.float32) for d in range(4)]
@@ -59,3 +63,17 @@ def test_schedules_that_are_given_deadlock(cluster: dx.Cluster) -> None:
     given = {devices: module.replace(is_scheduled=True) for devices, module in modules("ring_2").items()}
     with pytest.raises(DeadlockError):
         cluster.run(given, {d: [X[d]] for d in range(2)}, time_limit=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs(cluster: dx.Cluster, seed: int) -> None:
+    """In the order that was found they run, with the reference's results."""
+    texts = PlantedPrograms(Random(seed).randrange, 4, bool(seed % 2), 10).texts()
+    programs = [(tuple(devices), dx.parse(text)) for devices, text in texts]
+    arguments = {d: [x] for d, x in enumerate(X)}
+    found = order_communication(programs, 4, 1).modules
+    reference = {d: module for (devices, _), module in zip(programs, found, strict=True) for d in devices}
+    wanted = run_programs(reference, arguments, replicas=4, partitions=1, time_limit=60)
+    outs = cluster.run(dict(programs), arguments, time_limit=60)
+    assert all(np.array_equal(np.asarray(outs[d][0]), wanted[d][0]) for d in range(4))

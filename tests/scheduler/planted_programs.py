@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hypothesis import strategies as st
-
 from tests.channel_case import annotated
 from tests.deadlock_programs import SUM
 
-Draw = Callable[[st.SearchStrategy[int]], int]
 STATE = "(s32[], f32[4])"
 
 
@@ -37,12 +34,12 @@ class Body:
 
 @dataclass
 class PlantedPrograms:
-    """draw: gives a number of a range. Programs for `devices` replicas.
+    """pick: gives a number from 0 to below the one that it is asked for. Programs for `devices` replicas.
 
     in_branches: one program with a branch for each device, instead of one for each.  steps: at most.
     """
 
-    draw: Draw
+    pick: Callable[[int], int]
     devices: int
     in_branches: bool
     steps: int = 8
@@ -71,17 +68,14 @@ class PlantedPrograms:
         called = [text for texts in self.called for text in texts]
         return [(range(self.devices), "\n".join([SUM, *called, *branches, entry]))]
 
-    def _pick(self, count: int) -> int:
-        return self.draw(st.integers(0, count - 1))
-
     def _fill(self, bodies: dict[int, Body], depth: int) -> None:
         """Steps one after the other, each with the ends of what earlier ones have begun anywhere behind it."""
         open_: list[Callable[[], None]] = []
-        for _ in range(1 + self._pick(self.steps if depth else 3)):
-            while open_ and not self._pick(2):
-                open_.pop(self._pick(len(open_)))()
+        for _ in range(1 + self.pick(self.steps if depth else 3)):
+            while open_ and not self.pick(2):
+                open_.pop(self.pick(len(open_)))()
             self.number += 1
-            kind = self._pick(5 if depth and len(bodies) > 1 else 4)
+            kind = self.pick(5 if depth and len(bodies) > 1 else 4)
             if kind < 2:
                 open_ += self._transfer(bodies)
             elif kind == 4:
@@ -89,30 +83,30 @@ class PlantedPrograms:
             else:
                 open_ += self._reduce(bodies, halves=kind == 3)
         while open_:
-            open_.pop(self._pick(len(open_)))()
+            open_.pop(self.pick(len(open_)))()
 
     def _some(self, bodies: dict[int, Body]) -> list[int]:
         """Two devices or more."""
         devices = list(bodies)
-        while len(devices) > 2 and self._pick(2):
-            devices.pop(self._pick(len(devices)))
+        while len(devices) > 2 and self.pick(2):
+            devices.pop(self.pick(len(devices)))
         return devices
 
     def _value(self, body: Body) -> str:
         """Mostly not the last one, so that much may change places."""
-        return body.values[self._pick(len(body.values))] if not self._pick(3) else "x"
+        return body.values[self.pick(len(body.values))] if not self.pick(3) else "x"
 
     def _transfer(self, bodies: dict[int, Body]) -> list[Callable[[], None]]:
         k, devices = self.number, self._some(bodies)
-        source = devices.pop(self._pick(len(devices)))
-        target = devices[self._pick(len(devices))]
+        source = devices.pop(self.pick(len(devices)))
+        target = devices[self.pick(len(devices))]
         rest = f"channel_id={k}" + (f", {annotated(f'{{{{{source},{target}}}}}')}" if self.in_branches else "")
         one, other = bodies[source], bodies[target]
         value = self._value(one)
         context = "(f32[4], u32[], token[])"
         send = Line(f"s{k}", f"s{k} = {context} send({value}, t), {rest}", (value, "t"))
         recv = Line(f"c{k}", f"c{k} = {context} recv(t), {rest}", ("t",))
-        for body, line in ((one, send), (other, recv)) if self._pick(2) else ((other, recv), (one, send)):
+        for body, line in ((one, send), (other, recv)) if self.pick(2) else ((other, recv), (one, send)):
             body.lines.append(line)
 
         def sent() -> None:
@@ -130,7 +124,7 @@ class PlantedPrograms:
         """With a channel of its own, or with none: then those of the same group stay in order."""
         k, members = self.number, sorted(self._some(bodies))
         alone = "".join(f",{{{d}}}" for d in range(self.devices) if d not in members)
-        channel = f"channel_id={k}, " if self._pick(2) else ""
+        channel = f"channel_id={k}, " if self.pick(2) else ""
         rest = f"{channel}replica_groups={{{{{','.join(map(str, members))}}}{alone}}}, to_apply=sum"
         kinds: frozenset[str] = frozenset() if channel else frozenset([str(members)])
         for device in members:
@@ -185,7 +179,7 @@ class PlantedPrograms:
                 if all(name in done or name not in names for name in line.after)
                 and all(line.kinds.isdisjoint(other.kinds) for other in waiting[:n])
             ]
-            line = ready[self._pick(len(ready))]
+            line = ready[self.pick(len(ready))]
             waiting.remove(line)
             done.add(line.name)
             lines.append(line.text)

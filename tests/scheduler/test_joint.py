@@ -170,7 +170,7 @@ def planted(data: st.DataObject, steps: int) -> None:
     """Programs that have been made from an order in which they run are given one."""
     devices = data.draw(st.integers(2, 4), label="devices")
     in_branches = data.draw(st.booleans(), label="in branches")
-    texts = PlantedPrograms(lambda strategy: data.draw(strategy), devices, in_branches, steps).texts()
+    texts = PlantedPrograms(lambda count: data.draw(st.integers(0, count - 1)), devices, in_branches, steps).texts()
     programs = parsed(texts)
     order = ordered(programs, devices)[2]
     found = [(d, m) for (d, _), m in zip(programs, order.modules, strict=True)]
