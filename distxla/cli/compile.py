@@ -45,9 +45,7 @@ def command(
     world = read_world([module], replicas, partitions)
     program = world.programs[0]
     verify_module(program.module)
-    with suppress(
-        VerificationError, DeadlockError
-    ):  # of several programs the others are not known here
+    with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
         program = world.settled().programs[0]
     with progress("compiling"), CompileServer() as server:
         found = server.emit(program.module, stage, world.replicas, world.partitions)
