@@ -91,6 +91,7 @@ class Deadlocks:
         }
         self._views: Mapping[int, View] = self._here
         self._missing: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._groups: dict[tuple[int, int], tuple[CommunicatorSpec, int | None, tuple[int, ...]]] = {}
         self._looked = 0.0
         self.held: Mapping[int, Held] = {}
 
@@ -169,12 +170,9 @@ class Deadlocks:
                 view.refresh()
 
     def _decide(self, held: Mapping[int, Held], ended: frozenset[int]) -> Verdict | None:
-        clauses: dict[tuple[int, ...], Clauses] = {}
-        waits = {
-            device: clauses.setdefault(one.others, all_of(one.others))
-            for device, one in held.items()
-            if one.certain and not one.host and one.others
-        }
+        waiting = {device: one.others for device, one in held.items() if one.certain and not one.host and one.others}
+        clauses: dict[tuple[int, ...], Clauses] = {others: all_of(others) for others in dict.fromkeys(waiting.values())}
+        waits = {device: clauses[others] for device, others in waiting.items()}
         return decide(waits, ended) if waits else None
 
     def _ended(self, running: frozenset[int], held: Mapping[int, Held]) -> frozenset[int]:
@@ -202,6 +200,10 @@ class Deadlocks:
         if program is None or index >= len(program.sites):
             return None
         run, waits_for = view.word(record + control.R_RUN), view.word(record + control.R_WAITS_FOR)
+        if (view.long(record + control.R_WAIT_WORD), view.word(record + control.R_WAIT_VALUE)) != (place, value):
+            return None  # of another wait
+        if view.word(place) != value:
+            return None  # words never have an earlier value again: so all of this was read during one wait
         where = (device, number, index, run, round_, place, value)
         spec = program.communicators[program.sites[index].communicator]
         if waits_for < self._count:
@@ -212,8 +214,7 @@ class Deadlocks:
 
     def _members_missing(self, spec: CommunicatorSpec, device: int, round_: int) -> tuple[int, ...]:
         """The members that have not come to that round of the device's group, as far as they are looked at."""
-        offset = self._communicators.place(spec, device)
-        group = next((group for group in spec.groups if device in group), ())
+        offset, group = self._group_of(spec, device)
         if offset is None:
             return ()
         found = self._missing.get((offset, round_))
@@ -226,6 +227,14 @@ class Deadlocks:
             )
             self._missing[offset, round_] = found
         return found
+
+    def _group_of(self, spec: CommunicatorSpec, device: int) -> tuple[int | None, tuple[int, ...]]:
+        """Where the state of the device's group lies, and its members; to look for that takes long in large groups."""
+        key = id(spec), device
+        if key not in self._groups:
+            group = next((group for group in spec.groups if device in group), ())
+            self._groups[key] = spec, self._communicators.place(spec, device), group
+        return self._groups[key][1:]
 
     def _nothing_is_under_way(
         self, spec: CommunicatorSpec, where: tuple[int, int, int, int, int, int, int], other: int
@@ -242,12 +251,14 @@ class Deadlocks:
             return False
         if not spec.pairs:
             return True
-        offset = self._communicators.place(spec, device)
+        offset, _ = self._group_of(spec, device)
         if offset is None:
             return False
         pair = offset + (place - offset) // state.PAIR_BYTES * state.PAIR_BYTES
         if (place - pair - state.P_RING) % state.MESSAGE_BYTES != state.M_TAKEN:
             return True
+        if self._views[device].word(place - state.M_TAKEN + state.M_LEAVES) == 0:
+            return True  # the source waits for the target to take a small message, which only that does
         # the source waits: relays take a large message out of its operand as soon as the target has begun the round
         number = round_ - 1
         if value < number // state.RING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from distxla.collectives import control_block as control
-from distxla.collectives import state
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.memory import ControlBlock
 
+PAGE = 4096  # bytes that are fetched at once: all counters of a large group take a few round trips then
 PATIENCE_S = 1.0  # with a host that is asked; a call's time limit must not wait for one that never answers
 
 
@@ -48,13 +48,13 @@ class There:
         self.remote = remote
         self._first = control.record_offset(remote.devices.start)
         self._records = b""
-        self._lines: dict[int, bytes] = {}
+        self._pages: dict[int, bytes] = {}
         self._running: frozenset[int] = frozenset()  # sequence numbers of commands that some device runs
 
     def refresh(self) -> None:
         """Raises as `RemoteHost.fetch`."""
         size = len(self.remote.devices) * control.RECORD_BYTES
-        self._records, self._lines = self.remote.control_read(self._first, size, PATIENCE_S), {}
+        self._records, self._pages = self.remote.control_read(self._first, size, PATIENCE_S), {}
         self._running = frozenset(
             self._command(device, control.R_COMMAND_SEQUENCE)
             for device in self.remote.devices
@@ -82,7 +82,7 @@ class There:
         at = offset - self._first
         if 0 <= at < len(self._records):
             return self._records[at : at + size]
-        line = offset // state.LINE * state.LINE
-        if line not in self._lines:
-            self._lines[line] = self.remote.control_read(line, state.LINE, PATIENCE_S)
-        return self._lines[line][offset - line : offset - line + size]
+        page = offset // PAGE * PAGE
+        if page not in self._pages:
+            self._pages[page] = self.remote.control_read(page, PAGE, PATIENCE_S)
+        return self._pages[page][offset - page : offset - page + size]

@@ -13,6 +13,7 @@ from distxla.collectives import channel_state, state
 from distxla.collectives import control_block as control
 from distxla.collectives.wait_graph import Verdict
 from distxla.runtime.deadlocks import Deadlocks
+from distxla.runtime.record_views import There
 
 GROUP = (0, 1, 2)
 PAIR, OTHER_PAIR, ROUNDS = 1 << 20, 2 << 20, 3 << 20  # offsets of states
@@ -116,6 +117,25 @@ def test_a_wait_that_is_another_one_in_the_second_look_proves_nothing(change: Ca
     assert verdict(dict.fromkeys(GROUP, host)) is None
 
 
+def test_a_wait_that_is_read_while_it_becomes_another_one_proves_nothing() -> None:
+    """Between the reading of its word and of for whom it waits, device 0 goes on to wait for device 2, then for 1."""
+    host = cycle()
+    record = control.record_offset(0)
+
+    class Torn(Words):
+        def word(self, offset: int) -> int:
+            found = host.word(offset)
+            if offset == record + control.R_WAITS_FOR and host.words[record + control.R_WAIT_WORD] == PAIR:
+                host.words[record + control.R_WAIT_WORD] = PAIR + 64
+                host.change = lambda reads: host.words.update({record + control.R_WAIT_WORD: PAIR})
+            return found
+
+        def long(self, offset: int) -> int:
+            return host.long(offset)
+
+    assert verdict(dict.fromkeys(GROUP, Torn(0))) is None
+
+
 def test_who_is_released_but_has_not_noticed_does_not_wait() -> None:
     host = cycle()
     host.words[PAIR] = 1
@@ -181,7 +201,29 @@ def test_a_large_message_whose_target_has_begun_may_be_under_way(
     here, there = Words(0), Words(1)
     place = PERMUTE + state.PAIR_BYTES + state.P_RING + (round_ - 1) % state.RING * state.MESSAGE_BYTES
     here.waits(0, place + state.M_TAKEN, value, 1, site=2, round_=round_)
+    here.words[place + state.M_LEAVES] = 1
     there.words |= {place + state.M_TAKEN: value, PERMUTE + state.PAIR_BYTES + state.P_ASKED: begun}
     there.ended = {1}
     found = verdict({0: here, 1: there, 2: here})
     assert (found is not None) is certain
+    here.words[place + state.M_LEAVES] = 0  # a small one is taken by its target only
+    assert verdict({0: here, 1: there, 2: here}) is not None
+
+
+def test_pages_of_another_host_are_asked_for_once_a_look() -> None:
+    asked: list[tuple[int, int]] = []
+    first = control.record_offset(2)
+
+    def control_read(offset: int, size: int, seconds: float | None = None) -> bytes:
+        asked.append((offset, size))
+        return b"".join((offset + 4 * k).to_bytes(4, "little") for k in range(size // 4))
+
+    remote: Any = SimpleNamespace(devices=range(2, 4), control_read=control_read)
+    view = There(remote)
+    for _ in range(2):
+        asked.clear()
+        view.refresh()
+        for position in range(64):
+            assert view.word(ROUNDS + position * state.LINE) == ROUNDS + position * state.LINE
+        assert view.word(first + 4) == first + 4
+        assert asked == [(first, 2 * control.RECORD_BYTES), (ROUNDS, 4096)]
