@@ -320,6 +320,7 @@ class Cluster:
                 raise ClusterError("the cluster is closed")
             given = [executable for executable, _ in calls]
             calls = list(zip(self._together(given), [rows for _, rows in calls], strict=True))
+            loader.dispatcher.settle(time_limit)
             for executable, _ in calls:
                 if executable.number is None:
                     loader.load(executable)
@@ -328,8 +329,12 @@ class Cluster:
             kept = [executable.place_arguments(rows) for executable, rows in calls]
             outs = [executable.place_results() for executable, _ in calls]
             numbers = {d: executable.number or 0 for executable, _ in calls for d in executable.devices}
-            with self._traced():
-                seconds = loader.dispatcher.call(numbers, repeat, time_limit)
+            try:
+                with self._traced():
+                    seconds = loader.dispatcher.call(numbers, repeat, time_limit)
+            except BaseException:
+                loader.dispatcher.keep(calls, kept, outs)
+                raise
             for executable in given:
                 executable.run_s = seconds
                 executable.device_s = loader.dispatcher.device_seconds(executable.devices)
@@ -353,6 +358,7 @@ class Cluster:
                 raise ClusterError("the cluster is closed")
             if self._trace is not None and self._trace.is_active:
                 raise ClusterError("a trace is taken already")
+            loader.dispatcher.settle(None)
             if self._rings is None:
                 size = ring_events(self.devices) * recorder.EVENT_BYTES
                 self._rings = self._hosts.local.control.carve(size * self.devices)

@@ -15,6 +15,7 @@ from distxla.collectives import control_block as control
 from distxla.collectives.report import Doing
 from distxla.errors import (
     ClusterError,
+    DeadlockError,
     DistxlaError,
     ExecutionError,
     ReplicaLostError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from distxla.runtime.routines import RoutineFailure
 
 LOSS_S = 0.3
+PATIENCE_S = 0.2  # with devices that still compute when a call has failed, before it is said so
 SLICE_NS = 50_000_000  # how long a wait in native code keeps Python from handling signals, at most
 
 
@@ -47,7 +49,7 @@ class Dispatcher:
     routine_failure: asks a device why a Python routine failed on it.
 
     After a failed call in which every process lives, the communicators' state is zeroed, and the next call starts
-    afresh.
+    afresh. A device that still computes then is not waited for: the next call waits for it (`settle`).
     """
 
     def __init__(
@@ -68,6 +70,9 @@ class Dispatcher:
         self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
         self._lock = threading.Lock()
         self._epoch = 0  # of relays: failed calls so far
+        # devices of a failed call of which some still compute, and agents that are waited for
+        self._unsettled: tuple[list[int], list[tuple[RemoteHost, int]]] | None = None
+        self._kept: list[object] = []
         self.programs: dict[int, CompiledProgram] = {}
         self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
 
@@ -78,6 +83,7 @@ class Dispatcher:
         DeadlockError where members can never meet, ExecutionError; KeyboardInterrupt ends the call on all devices
         first.
         """
+        self.settle(time_limit)
         with self._lock, self._streams.call(numbers):
             self._require_all()
             local, devices = self._local, list(numbers)
@@ -92,6 +98,9 @@ class Dispatcher:
                     self._require_progress(end, time_limit, devices)
                 if elsewhere and outcome == call_loops.CALL_DONE:
                     self._wait_elsewhere(elsewhere, lambda: self._require_progress(end, time_limit, devices))
+            except DeadlockError:
+                self._end(devices, patient=True)
+                raise
             except BaseException:
                 self._end(devices)
                 raise
@@ -103,12 +112,44 @@ class Dispatcher:
                     scene = self._scene(records, devices)
                     found = scene.devices()
                 finally:  # an interrupt, too, must not leave the poison word behind
-                    self._end(devices)
+                    self._end(devices, patient=True)
                 error = self._failure(devices, died)
                 if any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
                     error.report = scene.report(error, devices=found)
                 raise error
             return time.perf_counter() - start
+
+    def settle(self, time_limit: float | None) -> None:
+        """Block until the devices are back that still computed when the last call failed; without any, return at once.
+
+        TimeLimitError after so many seconds, KeyboardInterrupt: then those that still compute are ended by force.
+        """
+        with self._lock:
+            if self._unsettled is None:
+                return
+            devices, late = self._unsettled
+            end = None if time_limit is None else time.perf_counter() + time_limit
+            try:
+                while not self._are_back(devices, late):
+                    if end is not None and time.perf_counter() >= end:
+                        raise TimeLimitError(
+                            f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
+                            "had come back"
+                        )
+            except BaseException:
+                self._end(devices)
+                raise
+            self._begin_afresh()
+
+    def keep(self, *things: object) -> None:
+        """After a failed call: hold what its devices may still read and write, until all are back."""
+        if self._unsettled is not None:
+            self._kept += things
+
+    def _are_back(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> bool:
+        here = [d for d in devices if d in self._local.devices]
+        back = self._local.end(here, patience=SLICE_NS / 1e9)
+        return (back and all(agent.has_ended(number, SLICE_NS / 1e9) for agent, number in late)) or bool(self._lost())
 
     def _issue_elsewhere(self, numbers: dict[int, int], repeat: int) -> list[RemoteHost]:
         """Start the call on other hosts; those that have a part in it."""
@@ -199,6 +240,8 @@ class Dispatcher:
             rows.update(self._hosts.records_at_trouble)
         for remote, number in asked:
             rows.update(remote.records(number))
+        if not fresh:  # what a device that still computes returned was another call's
+            rows = {device: row if _is_over(row) else _without_status(row) for device, row in rows.items()}
         return Records(rows, self._local.control.devices, read_rings(self._hosts.all, rows))
 
     def _scene(self, records: Records, devices: list[int]) -> Scene:
@@ -211,12 +254,33 @@ class Dispatcher:
         ahead = {device: remote.ahead for remote in self._hosts.remotes for device in remote.devices}
         return Scene(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
 
-    def _end(self, devices: list[int]) -> None:
-        """Release every wait and get all devices of the call back, by force where they do not come."""
-        ending = [(agent, agent.begin_end(d for d in devices if d in agent.devices)) for agent in self._agents]
-        self._local.end([d for d in devices if d in self._local.devices])
-        for agent, number in ending:
-            agent.finish_end(number)
+    def _end(self, devices: list[int], *, patient: bool = False) -> None:
+        """Release every wait and get all devices of the call back, by force where they do not come.
+
+        patient: those that still compute are left to that, and `settle` gets them back.
+        """
+        patient = patient and not self._lost() and not self._failures()
+        ending = [
+            (agent, agent.begin_end((d for d in devices if d in agent.devices), patient=patient))
+            for agent in self._agents
+        ]
+        here = [d for d in devices if d in self._local.devices]
+        if patient:
+            back = self._local.end(here, patience=PATIENCE_S)
+            late = [(agent, number) for agent, number in ending if not agent.has_ended(number, PATIENCE_S)]
+            if not back or late:
+                self._unsettled = devices, late
+                return
+        else:
+            self._local.end(here)
+            for agent, number in ending:
+                agent.finish_end(number)
+        self._begin_afresh()
+
+    def _begin_afresh(self) -> None:
+        """All devices of a failed call are back: be ready for the next one."""
+        self._unsettled = None
+        self._kept.clear()
         if self._lost() or self._failures():
             return
         self._epoch += 1
@@ -273,3 +337,13 @@ class Dispatcher:
         if failure.traceback:
             error.add_note(failure.traceback)
         return error
+
+
+def _is_over(row: bytes) -> bool:
+    """Whether a device with this record has come back from its last command."""
+    at = control.R_COMMAND_KIND
+    return int.from_bytes(row[at : at + 4], "little") != control.CommandKind.RUN
+
+
+def _without_status(row: bytes) -> bytes:
+    return row[: control.R_STATUS] + Status.OK.to_bytes(4, "little") + row[control.R_STATUS + 4 :]

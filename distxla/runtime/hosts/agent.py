@@ -29,6 +29,7 @@ from distxla.runtime.wire import Connection, Frame, Listener
 
 SLICE_NS = 200_000_000
 LONGEST_WAIT_S = 1.0  # for a word to change
+PATIENCE_S = 0.1  # between looks whether devices that compute have come back
 CONNECT_LIMIT_S = 60.0  # for the driver, from `begin` on
 
 
@@ -71,6 +72,7 @@ class Agent:
         self._numbers: dict[int, int] = {}
         self._epoch = 0
         self._ready, self._connected = threading.Event(), threading.Event()
+        self._hurried = threading.Event()  # devices that still compute are not to be waited for any longer
 
     def facts(self) -> Facts:
         """What the driver must know of this node."""
@@ -173,11 +175,13 @@ class Agent:
             connection.send(Command.DATA, frame.tag, payload=[time.monotonic_ns().to_bytes(8, "little")])
         elif frame.kind == Command.POISON:
             self._poison()
-        elif frame.kind in (Command.END, Command.CLEAR, Command.BYE):
+        elif frame.kind in (Command.END, Command.LEAVE, Command.CLEAR, Command.BYE):
             if frame.kind == Command.CLEAR:
                 self._epoch = frame.tag
             else:
                 self._poison()
+            if frame.kind in (Command.END, Command.BYE):
+                self._hurried.set()
             self._work.put((Command(frame.kind), connection.receive_bytes(frame)))
         elif frame.kind == Command.DUMP:
             connection.send(Command.RECORDS, payload=[self._records()])
@@ -229,10 +233,16 @@ class Agent:
                 elif kind == Command.CLEAR:
                     self._clear(what)
                     self._say(Command.CLEARED)
-                elif kind == Command.END:
+                elif kind in (Command.END, Command.LEAVE):
                     self._relay.release()
-                    if self._host is not None:
-                        self._host.end(commands.unpack_devices(memoryview(what)))
+                    devices = commands.unpack_devices(memoryview(what))
+                    if kind == Command.END:
+                        self._hurried.clear()
+                    if self._host is not None and kind == Command.END:
+                        self._host.end(devices)
+                    while self._host is not None and not self._hurried.is_set():
+                        if self._host.end(devices, patience=PATIENCE_S):
+                            break
                     self._say(Command.ENDED, payload=self._records())
                 else:
                     self._relay.close()

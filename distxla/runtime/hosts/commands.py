@@ -39,6 +39,8 @@ class Command(IntEnum):
     AWAIT = 12  # tag: number of the request, a: offset in the control block; answered by DATA, without bytes, once the
     # u32 there is not b any more, or after c milliseconds
     CLOCK = 13  # tag: number of the request; answered by DATA with the ns of the agent's CLOCK_MONOTONIC, u64
+    LEAVE = 14  # END, but no device is killed: answered by ENDED when all have come back, however late that is, or when
+    # there is an END or BYE behind it
     # from the agent
     DONE = 32  # a call is over. a: call_loops.CALL_DONE or CALL_POISONED; payload: pack_pairs of device, nanoseconds
     LOST = 33  # a replica has ended. a: device

@@ -120,23 +120,26 @@ class LocalHost:
         """Make every wait on this host return, and end the call under way; does not wait for anybody."""
         poison(self.control)
 
-    def end(self, devices: Collection[int]) -> None:
+    def end(self, devices: Collection[int], *, patience: float | None = None) -> bool:
         """Release every wait and get these devices back, by force where they do not come; the poison word stays set.
 
-        Afterwards nothing that they still do counts for a later call.
+        patience: seconds after which those that still compute are left to that: False then, and nobody is killed.
+        Where all are back, nothing that they still do counts for a later call.
         """
         from distxla.collectives.transports.futex import release_waiters
 
         self._withdraw()
-        end = time.monotonic() + GRACE_S
+        end = time.monotonic() + (GRACE_S if patience is None else patience)
         killed = False
         while True:
             release_waiters(self.control.view, Status.RELEASED, seconds=0.05)
             busy = [d for d in devices if d not in self.lost and self._is_busy(d)]
             # a device counts itself last of all: if the next call began before it did, that would end one too early
             if not busy and (self.lost or self._all_have_counted()):
-                return
+                return True
             if time.monotonic() > end:
+                if patience is not None:
+                    return False
                 if killed:
                     raise InternalError(f"devices {busy} do not end")
                 assert self._watch is not None

@@ -64,7 +64,7 @@ class RemoteHost:
         self._fetches: dict[int, _Fetch] = {}
         self._fetched = 0
         self._gone = self._closing = False
-        self._expected_end = 0
+        self._expected_end = 0  # answers of that kind that were asked for
         self._thread = threading.Thread(target=self._receive, name=f"distxla-host-{index}", daemon=True)
         self._thread.start()
 
@@ -95,11 +95,21 @@ class RemoteHost:
         """Nanoseconds that the last call took on a device."""
         return self._run_ns.get(device, 0)
 
-    def begin_end(self, devices: Iterable[int]) -> int:
-        """Ask the agent to release every wait and to get these devices back; a number for `finish_end`."""
-        expected = self._answers.get(Command.ENDED, 0) + 1
-        self._send(Command.END, payload=[commands.pack_devices(devices)])
-        return expected
+    def begin_end(self, devices: Iterable[int], *, patient: bool = False) -> int:
+        """Ask the agent to release every wait and to get these devices back; a number for `finish_end` or `has_ended`.
+
+        patient: those that still compute are not killed.
+        """
+        self._expected_end += 1
+        self._send(Command.LEAVE if patient else Command.END, payload=[commands.pack_devices(devices)])
+        return self._expected_end
+
+    def has_ended(self, expected: int, seconds: float) -> bool:
+        """Wait so long until that is done; whether it is, or the host is lost."""
+        if not self._wait_for(Command.ENDED, expected, seconds) and not self.is_lost:
+            return False
+        self._running = False
+        return True
 
     def finish_end(self, expected: int) -> None:
         """Wait until that is done."""
@@ -225,7 +235,7 @@ class RemoteHost:
     def bid_farewell(self) -> None:
         """Ask the agent to end the replicas; `close` waits for it."""
         self._closing = True
-        self._expected_end = self._answers.get(Command.ENDED, 0) + 1
+        self._expected_end += 1
         self._send(Command.BYE)
 
     def wait_ended(self, seconds: float = 6.0) -> None:

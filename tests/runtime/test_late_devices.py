@@ -1,0 +1,96 @@
+"""Devices that compute on while a call fails: nobody waits for them before the next call, and nobody kills them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.ops.custom_calls import user
+from tests.deadlock_programs import by_device, reduce
+from tests.runtime.ends_of_waits import SECONDS, X, broken
+
+pytestmark = pytest.mark.cluster
+BUSY_S = 5.0  # longer than what a device has that is ended by force
+PAIR, OTHER = "{{0,1},{2}}", "{{1,0},{2}}"
+LATE = 'ROOT c = f32[4] custom-call(p), custom_call_target="busy"'
+FAILING = {
+    "a deadlock": (reduce("ROOT a", "p", PAIR), reduce("ROOT b", "p", OTHER), dx.DeadlockError),
+    "an error": (
+        f'v = f32[4] custom-call(p), custom_call_target="broken"\n{reduce("ROOT a", "v", PAIR)}',
+        reduce("ROOT b", "p", PAIR),
+        dx.ExecutionError,
+    ),
+}
+
+
+def busy(x: Any) -> Any:
+    time.sleep(BUSY_S)
+    return x
+
+
+@pytest.fixture(autouse=True)
+def routines() -> Iterator[None]:
+    dx.register_custom_call("busy", busy)
+    dx.register_custom_call("broken", broken)
+    yield
+    user._registered.clear()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[dx.Cluster]:
+    with dx.Cluster(replicas=3) as opened:
+        opened.wait_started()
+        yield opened
+
+
+def fails(cluster: dx.Cluster, why: str) -> float:
+    """Devices 0 and 1 fail while device 2 computes; when that began."""
+    first, second, kind = FAILING[why]
+    step = cluster.compile(dx.parse(by_device(first, second, LATE), "late.hlo"))
+    assert cluster._loader is not None
+    cluster._loader.load(step)
+    begin = time.monotonic()
+    with pytest.raises(kind) as caught:
+        step([X], time_limit=30)
+    assert time.monotonic() - begin < SECONDS
+    assert caught.value.report is not None
+    found = caught.value.report.of(2)
+    assert found is not None
+    assert found.doing == "computes"
+    return begin
+
+
+@pytest.mark.parametrize("why", FAILING)
+def test_the_next_call_waits_for_them(cluster: dx.Cluster, why: str) -> None:
+    processes = [pid for _, _, pid in cluster.replicas_info]
+    fine = cluster.compile(dx.parse(by_device(*[reduce("ROOT c", "p")] * 3), "fine.hlo"))
+    fine([X])
+    for _ in range(2):
+        begin = fails(cluster, why)
+        outs = fine([X])
+        assert time.monotonic() - begin >= BUSY_S
+        assert all(np.array_equal(np.asarray(row[0]), 3 * X) for row in outs)
+    assert [pid for _, _, pid in cluster.replicas_info] == processes
+
+
+def test_a_cluster_may_be_closed_meanwhile() -> None:
+    with dx.Cluster(replicas=3) as cluster:
+        cluster.wait_started()
+        fails(cluster, "a deadlock")
+
+
+def test_a_time_limit_of_the_next_call_ends_them_by_force() -> None:
+    with dx.Cluster(replicas=3) as cluster:
+        cluster.wait_started()
+        fine = cluster.compile(dx.parse(by_device(*[reduce("ROOT c", "p")] * 3), "fine.hlo"))
+        fine([X])
+        fails(cluster, "a deadlock")
+        with pytest.raises(dx.TimeLimitError, match="before all devices of a call that had failed had come back"):
+            fine([X], time_limit=0.2)
+        with pytest.raises(dx.ReplicaLostError, match="replica of device 2"):
+            fine([X])
