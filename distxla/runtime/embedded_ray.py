@@ -13,6 +13,7 @@ process has already joined is used as it is and left alone.
 from __future__ import annotations
 
 import base64
+import ctypes
 import importlib.util
 import json
 import logging
@@ -20,6 +21,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -40,6 +42,7 @@ LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
 _SESSION = "session"
 _SESSION_FOLDERS = ("logs", "sockets", "runtime")
 _SHARED_MEMORY = "/dev/shm"
+_SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 _STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's last words that tell a user nothing
 _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -104,7 +107,7 @@ class EmbeddedRay:
             usage_lib.put_cluster_metadata(client, ray_init_cluster=True)
             self._run(self._raylet_command(folder, address, cluster, workers))
             self._wait_for(Path(self._session, "sockets", "raylet"))
-            with _loopback_allowed(ray_constants), _quiet():
+            with _loopback_allowed(ray_constants), _quiet(), _same_end():
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
                 self._printer = ray._private.worker.print_to_stdstream
                 # Ray's words on a worker that died would come between the user's output: ReplicaLostError says it
@@ -327,6 +330,18 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
+@contextmanager
+def _same_end() -> Iterator[None]:
+    """What SIGTERM does is as before when this is left: Ray's own handler prints stacks, and sets an alarm that aborts
+    the process if it still lives 3 s later. Unlike `signal.signal` this works in every thread."""
+    sigaction, before = ctypes.CDLL(None).sigaction, ctypes.create_string_buffer(_SIGACTION_BYTES)
+    sigaction(int(signal.SIGTERM), None, before)
+    try:
+        yield
+    finally:
+        sigaction(int(signal.SIGTERM), before, None)
+
+
 def _say_nothing(data: object, ignore_prefix: bool = False) -> None:
     return None
 
@@ -399,7 +414,7 @@ def _join(address: str) -> None:
     import ray
 
     try:
-        with _quiet():
+        with _quiet(), _same_end():
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ClusterError(f"could not join the Ray cluster at {address}: {error}") from error
