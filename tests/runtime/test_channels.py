@@ -15,6 +15,8 @@ from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, annotated
 from tests.channel_programs import CASES
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[dict[tuple[int, int], Cluster]]:

@@ -26,6 +26,7 @@ def rows(count: int) -> Floats:
     return np.arange(2 * count, dtype=np.float32).reshape(count, 2)
 
 
+@pytest.mark.cluster
 def test_every_device_has_extents_of_its_own() -> None:
     with dx.Cluster(partitions=2) as cluster:
         joined = cluster.compile(dx.parse(TEXT))

@@ -16,6 +16,8 @@ from distxla.reference.lockstep import run_programs
 from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 
+pytestmark = pytest.mark.cluster
+
 DEVICES = 4
 SECONDS = 2.0  # 0.1 s where nobody else wants the processor
 
