@@ -150,6 +150,8 @@ def _read_row(lexer: Lexer, row_class: type[_Row]) -> _Row:
     """`{file_name_id=1 line=36}`."""
     match = _ROW.match(lexer.text, lexer.pos)
     if match is None:
+        if lexer.at("{") and "}" not in lexer.text[lexer.pos :]:
+            lexer.pos = len(lexer.text)  # that is what is wrong with it
         raise lexer.expected("a row such as {key=1 key=2}")
     values: dict[str, int] = {}
     for item in match.group(1).replace(",", " ").split():

@@ -115,6 +115,8 @@ class Lexer:
         token = match.group()
         if token == "/*":
             return "a comment without end", *match.span()
+        if token[0] == '"' and match.end() == len(self.text.rstrip()) and (len(token) == 1 or token[-1] != '"'):
+            return "a string that the end of the text cuts off", *match.span()
         return repr(token if len(token) <= 40 else token[:37] + "..."), *match.span()
 
     def expected(self, what: str) -> HloSyntaxError:

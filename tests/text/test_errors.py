@@ -136,6 +136,16 @@ SYNTAX: dict[str, tuple[str, str]] = {
         "f:5:37: syntax: expected a string or a JSON dictionary, found '\"abc'\n"
         '      y = f32[4] abs(x), backend_config="abc\n                                        ^^^^',
     ),
+    "cut off in a string": (
+        HEAD + '  y = f32[4] abs(x), metadata={op_name="ab',
+        "f:5:40: syntax: expected a string in double quotes, found a string that the end of the text cuts off\n"
+        '      y = f32[4] abs(x), metadata={op_name="ab\n                                           ^^^',
+    ),
+    "cut off in a table": (
+        'HloModule m\n\nFileNames\n1 "a.py"\n\nFileLocations\n1 {file_name_id=1 function_n',
+        "f:7:29: syntax: expected a row such as {key=1 key=2}, found the end of the text\n"
+        "    1 {file_name_id=1 function_n\n                                ^",
+    ),
     "unclosed comment": (
         "HloModule m /* comment",
         "f:1:13: syntax: expected a computation's name, ENTRY or the end of the text, found a comment without end\n"
