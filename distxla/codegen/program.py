@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from distxla.collectives.channel_state import DIRECTORY_KEY
 from distxla.collectives.channels import End
 from distxla.errors import Location
 from distxla.ir.shape import Shape
@@ -88,6 +89,11 @@ class CommunicatorSpec:
     stream: StreamKey | None = None
     channel: End | None = None
     common_key: str = ""
+
+    @property
+    def of_channels(self) -> bool:
+        """Whether it is of sends and recvs or of their ends, not of rounds."""
+        return self.channel is not None or self.key == DIRECTORY_KEY
 
 
 @dataclass(frozen=True)

@@ -219,8 +219,10 @@ def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
     first = cycle[0] if cycle else verdict.without_end[0][0]
     location = devices[first].location if first in devices else None
     error = DeadlockError(text, location)
-    if len(cycle) == 2 and all((held := stuck.held.get(d)) is not None and held.by_group for d in cycle):
-        sites = [scene.programs[stuck.held[d].program].sites[stuck.held[d].site] for d in cycle]
+    places = [(scene.programs[held.program], held.site) for d in cycle if (held := stuck.held.get(d)) is not None]
+    sites = [program.sites[site] for program, site in places]
+    specs = [program.communicators[program.sites[site].communicator] for program, site in places]
+    if len(sites) == 2 and not any(spec.of_channels for spec in specs):
         found = differences(sites[0].facets, sites[1].facets)
         error = CollectiveMismatchError(text + (f"; they differ in {found}" if found else ""), location)
     error.report = scene.report(error, stuck, devices)

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
-from distxla.collectives import channel_state, recorder
 from distxla.collectives import control_block as control
+from distxla.collectives import recorder
 from distxla.collectives.recorder import Event
 from distxla.errors import DistxlaError, Location
 from distxla.ir.module import Module
@@ -278,7 +278,7 @@ class _Drawing:
             spec = program.communicators[site.communicator]
             details: dict[str, Any] = {"opcode": site.opcode, "round": event.round}
             group = next((g for g in spec.groups if event.device in g), ())
-            if len(group) > 1 and not _is_channel(spec):
+            if len(group) > 1 and not spec.of_channels:
                 details["group"] = list(group)
             return site.instruction, _category(spec), site.location, details
         if program is None or event.step is None or event.step >= len(program.steps):
@@ -351,14 +351,10 @@ def _meetings(event: Event, site: Site, specs: Sequence[CommunicatorSpec]) -> It
             yield "pair", (spec.key, group), event.round, source, target
 
 
-def _is_channel(spec: CommunicatorSpec) -> bool:
-    return spec.channel is not None or spec.key == channel_state.DIRECTORY_KEY
-
-
 def _category(spec: CommunicatorSpec) -> str:
     if spec.stream is not None:
         return "feed"
-    return "channel" if _is_channel(spec) else "collective"
+    return "channel" if spec.of_channels else "collective"
 
 
 def _whom(waits_for: int | None) -> str:
