@@ -25,6 +25,7 @@ class Doing(StrEnum):
     WAITS = "waits"
     CAME = "has come"
     COMPUTES = "computes"
+    NOT_BEGUN = "has not begun"
     ENDED = "has ended"
     FAILED = "has failed"
     LOST = "was lost"
@@ -264,13 +265,21 @@ def _device_lines(devices: list[DeviceReport]) -> list[str]:
     return lines
 
 
+_PLURAL = {
+    Doing.NOT_BEGUN: "have not begun",
+    Doing.ENDED: "have ended",
+    Doing.FAILED: "have failed",
+    Doing.LOST: "were lost",
+    Doing.ABSENT: "take no part",
+}
+
+
 def _device_line(devices: list[DeviceReport]) -> str:
     first, several = devices[0], len(devices) > 1
     who = named(d.device for d in devices)
-    if first.doing in (Doing.ENDED, Doing.FAILED, Doing.LOST, Doing.ABSENT):
-        plural = {"has ended": "have ended", "has failed": "have failed", "was lost": "were lost"}
+    if first.doing in (Doing.ENDED, Doing.FAILED, Doing.LOST, Doing.ABSENT, Doing.NOT_BEGUN):
         last = f" {'after' if first.doing is Doing.ENDED else 'in'} {first.place}" if first.instruction else ""
-        doing = plural.get(first.doing, "take no part") if several else first.doing
+        doing = _PLURAL[first.doing] if several else first.doing
         return f"  {who} {doing}{last}"
     if first.doing is Doing.COMPUTES:
         where = f" {first.place}" if first.instruction else ""

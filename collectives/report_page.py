@@ -118,7 +118,7 @@ def _graph(report: Report) -> Iterator[str]:
     yield "</svg></div>"
     yield (
         "<p>An arrow leads from who waits to whom it waits for. Red: a cycle, or what does not belong together; yellow:"
-        " waits behind it; dashed: has ended, failed or died, or takes no part; green: computes.</p>"
+        " waits behind it; dashed: has ended, failed or died, or takes no part; green: computes, or has not begun.</p>"
     )
     left = sum(1 for device in report.devices if device.waits_for) - sum(1 for device in nodes if device.waits_for)
     if left > 0:
@@ -141,7 +141,7 @@ def _class(report: Report, device: DeviceReport) -> str:
         return "cycle"
     if device.doing is Doing.WAITS:
         return "behind"
-    return "free" if device.doing is Doing.COMPUTES else "over"
+    return "free" if device.doing in (Doing.COMPUTES, Doing.NOT_BEGUN) else "over"
 
 
 def _edge(begin: tuple[float, float], end: tuple[float, float], *, hot: bool) -> str:

@@ -316,7 +316,9 @@ class _World:
                 continue
             if strand.wait is None or strand.wait.waiter is None or not strand.is_waiting:
                 if not strand.outcome.finished:
-                    found[device.id] = DeviceReport(device.id, Doing.COMPUTES, device.module.name)
+                    events = tuple(self._events[device.id])
+                    doing = Doing.NOT_BEGUN if strand.wait is None and not events else Doing.COMPUTES
+                    found[device.id] = DeviceReport(device.id, doing, device.module.name, events=events)
                 continue
             found[device.id] = replace(
                 strand.wait.report(), loops=strand.enclosing, events=tuple(self._events[device.id])

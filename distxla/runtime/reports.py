@@ -18,7 +18,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.runtime.deadlocks import Stuck
 from distxla.runtime.hosts.host import Lost, Records
-from distxla.runtime.watch import current_site, current_step
+from distxla.runtime.watch import current_site, current_step, has_begun
 
 UNSIGNED = 1 << 32
 EVENTS = 32  # of each device that a report keeps
@@ -67,6 +67,8 @@ class Scene:
             return DeviceReport(device, Doing.ABSENT)
         events = tuple(self._events(device))
         doing = self._doing(device, events)
+        if doing is Doing.NOT_BEGUN:  # its record is still that of the call before
+            return DeviceReport(device, doing, program.name)
         if doing in (Doing.LOST, Doing.COMPUTES):
             step = current_step(self.records, device, self.programs, self.modules)
             name, location = step if step is not None else ("", None)
@@ -83,9 +85,11 @@ class Scene:
     def _doing(self, device: int, events: Sequence[Event]) -> Doing:
         if device in self.lost:
             return Doing.LOST
+        if not has_begun(self.records, device):
+            return Doing.NOT_BEGUN
         status = self.records.record(device, control.R_STATUS)
         if self.records.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN:
-            if status == Status.RELEASED:  # out of a wait, or before it began
+            if status == Status.RELEASED:
                 return Doing.WAITS if events and events[-1].ended is None else Doing.COMPUTES
             if status == Status.MISMATCH:
                 return Doing.CAME
@@ -144,8 +148,8 @@ class Scene:
         """The last communicating instructions of a device."""
         record = partial(self.records.record, device)
         program = self.programs.get(record(control.R_COMMAND_PROGRAM))
-        if program is None or record(control.R_SERVED) != record(control.R_COMMAND_SEQUENCE):
-            return  # it has not begun
+        if program is None or not has_begun(self.records, device):
+            return
         before, ahead = record(control.R_RUNS_BEFORE), self.ahead.get(device, 0)
         kept = [
             (event.shifted(-ahead), program.sites[event.site])

@@ -49,9 +49,9 @@ def notices(devices: Mapping[int, DeviceReport], seconds: float) -> list[str]:
     lines = []
     for device in devices.values():
         behind = [one for one in waiting if device.device in one.waits_for]
-        if device.doing is not Doing.COMPUTES or not behind:
+        if device.doing not in (Doing.COMPUTES, Doing.NOT_BEGUN) or not behind:
             continue
-        what = f"computes {device.place}" if device.instruction else "computes"
+        what = f"{device.doing} {device.place}" if device.instruction else device.doing
         places = dict.fromkeys(one.place for one in behind)
         where = next(iter(places)) if len(places) == 1 else f"{len(places)} different instructions"
         waits = "waits" if len(behind) == 1 else "wait"

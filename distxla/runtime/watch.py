@@ -92,6 +92,11 @@ def site_text(site: Site) -> str:
     return site.instruction if site.location is None else f"{site.instruction} ({site.location})"
 
 
+def has_begun(records: Records, device: int) -> bool:
+    """Whether a device has come to its last command; until then its record tells of the one before."""
+    return records.record(device, control.R_SERVED) == records.record(device, control.R_COMMAND_SEQUENCE)
+
+
 def current_site(records: Records, device: int, programs: Mapping[int, CompiledProgram]) -> Site | None:
     """The communicating instruction that a device is in or was in last."""
     program = programs.get(records.record(device, control.R_PROGRAM))
@@ -102,7 +107,10 @@ def current_site(records: Records, device: int, programs: Mapping[int, CompiledP
 def current_step(
     records: Records, device: int, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
 ) -> tuple[str, Location | None] | None:
-    """The name of the instruction that a device computes or has computed last, and its place; None where unknown."""
+    """The name of the instruction that a device computes or has computed last, and its place; None where unknown, and
+    where it has not begun."""
+    if not has_begun(records, device):
+        return None
     number = records.record(device, control.R_PROGRAM)
     program, module = programs.get(number), modules.get(number)
     step = records.record(device, control.R_STEP)

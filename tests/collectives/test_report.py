@@ -59,6 +59,8 @@ def test_every_state_of_a_device_has_a_line() -> None:
         5: DeviceReport(5, Doing.WAITS, "m", "f", "infeed", host="the host", loops=loops, round=3),
         6: DeviceReport(6, Doing.WAITS, "m", "g", "all-gather", waits_for=(0, 2), one_is_enough=True),
         7: DeviceReport(7, Doing.ENDED, "m", "c"),
+        8: DeviceReport(8, Doing.NOT_BEGUN, "m"),
+        9: DeviceReport(9, Doing.NOT_BEGUN, "m"),
     }
     assert report("time-limit", "over", devices).text().splitlines() == [
         "  devices 0, 7 have ended after c",
@@ -68,6 +70,7 @@ def test_every_state_of_a_device_has_a_line() -> None:
         "  device 4 has failed",
         "  device 5 waits in f for the host: infeed, round 3, in iteration 5 of inner in iteration 2 of outer",
         "  device 6 waits in g for one of devices 0, 2: all-gather",
+        "  devices 8, 9 have not begun",
     ]
 
 

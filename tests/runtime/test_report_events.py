@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from distxla.codegen.abi import Status
 from distxla.collectives import control_block as control
 from distxla.collectives import recorder
+from distxla.collectives.control_block import CommandKind
+from distxla.collectives.report import DeviceReport, Doing
 from distxla.errors import ClusterError
+from distxla.runtime.hosts.host import Records
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.reports import EVENTS, Scene
+from distxla.runtime.watch import current_step
 
 KEPT = recorder.EVENTS
 
@@ -47,6 +52,28 @@ def test_no_more_events_are_read_than_a_report_shows(
     found = Scene(records, (), {}, {}, lambda *_: (), {}, 0, {})._recorded(0, 1)
     assert [event.number for event in found] == list(range(KEPT - count, KEPT))
     assert sum(read) <= EVENTS + (KEPT if count > EVENTS else 0)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(Status.OK, CommandKind.RUN), (Status.RELEASED, CommandKind.NONE)])
+def test_a_device_that_has_not_begun_is_not_told_of_with_what_it_did_before(status: int, kind: int) -> None:
+    row = bytearray(control.RECORD_BYTES)
+    said = {
+        control.R_COMMAND_KIND: kind,
+        control.R_COMMAND_PROGRAM: 2,
+        control.R_COMMAND_SEQUENCE: 8,
+        control.R_SERVED: 7,
+        control.R_PROGRAM: 1,
+        control.R_STATUS: status,
+    }
+    for offset, value in said.items():
+        row[offset : offset + 4] = value.to_bytes(4, "little")
+    origin = SimpleNamespace(instruction="s", computation="main", origin="s")
+    before: Any = SimpleNamespace(name="before", steps=[origin], sites=[])
+    now: Any = SimpleNamespace(name="now", steps=[], sites=[])
+    records = Records({0: bytes(row)}, 1, {})
+    assert current_step(records, 0, {1: before, 2: now}, {}) is None
+    found = Scene(records, (0,), {1: before, 2: now}, {}, lambda *_: (), {}, 0, {}).devices()
+    assert found == {0: DeviceReport(0, Doing.NOT_BEGUN, "now")}
 
 
 class Silent(RemoteHost):

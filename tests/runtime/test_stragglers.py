@@ -32,6 +32,12 @@ def test_those_who_are_waited_for_by_nobody_or_wait_themselves_are_none() -> Non
     ]
 
 
+def test_one_that_has_not_begun() -> None:
+    assert lines(waiting(0, 1), DeviceReport(1, Doing.NOT_BEGUN, "m")) == [
+        "device 1 has not begun; device 0 waits for it in c (m.hlo:3:1), for 5 s so far"
+    ]
+
+
 def test_several_places() -> None:
     assert lines(waiting(0, 2), waiting(1, 2, name="d"), computing(2)) == [
         "device 2 computes; devices 0, 1 wait for it in 2 different instructions, for 5 s so far"
