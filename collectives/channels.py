@@ -373,7 +373,10 @@ def _channel(end: End) -> str:
 
 def _error(rule: str, end: End, message: str) -> DistxlaError:
     location = end.attributes if rule in ("channel.pairs", "channel.bounds") and end.attributes else end.location
-    return ERRORS.get(rule, VerificationError)(f"{rule}: {message}", location)
+    error = ERRORS.get(rule, VerificationError)(f"{rule}: {message}", location)
+    if isinstance(error, DeadlockError):
+        error.channel = end.channel
+    return error
 
 
 __all__ = [

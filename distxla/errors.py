@@ -132,10 +132,14 @@ class ClusterError(DistxlaError):
 
 
 class DeadlockError(DistxlaError):
-    """Devices wait for each other and none can ever go on."""
+    """Devices wait for each other and none can ever go on.
+
+    channel: on which a send, or a recv, waits for what no program does; None for any other.
+    """
 
     code = "deadlock"
     exit_status = 3
+    channel: int | None = None
 
 
 class CollectiveMismatchError(DeadlockError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.control_flow import While
@@ -29,6 +30,19 @@ def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, par
 def no_deadlock(devices: int) -> Verdict:
     """That every run of programs on so many devices ends."""
     return Verdict(Outcome.SAFE, f"none can happen on the {devices} devices", devices)
+
+
+def refusal(error: DeadlockError, devices: int) -> Verdict:
+    """The verdict on a run that was refused, since a program waits in it for what no program does."""
+    return Verdict(
+        Outcome.DEADLOCK,
+        error.message,
+        devices,
+        hint="; ".join(getattr(error, "__notes__", ())) or None,
+        is_mismatch=isinstance(error, CollectiveMismatchError),
+        location=error.location,
+        channel=error.channel,
+    )
 
 
 class _Examination:
@@ -83,6 +97,7 @@ class _Examination:
             hint=self._swap(progress, found),
             is_mismatch=True,
             location=found.sites[1].location,
+            channel=_channel(found.thing),
         )
 
     def _differ(self, found: Mismatch) -> str:
@@ -115,7 +130,7 @@ class _Examination:
             summary = f"devices {who} wait for each other in a cycle"
         else:
             summary = f"device {chain[-1][0]} waits for what never happens"
-        first = progress.stops[chain[0][0]].event.site
+        stop = progress.stops[chain[0][0]]
         parting = self._parting(progress, *chain[0])
         return Verdict(
             Outcome.DEADLOCK,
@@ -126,7 +141,8 @@ class _Examination:
             behind=behind,
             parting=None if parting is None else self._place(*parting),
             hint=self._hint(progress, waits, parting),
-            location=first.location,
+            location=stop.event.site.location,
+            channel=_channel(stop.thing),
         )
 
     def _hint(self, progress: Progress, waits: Sequence[Wait], parting: tuple[int, Instruction] | None) -> str | None:
@@ -270,6 +286,10 @@ class _Examination:
         )
 
 
+def _channel(thing: Meeting | Way) -> int | None:
+    return thing.channel if isinstance(thing, Way) else None
+
+
 def _called(thing: Meeting | Way, number: int) -> str:
     if isinstance(thing, Way):
         return f"transfer {number + 1} from device {thing.source} to device {thing.target} on channel {thing.channel}"
@@ -287,4 +307,4 @@ def _until(stop: Stop, peer: int) -> str:
     return f"to {'send' if peer == thing.source else 'execute its recv'} on channel {thing.channel}"
 
 
-__all__ = ["examine", "no_deadlock"]
+__all__ = ["examine", "no_deadlock", "refusal"]

@@ -85,7 +85,7 @@ class Undecided:
 class Verdict:
     """cycle: devices that wait for each other, each for the next, the last one for the first; empty where somebody
     waits for what never comes.  behind: further devices that wait for these.  parting: what took the first one and
-    whom it waits for different ways.  location: of the first one."""
+    whom it waits for different ways.  location: of the first one.  channel: on which it waits, if on one."""
 
     outcome: Outcome
     summary: str
@@ -98,6 +98,7 @@ class Verdict:
     hint: str | None = None
     is_mismatch: bool = False
     location: Location | None = None
+    channel: int | None = None
 
     @property
     def text(self) -> str:
@@ -126,6 +127,7 @@ class Verdict:
         found = asdict(self)
         found["outcome"] = self.outcome.value
         found["location"] = str(self.location) if self.location else None
+        found["text"] = self.text
         return found
 
 

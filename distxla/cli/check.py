@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
+from distxla.cli.failures import TellingCommand
 from distxla.errors import DeadlockError, printable
 
 if TYPE_CHECKING:
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 MOST_WAYS = 8
 
 
-@click.command("check", short_help="Verify modules, look for deadlocks, say what would keep them from running.")
+@click.command(
+    "check", cls=TellingCommand, short_help="Verify modules, look for deadlocks, say what would keep them from running."
+)
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where only the run can tell whether devices go on.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdict on deadlocks as JSON, and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict on deadlocks, or the error, as JSON only.")
 @custom_call_option
 def command(
     modules: tuple[str, ...],
@@ -45,11 +48,22 @@ def command(
     from distxla.errors import UnsupportedOpError
 
     register_all(custom_calls)
-    world = read_world(modules, replicas, partitions).settled()
+    world = read_world(modules, replicas, partitions)
+    try:
+        world = world.settled()
+    except DeadlockError as error:
+        if not as_json:
+            raise
+        from distxla.scheduler.deadlocks import refusal
+
+        click.echo(json.dumps({**refusal(error, world.device_count).as_data(), "moves": []}, indent=2))
+        raise SystemExit(error.exit_status) from None
     refused = False if as_json else _describe(world)
     verdict = _examined(world)
     if as_json:
-        data = {"outcome": "safe"} if verdict is None else verdict.as_data()
+        from distxla.scheduler.deadlocks import no_deadlock
+
+        data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_data()
         click.echo(json.dumps({**data, "moves": _moves(world)}, indent=2))
     elif verdict is not None:
         _print_order(world)

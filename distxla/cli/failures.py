@@ -1,4 +1,4 @@
-"""What `distxla run` leaves behind of a run that failed, besides the message: a JSON object, a page."""
+"""What a command leaves behind of a failure, besides the message: a JSON object, and a page of a run that failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from distxla.errors import DistxlaError
+from distxla.errors import (
+    ArgumentError,
+    DeadlockError,
+    DistxlaError,
+    HloSyntaxError,
+    UnsupportedOpError,
+    VerificationError,
+)
+
+BEFORE_THE_RUN = (HloSyntaxError, VerificationError, UnsupportedOpError, ArgumentError, DeadlockError)
 
 
 class TellingCommand(click.Command):
@@ -23,6 +32,9 @@ class TellingCommand(click.Command):
             path = ctx.params.get("report")
             if path is not None and error.report is not None:
                 _write(path, error)
+            elif path is not None:
+                why = "nothing ran" if isinstance(error, BEFORE_THE_RUN) else "what devices did isn't known"
+                click.echo(f"there is no report for {path}: {why}", err=True)
             raise
 
 

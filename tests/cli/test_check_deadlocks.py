@@ -105,3 +105,55 @@ def test_rules_of_xla_are_notes(files, capsys) -> None:  # type: ignore[no-untyp
     assert status == 0
     assert "  note: XLA for GPUs refuses r (n.hlo:5:3): its pairs form a cycle\n" in printed
     assert printed.endswith("deadlock: none can happen on the 2 devices\n")
+
+
+SENDS = """ENTRY main {
+  x = f32[4] parameter(0)
+  t = token[] after-all()
+  s = (f32[4], u32[], token[]) send(x, t), channel_id=7
+  ROOT d = token[] send-done(s), channel_id=7
+}
+"""
+RECEIVES = """ENTRY main {
+  t = token[] after-all()
+  r = (f32[8], u32[], token[]) recv(t), channel_id=7
+  ROOT d = (f32[8], token[]) recv-done(r), channel_id=7
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "said"),
+    [
+        (["s.hlo@0,1"], "deadlock", "no program of the run has a recv on channel 7"),
+        (["s.hlo@0", "r.hlo@1"], "mismatch", "s (s.hlo:4:3) is of f32[4], r (r.hlo:3:3) of f32[8], on channel 7"),
+    ],
+)
+def test_the_verdict_on_what_is_refused(  # type: ignore[no-untyped-def]
+    names: list[str], kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.hlo").write_text(SENDS)
+    Path("r.hlo").write_text(RECEIVES)
+    status, printed, errors = call(capsys, "check", "--json", *names)
+    data = json.loads(printed)
+    assert (status, errors, data["outcome"]) == (3, "", "deadlock")
+    assert (data["location"], data["channel"], data["devices"]) == ("s.hlo:4:3", 7, 2)
+    assert data["is_mismatch"] is (kind == "mismatch")
+    assert data["text"].startswith(f"{kind}: ")
+    assert said in data["text"]
+
+
+def test_the_channel_and_the_text_of_a_deadlock_as_data(files, capsys) -> None:  # type: ignore[no-untyped-def]
+    data = json.loads(call(capsys, "check", "--json", *files("recv_done_before_send_on_both_sides"))[1])
+    assert data["channel"] == 1
+    assert data["text"].splitlines()[0] == CYCLE.splitlines()[0].removeprefix("a.hlo:6:3: ")
+
+
+def test_other_failures_as_data(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "bad.hlo"
+    path.write_text("ENTRY main { x = f32[ parameter(0) }")
+    status, printed, errors = call(capsys, "check", "--json", str(path))
+    found = json.loads(printed)
+    assert (status, found["error"]["code"], found["error"]["exit_status"]) == (2, "syntax", 2)
+    assert errors.startswith(f"{path}:1:")

@@ -64,3 +64,15 @@ def test_json_of_other_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_page_that_cannot_be_written_is_an_error_before_the_run(module: str, tmp_path: Path) -> None:
     page = str(tmp_path / "nowhere" / "page.html")
     assert status_of("run", module, "--replicas", "4", "--backend", "reference", "--report", page) == 2
+
+
+def test_where_nothing_ran_there_is_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, page = tmp_path / "sends.hlo", tmp_path / "page.html"
+    path.write_text(
+        "ENTRY main {\n  x = f32[] parameter(0)\n  t = token[] after-all()\n"
+        "  s = (f32[], u32[], token[]) send(x, t), channel_id=1\n  ROOT d = token[] send-done(s), channel_id=1\n}\n"
+    )
+    args = ("run", f"{path}@0", "--backend", "reference", "--report", str(page))
+    assert status_of(*args) == 3
+    assert f"there is no report for {page}: nothing ran\n" in capsys.readouterr().err
+    assert not page.exists()
