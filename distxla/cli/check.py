@@ -14,8 +14,13 @@ from distxla.cli.failures import TellingCommand
 from distxla.errors import DeadlockError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from distxla.cli.programs import World
+    from distxla.ir.instruction import Instruction
     from distxla.scheduler.verdict import Verdict
+
+    Obstacles = list[tuple[Instruction, str]]
 
 MOST_WAYS = 8
 
@@ -46,6 +51,7 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
     from distxla.cli.programs import read_world
     from distxla.errors import UnsupportedOpError
+    from distxla.passes.verify import obstacles
 
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions)
@@ -56,23 +62,40 @@ def command(
             raise
         from distxla.scheduler.deadlocks import refusal
 
-        click.echo(json.dumps({**refusal(error, world.device_count).as_data(), "moves": []}, indent=2))
+        click.echo(json.dumps({**refusal(error, world.device_count).as_data(), "moves": [], "refused": []}, indent=2))
         raise SystemExit(error.exit_status) from None
-    refused = False if as_json else _describe(world)
+    missing = [obstacles(program.module) for program in world.programs]
     verdict = _examined(world)
+    status = UnsupportedOpError.exit_status if any(missing) else 0
+    if verdict is not None and verdict.fails(strict=strict):
+        status = DeadlockError.exit_status
     if as_json:
         from distxla.scheduler.deadlocks import no_deadlock
 
         data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_data()
-        click.echo(json.dumps({**data, "moves": _moves(world)}, indent=2))
-    elif verdict is not None:
-        _print_order(world)
-        _print(verdict)
-        _print_hope(world, verdict)
-    if verdict is not None and verdict.fails(strict=strict):
-        raise SystemExit(DeadlockError.exit_status)
-    if refused:
-        raise SystemExit(UnsupportedOpError.exit_status)
+        click.echo(json.dumps({**data, "moves": _moves(world), "refused": _refused(world, missing)}, indent=2))
+    else:
+        _describe(world, missing, is_fine=status == 0)
+        if verdict is not None:
+            _print_order(world)
+            _print(verdict)
+            _print_hope(world, verdict)
+    if status:
+        raise SystemExit(status)
+
+
+def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:
+    """What `distxla run` would refuse to execute, for JSON."""
+    return [
+        {
+            "program": program.path,
+            "instruction": instruction.name,
+            "location": str(where) if (where := program.module.locate(instruction, "opcode")) else None,
+            "why": why,
+        }
+        for program, found in zip(world.programs, missing, strict=True)
+        for instruction, why in found
+    ]
 
 
 def _examined(world: World) -> Verdict | None:
@@ -140,16 +163,15 @@ def _print_hope(world: World, verdict: Verdict) -> None:
     click.echo(f"  schedule: {text}", err=True)
 
 
-def _describe(world: World) -> bool:
-    """Print what the programs hold; whether one has instructions that can't be executed."""
+def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
+    """Print what the programs hold. missing: of each what can't be executed.  is_fine: whether nothing speaks against
+    running them all."""
     from distxla.cli.programs import ranges
     from distxla.ops.effects import COMMUNICATING
     from distxla.passes.resolve_layouts import ignored_tiles
-    from distxla.passes.verify import obstacles
     from distxla.scheduler.transfer_rules import notes
 
-    refused = False
-    for program in world.programs:
+    for program, found in zip(world.programs, missing, strict=True):
         module = program.module
         instructions = [i for computation in module.computations for i in computation]
         click.echo(
@@ -170,14 +192,11 @@ def _describe(world: World) -> bool:
             click.echo(f"  note: {note}")
         for text in notes(module):
             click.echo(printable(f"  note: {text}"))
-        missing = obstacles(module)
-        for instruction, why in missing:
+        for instruction, why in found:
             where = module.locate(instruction, "opcode")
             click.echo(printable(f"  {instruction.name}: {why}" + (f" ({where})" if where else "")))
-        refused = refused or bool(missing)
-        if not missing:
+        if is_fine:
             click.echo("  ok")
     for channel, ways in world.channels().items():
         shown = ", ".join(f"{source} to {target}" for source, target in ways[:MOST_WAYS])
         click.echo(f"channel {channel}: {shown}" + (f", … ({len(ways)} pairs)" if len(ways) > MOST_WAYS else ""))
-    return refused

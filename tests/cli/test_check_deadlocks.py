@@ -49,11 +49,14 @@ def test_a_cycle_through_two_programs(files, capsys) -> None:  # type: ignore[no
     status, printed, errors = call(capsys, "check", *files("recv_done_before_send_on_both_sides"))
     assert (status, errors) == (3, CYCLE)
     assert "a.hlo: " in printed
+    assert "  ok\n" not in printed
 
 
 def test_what_only_the_run_tells_is_a_warning(files, capsys) -> None:  # type: ignore[no-untyped-def]
-    assert call(capsys, "check", *files("loops_by_infeed"))[::2] == (0, WARNING)
-    assert call(capsys, "check", "--strict", *files("loops_by_infeed"))[::2] == (3, WARNING)
+    for options, expected in ([], 0), (["--strict"], 3):
+        status, printed, errors = call(capsys, "check", *options, *files("loops_by_infeed"))
+        assert (status, errors) == (expected, WARNING)
+        assert printed.endswith("  ok\n") is (expected == 0)
 
 
 def test_the_users_own_source_line(files, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -157,3 +160,20 @@ def test_other_failures_as_data(tmp_path: Path, capsys) -> None:  # type: ignore
     found = json.loads(printed)
     assert (status, found["error"]["code"], found["error"]["exit_status"]) == (2, "syntax", 2)
     assert errors.startswith(f"{path}:1:")
+
+
+def test_ok_is_said_only_where_all_programs_can_be_run(  # type: ignore[no-untyped-def]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.hlo").write_text("ENTRY main { x = f32[] parameter(0)\n ROOT r = f32[] negate(x) }")
+    Path("bad.hlo").write_text(
+        'ENTRY main { x = f32[] parameter(0)\n ROOT r = f32[] custom-call(x), custom_call_target="nobody" }'
+    )
+    status, printed, _ = call(capsys, "check", "good.hlo@0", "bad.hlo@1")
+    assert status == 2
+    assert "  r: " in printed
+    assert "  ok\n" not in printed
+    status, printed, _ = call(capsys, "check", "--json", "good.hlo@0", "bad.hlo@1")
+    refused = json.loads(printed)["refused"]
+    assert (status, [(each["program"], each["instruction"]) for each in refused]) == (2, [("bad.hlo", "r")])
