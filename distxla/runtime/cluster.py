@@ -28,7 +28,7 @@ from distxla.passes.verify_world import verify_order, verify_together
 from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
-from distxla.runtime.executable import Executable, Row, as_argument, expand
+from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.nodes import checked_counts
 from distxla.runtime.loading import Loader
@@ -239,21 +239,25 @@ class Cluster:
     def run(
         self,
         programs: Mapping[Any, Module | Executable],
-        args: Mapping[int, Sequence[Any]] | None = None,
+        args: Mapping[int, Sequence[Any]] | Sequence[Any] | None = None,
         *,
         time_limit: float | None = None,
     ) -> dict[int, Row]:
         """Run several programs at once, each on its own devices: {range(0, 4): producer, range(4, 8): consumer}.
 
-        args: the arguments of each device, by flattened id; devices that are missing take none. Returns the result
-        leaves of each device. Blocks; raises as `compile` and as calling an Executable do.
+        args: the arguments of each device, by flattened id; devices that are missing take none. Or, as for an
+        Executable, a list for each device of the cluster, or a flat one for all. Returns the result leaves of each
+        device. Blocks; raises as `compile` and as calling an Executable do.
         """
+        if args is not None and not isinstance(args, Mapping):
+            args = dict(enumerate(rows_of(args, range(self.devices))))
+        given: Mapping[int, Sequence[Any]] = args or {}
         calls: list[tuple[Executable, list[Sequence[Any]]]] = []
         for devices, module in expand(programs):
             executable = module if isinstance(module, Executable) else self.compile(module, devices)
             if executable.devices != devices:
                 raise ArgumentError(f"{executable} was compiled for other devices than {list(devices)}")
-            calls.append((executable, [list((args or {}).get(device, ())) for device in devices]))
+            calls.append((executable, [list(given.get(device, ())) for device in devices]))
         outs = self.call(calls, time_limit=time_limit)
         return {
             device: row for (executable, _), rows in zip(calls, outs) for device, row in zip(executable.devices, rows)

@@ -101,24 +101,8 @@ class Executable:
         time_limit: seconds.  repeat: runs of the program within this one call.  Blocks until all devices are done.
         Raises ArgumentError, TimeLimitError, ReplicaLostError, CollectiveMismatchError, ExecutionError.
         """
-        outs = self._cluster.call([(self, self.rows(args))], time_limit=time_limit, repeat=repeat)
+        outs = self._cluster.call([(self, rows_of(args, self.devices))], time_limit=time_limit, repeat=repeat)
         return outs[0]
-
-    def rows(self, args: Sequence[Any]) -> list[Sequence[Any]]:
-        """Arguments by position in `devices`."""
-        if isinstance(args, np.ndarray | DeviceArray):
-            raise ArgumentError("arguments: expected a sequence of arrays, found a single array")
-        if not isinstance(args, Iterable) or isinstance(args, str | bytes | Mapping):
-            raise ArgumentError(f"arguments: expected a sequence of arrays, found {type(args).__name__}")
-        args = list(args)
-        if any(isinstance(row, list | tuple) for row in args):
-            if len(args) != len(self.devices):
-                raise ArgumentError(f"arguments: expected {len(self.devices)} lists, one a device, found {len(args)}")
-            for row, device in zip(args, self.devices, strict=True):
-                if not isinstance(row, list | tuple):
-                    raise ArgumentError(f"arguments on device {device}: expected a list, found {type(row).__name__}")
-            return args
-        return [args] * len(self.devices)
 
     def place_arguments(self, rows: list[Sequence[Any]]) -> list[Any]:
         """Write the offsets of all arguments into the call area, copying those that are not on their device.
@@ -215,6 +199,23 @@ class Executable:
 
     def __repr__(self) -> str:
         return f"Executable({self.program.name}, devices={list(self.devices)})"
+
+
+def rows_of(args: Sequence[Any], devices: Sequence[int]) -> list[Sequence[Any]]:
+    """Arguments by position in `devices`: from a row for each of them, or from one flat sequence for all."""
+    if isinstance(args, np.ndarray | DeviceArray):
+        raise ArgumentError("arguments: expected a sequence of arrays, found a single array")
+    if not isinstance(args, Iterable) or isinstance(args, str | bytes | Mapping):
+        raise ArgumentError(f"arguments: expected a sequence of arrays, found {type(args).__name__}")
+    args = list(args)
+    if any(isinstance(row, list | tuple) for row in args):
+        if len(args) != len(devices):
+            raise ArgumentError(f"arguments: expected {len(devices)} lists, one a device, found {len(args)}")
+        for row, device in zip(args, devices, strict=True):
+            if not isinstance(row, list | tuple):
+                raise ArgumentError(f"arguments on device {device}: expected a list, found {type(row).__name__}")
+        return args
+    return [args] * len(devices)
 
 
 def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uint8]:

@@ -162,6 +162,12 @@ def test_programs_on_disjoint_devices(cluster: Cluster) -> None:
     outs = cluster.run({range(2): double, 2: negate}, {d: [X + d] for d in range(DEVICES)})
     assert np.array_equal(np.asarray(outs[1][0]), 2 * (X + 1))
     assert np.array_equal(np.asarray(outs[2][0]), -(X + 2))
+    for given in ([X], [[X]] * DEVICES):
+        outs = cluster.run({range(2): double, 2: negate}, given)
+        assert np.array_equal(np.asarray(outs[2][0]), -X)
+    for wrong, message in (([[X]], "expected 3 lists, one a device, found 1"), (X, "found a single array")):
+        with pytest.raises(dx.ArgumentError, match=message):
+            cluster.run({range(2): double, 2: negate}, wrong)
     with pytest.raises(dx.ArgumentError, match="devices of its own"):
         cluster.run({range(2): double, 1: negate})
 
