@@ -91,7 +91,7 @@ class _Examination:
         parting = self._parting(progress, *found.devices)
         return Verdict(
             Outcome.DEADLOCK,
-            self._differ(found),
+            self._differ(progress, found),
             self.count,
             parting=None if parting is None else self._place(*parting),
             hint=self._swap(progress, found),
@@ -100,9 +100,9 @@ class _Examination:
             channel=_channel(found.thing),
         )
 
-    def _differ(self, found: Mismatch) -> str:
+    def _differ(self, progress: Progress, found: Mismatch) -> str:
         one, other = found.sites
-        what = _called(found.thing, found.number)
+        what = _called(found.thing, None if id(found.thing) in progress.uncounted else found.number)
         text = f"{what}: device {found.devices[0]} comes with {self._site(one)}, device {found.devices[1]} with "
         difference = one.difference(other)
         return f"{text}{self._site(other)}" + (f"; they differ in {difference}" if difference else "")
@@ -222,7 +222,7 @@ class _Examination:
             self._site(stop.event.by),
             peer,
             tuple(other for other in stop.peers if other != peer),
-            _until(stop, peer),
+            _until(stop, peer, is_counted=id(stop.thing) not in progress.uncounted),
             None if needed is None else self._site(needed.site),
             None if behind is None else self._site(behind.event.by),
         )
@@ -245,7 +245,7 @@ class _Examination:
         if progress.mismatches:
             mismatch = progress.mismatches[0]
             place = self._site(mismatch.sites[1])
-            found.append(Undecided(mismatch.devices, place, place, self._differ(mismatch)))
+            found.append(Undecided(mismatch.devices, place, place, self._differ(progress, mismatch)))
         if not found:
             for device, stop in sorted(progress.stops.items()):
                 place = self._site(stop.event.site)
@@ -290,17 +290,19 @@ def _channel(thing: Meeting | Way) -> int | None:
     return thing.channel if isinstance(thing, Way) else None
 
 
-def _called(thing: Meeting | Way, number: int) -> str:
+def _called(thing: Meeting | Way, number: int | None) -> str:
+    """number: from 0, None where only the run tells."""
     if isinstance(thing, Way):
-        return f"transfer {number + 1} from device {thing.source} to device {thing.target} on channel {thing.channel}"
-    return f"round {number + 1} of devices {listed(thing.members)}"
+        which = "a transfer" if number is None else f"transfer {number + 1}"
+        return f"{which} from device {thing.source} to device {thing.target} on channel {thing.channel}"
+    return f"{'a round' if number is None else f'round {number + 1}'} of devices {listed(thing.members)}"
 
 
-def _until(stop: Stop, peer: int) -> str:
+def _until(stop: Stop, peer: int, *, is_counted: bool) -> str:
     """What the peer has not done."""
     thing = stop.thing
     if isinstance(thing, Meeting):
-        round_ = _called(thing, stop.number)
+        round_ = _called(thing, stop.number if is_counted else None)
         return f"to come to {round_}" + (", since no more may be under way" if stop.limit else "")
     if stop.limit:
         return f"to receive one of those under way on channel {thing.channel}"

@@ -73,6 +73,7 @@ class Progress:
     open_: dict[int, Open] = field(default_factory=dict)
     lost: dict[int, Event] = field(default_factory=dict)  # at the end of a transfer that can't be told
     mismatches: list[Mismatch] = field(default_factory=list)
+    uncounted: set[int] = field(default_factory=set)  # ids of meetings and ways behind choices: numbers aren't known
 
     def __post_init__(self) -> None:
         self.places: dict[int, list[list[Any]]] = {device: [[trace, 0]] for device, trace in self.traces.items()}
@@ -343,6 +344,8 @@ class Progress:
             pending += more
         failed = self._try(sorted(members))
         here -= members
+        if failed is None:
+            self._lose_count(members)
         for member in members:
             if failed is None:
                 del self.open_[member]
@@ -352,6 +355,14 @@ class Progress:
             else:
                 self.open_[member] = Open(self.open_[member].choice, *failed)
         return failed is None
+
+    def _lose_count(self, members: set[int]) -> None:
+        """How many rounds and transfers are in what the members go past only the run tells."""
+        for choice in {id(self.open_[member].choice): self.open_[member].choice for member in members}.values():
+            for site in choice.sites:
+                for meetings in site.meetings:
+                    self.uncounted.update(map(id, meetings.values()))
+                self.uncounted.update(id(way) for way, _ in site.ways.values())
 
     def _circle(self, device: int, choice: Choice) -> frozenset[int]:
         """Who has to do with the device in it, directly or through others."""

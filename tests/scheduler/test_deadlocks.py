@@ -246,6 +246,28 @@ def test_a_chain_in_which_each_device_waits_for_the_one_before_it() -> None:
     assert len(closed.cycle) == 8
 
 
+def test_rounds_behind_a_loop_that_is_not_followed_have_no_numbers() -> None:
+    """A hundred thousand turns, each with a round, and one round more that device 1 leaves out."""
+    more = f"more {{\n  p = f32[4] parameter(0)\n  {reduce('ROOT m', 'p')}\n}}\n"
+    none = "none {\n  p = f32[4] parameter(0)\n  ROOT n = f32[4] negate(p)\n}\n"
+    text = decided("count = s32[] constant(100000)").replace("ENTRY", f"{more}{none}ENTRY")
+    last = next(
+        line for line in text.splitlines() if line.strip().startswith("ROOT") and "get-tuple-element(w)" in line
+    )
+    shown = last.replace("ROOT ", "").split(" = ")[0].strip()
+    text = text.replace(
+        last,
+        f"""{last.replace("ROOT ", "")}
+  who = u32[] replica-id()
+  nobody = u32[] constant(0)
+  c = pred[] compare(who, nobody), direction=EQ
+  ROOT last = f32[4] conditional(c, {shown}, {shown}), true_computation=more, false_computation=none""",
+    )
+    found = examine([(range(2), parse_module(text, "a.hlo"))], 2, 1)
+    assert found.outcome is Outcome.DEADLOCK
+    assert "for device 1 to come to a round of devices 0, 1; device 1 has ended" in found.text
+
+
 @pytest.mark.slow
 def test_a_thousand_devices_with_a_thousand_transfers() -> None:
     """Devices that do the same are handled once: 0.1 s."""
