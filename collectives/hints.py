@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from distxla.collectives.report import DeviceReport, Difference, named
+from distxla.collectives.signature import GROUPS, differing, structure, summary
 from distxla.collectives.wait_graph import Verdict
 from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
@@ -16,6 +17,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import COMMUNICATING
+from distxla.ops.op import Op
 
 MOST_HINTS = 4
 MOST_PAIRS = 64  # of a cycle that are looked at, and of waits for those that have ended
@@ -114,6 +116,8 @@ def _of_pair(one: int, other: int, devices: Mapping[int, DeviceReport], modules:
     wanted = _counterpart(one, other, devices, modules)
     back = _counterpart(other, one, devices, modules)
     if wanted is None or not _same(wanted, _begin(mine)):
+        if (back is None or not _same(back, _begin(theirs))) and (made_alike := _made_alike(mine, theirs)):
+            return [made_alike]
         return [f"the program of device {other} has nothing that {mine.name} on device {one} could meet"]
     if wanted.computation is not theirs.computation:
         return _elsewhere(other, wanted, theirs)
@@ -124,6 +128,16 @@ def _of_pair(one: int, other: int, devices: Mapping[int, DeviceReport], modules:
     if wanted.position > theirs.position:
         return [f"device {other} runs {wanted.name}, which device {one} has come to, only behind {theirs.name}"]
     return [f"device {other} has run {wanted.name} already, which device {one} comes to only now"]
+
+
+def _made_alike(mine: _Act, theirs: _Act) -> str:
+    """What must not differ between two that meet and that nothing else could meet; "" for different collectives."""
+    one, other = _begin(mine), _begin(theirs)
+    names = differing(*(summary(act.module, act.instruction, _operands(act)) for act in (one, other)))
+    wanted = ["operand types" if name == "operands" else name for name in names if name != GROUPS]
+    if not wanted or "opcode" in wanted:
+        return ""
+    return f"give {one.name} and {other.name} the same {' and '.join(wanted)}"
 
 
 def _needs(one: _Act, other: _Act) -> bool:
@@ -161,16 +175,33 @@ def _same(one: _Act, other: _Act) -> bool:
     mine, theirs = one.instruction.op, other.instruction.op
     if isinstance(mine, ChannelOp) or isinstance(theirs, ChannelOp):
         return False
-    return one.instruction is other.instruction or (mine == theirs and _alike(one, other))
+    if one.instruction is other.instruction:
+        return True
+    if type(mine) is not type(theirs) or not _alike(one, other):
+        return False
+    return (mine == theirs and one.module is other.module) or _does(one) == _does(other)
+
+
+def _does(act: _Act) -> Op:
+    """Its op, called computations by what they compute: their names may mean something else in another module."""
+    return act.instruction.op.rename_computations(lambda name: _computes(act.module, name))
+
+
+def _computes(module: Module, name: str) -> str:
+    known = _known(_Key(module))[2]
+    if name not in known:
+        known[name] = structure(module, module[name])
+    return known[name]
 
 
 def _alike(one: _Act, other: _Act) -> bool:
     """Whether the types of both are the same, operands' too: members of a round must agree on them."""
-    mine, theirs = (
-        [act.instruction.shape, *(operand.shape for operand in act.computation.operands(act.instruction))]
-        for act in (one, other)
-    )
+    mine, theirs = ([act.instruction.shape, *_operands(act)] for act in (one, other))
     return [*map(_type, mine)] == [*map(_type, theirs)]
+
+
+def _operands(act: _Act) -> tuple[Shape, ...]:
+    return tuple(operand.shape for operand in act.computation.operands(act.instruction))
 
 
 def _type(shape: Shape) -> str:
@@ -275,7 +306,7 @@ def _counterpart(
         kind = Send if isinstance(op, RecvDone) else Recv if isinstance(op, SendDone) else RecvDone
         return next(_on_channel(module, kind, op.channel_id or 0, _ends(waiter, device, op)), None)
     begun, here = _begin(waiting), _act(devices, device, modules)
-    alike = [act for act in _acts(module) if act.instruction.op == begun.instruction.op and _alike(act, begun)]
+    alike = [act for act in _acts(module) if _same(act, begun)]
     near = [act for act in alike if here is not None and act.computation is here.computation]
     if module is waiting.module and (not near or any(act.instruction is begun.instruction for act in near)):
         return begun
@@ -343,7 +374,7 @@ class _Key:
 
 
 @lru_cache(maxsize=16)
-def _known(key: _Key) -> tuple[tuple[_Act, ...], dict[str, _Act]]:
+def _known(key: _Key) -> tuple[tuple[_Act, ...], dict[str, _Act], dict[str, str]]:
     acts: list[_Act] = []
     callers: dict[str, _Act] = {}
     for computation in key.module.computations:
@@ -353,7 +384,7 @@ def _known(key: _Key) -> tuple[tuple[_Act, ...], dict[str, _Act]]:
                 acts.append(act)
             for name in instruction.op.called_computations:
                 callers.setdefault(name, act)
-    return tuple(acts), callers
+    return tuple(acts), callers, {}
 
 
 __all__ = ["hints"]

@@ -78,10 +78,18 @@ def summary(module: Module, instruction: Instruction, operands: tuple[Shape, ...
 def differences(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> str:
     """`operands: f32[4] and f32[8]; to_apply: add and maximum`; "" where nothing is seen to differ."""
     mine, theirs = dict(one), dict(other)
+    return "; ".join(
+        f"{name}: {mine.get(name) or 'none'} and {theirs.get(name) or 'none'}" for name in differing(one, other)
+    )
+
+
+def differing(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> list[str]:
+    """The names of what differs."""
+    mine, theirs = dict(one), dict(other)
     names = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
     if "opcode" in names:  # then the attributes differ because of it
         names = [name for name in names if name in ("opcode", "operands", GROUPS)]
-    return "; ".join(f"{name}: {mine.get(name) or 'none'} and {theirs.get(name) or 'none'}" for name in names)
+    return names
 
 
 def _text(value: object) -> str:

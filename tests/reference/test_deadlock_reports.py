@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.errors import CollectiveMismatchError
 from distxla.reference.lockstep import run_programs, run_reference
 
 DEVICES = 8
@@ -110,3 +111,39 @@ def test_no_hint_moves_an_instruction_before_what_it_takes(operand: str, hint: s
     with pytest.raises(dx.DeadlockError) as caught:
         run_programs(programs, {0: args, 1: args}, replicas=2, partitions=1)
     assert str(caught.value).splitlines()[-1].strip() == hint
+
+
+MEETS = """HloModule meets
+
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY main { x = f32[4] parameter(0)
+  ROOT u = f32[4] all-reduce(x), replica_groups={}, to_apply=sum }
+"""
+BROADCAST = "collective-broadcast(x), replica_groups={{0,1}}"
+
+
+@pytest.mark.parametrize(
+    ("other", "hint"),
+    [
+        (MEETS.replace("add", "maximum"), "give u (a.hlo:7) and u (b.hlo:7) the same to_apply"),
+        (MEETS.replace("f32", "s32"), "give u (a.hlo:7) and u (b.hlo:7) the same operand types"),
+        (
+            MEETS.replace(
+                "all-reduce(x), replica_groups={}, to_apply=sum", "collective-broadcast(x), replica_groups={{0,1}}"
+            ),
+            "the program of device 1 has nothing that u (a.hlo:7) on device 0 could meet",
+        ),
+        (
+            MEETS.replace("to_apply", "channel_id=7, to_apply").replace("add", "maximum"),
+            "give u (a.hlo:7) and u (b.hlo:7) the same channel_id and to_apply",
+        ),
+    ],
+)
+def test_two_programs_that_meet_with_what_nothing_else_could_meet(other: str, hint: str) -> None:
+    programs = {0: dx.parse(MEETS, "a.hlo"), 1: dx.parse(other, "b.hlo")}
+    args = {0: [np.zeros(4, np.float32)], 1: [np.zeros(4, np.int32 if "s32" in other else np.float32)]}
+    with pytest.raises(CollectiveMismatchError) as caught:
+        run_programs(programs, args, replicas=2, partitions=1)
+    assert str(caught.value).splitlines()[-1] == f"  hint: {hint}"
