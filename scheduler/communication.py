@@ -108,6 +108,17 @@ class Site:
     def summary(self) -> tuple[tuple[str, str], ...]:
         return summary(self.module, self.acting, self.operands)
 
+    def differing(self, other: Site) -> list[str]:
+        """The names of what `difference` tells; of operands "operands' type" or "operands' shape"."""
+        mine, theirs = dict(self.summary), dict(other.summary)
+        found = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
+        if "opcode" in found:  # the others differ because of it
+            return ["opcode"]
+        leaves = [[leaf for shape in site.operands for leaf in shape.leaves()] for site in (self, other)]
+        are_shaped_alike = [leaf.dims for leaf in leaves[0]] == [leaf.dims for leaf in leaves[1]]
+        what = f"operands' {'type' if are_shaped_alike else 'shape'}"
+        return [what if name == "operands" else name for name in found]
+
     def difference(self, other: Site) -> str:
         return differences(self.summary, other.summary)
 

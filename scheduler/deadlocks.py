@@ -94,7 +94,7 @@ class _Examination:
             self._differ(progress, found),
             self.count,
             parting=None if parting is None else self._place(*parting),
-            hint=self._swap(progress, found),
+            hint=self._swap(progress, found, parting),
             is_mismatch=True,
             location=found.sites[1].location,
             channel=_channel(found.thing),
@@ -107,18 +107,31 @@ class _Examination:
         difference = one.difference(other)
         return f"{text}{self._site(other)}" + (f"; they differ in {difference}" if difference else "")
 
-    def _swap(self, progress: Progress, found: Mismatch) -> str | None:
-        """If the second one comes to the same later, the order is what is wrong."""
+    def _swap(self, progress: Progress, found: Mismatch, parting: tuple[int, Instruction] | None) -> str | None:
+        """If the second one comes to the same later, the order is what is wrong; else what they differ in."""
+        device, (one, other) = found.devices[1], found.sites
         if not isinstance(found.thing, Meeting):
-            return None
-        device, one = found.devices[1], found.sites[0]
+            return f"give {self._site(one)} and {self._site(other)} the same type and shape"
         later = ahead(progress, device)
         next(later, None)
         for event in later:
             same = event.site.meetings[progress.reading].get(device) is found.thing
             if same and event.act in (Act.MEET, Act.BEGIN) and event.site.signature == one.signature:
                 return f"let device {device} execute {self._site(event.site)} before {self._site(found.sites[1])}"
-        return f"device {device} has nothing later that matches {self._site(one)}"
+        if parting is not None and isinstance(parting[1].op, While):
+            return self._turns(found.devices[0], self._place(*parting))
+        names = one.differing(other)
+        agree = f"give {self._site(one)} and {self._site(other)} the same {' and '.join(names)}"
+        if parting is not None:
+            place = self._place(*parting)
+            if "opcode" in names or not names:
+                return (
+                    f"let {named(found.devices)} take branches of {place} that hold the same collectives in one order"
+                )
+            return f"{agree}, or let {named(found.devices)} take one and the same branch of {place}"
+        if "opcode" in names or not names:
+            return f"device {device} has nothing later that matches {self._site(one)}"
+        return agree
 
     def _stuck(self, progress: Progress, stuck: set[int]) -> Verdict:
         chain = chain_of(progress, stuck)
@@ -193,8 +206,12 @@ class _Examination:
             return f"the program of {lacking} has nothing left that {what} could meet"
         place = self._place(*parting)
         if isinstance(parting[1].op, While):
-            return f"{lacking} turns {place} another number of times: all that meet in it have to do so equally often"
+            return self._turns(wait.peer, place)
         return f"{lacking} takes a branch of {place} that does not meet {what}: all have to take one that does, or none"
+
+    @staticmethod
+    def _turns(device: int | None, loop: Place) -> str:
+        return f"device {device} turns {loop} another number of times: all that meet in it have to do so equally often"
 
     def _parting(self, progress: Progress, one: int, other: int) -> tuple[int, Instruction] | None:
         """The first instruction that takes two devices of one program different ways, and the program."""

@@ -284,3 +284,26 @@ def test_pairs_that_both_programs_name_differently_by_device() -> None:
                                                           "  ROOT r = f32[] add(a, b)\n}\nENTRY")  # fmt: skip
     modules = [((0,), parse_module(one, "a.hlo")), ((1,), parse_module(other, "b.hlo"))]
     assert examine(modules, 2, 1).outcome is Outcome.SAFE
+
+
+SUMS = """sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  ROOT c = f32[4] all-reduce(x), replica_groups={}, to_apply=sum
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [(" add(", " maximum(", "to_apply"), ("f32", "f16", "operands' type"), ("[4]", "[8]", "operands' shape")],
+)
+def test_what_two_programs_have_to_make_equal(old: str, new: str, what: str) -> None:
+    modules = [((0,), parse_module(SUMS, "a.hlo")), ((1,), parse_module(SUMS.replace(old, new), "b.hlo"))]
+    found = examine(modules, 2, 1)
+    assert found.is_mismatch
+    assert found.hint == f"give c (a.hlo:8:8) and c (b.hlo:8:8) the same {what}"
