@@ -124,7 +124,13 @@ def difference(one: DeviceReport, other: DeviceReport) -> Difference | None:
         if one.program != other.program or _file(one) != _file(other):
             return None  # other names
         i = j = 0
+    ahead: dict[str, int] = {}  # by how many iterations, by instruction: loops need not begin with the same one
+    turns = ""
     while i < len(mine) and j < len(theirs) and mine[i] == theirs[j]:
+        event, their = one.events[i], other.events[j]
+        if ahead.setdefault(event.instruction, event.iteration - their.iteration) != event.iteration - their.iteration:
+            turns = " in iteration {}"
+            break
         i, j = i + 1, j + 1
     if i == len(mine) and j == len(theirs):
         return None
@@ -133,8 +139,8 @@ def difference(one: DeviceReport, other: DeviceReport) -> Difference | None:
         one.device,
         other.device,
         common,
-        str(one.events[i]) if i < len(mine) else "",
-        str(other.events[j]) if j < len(theirs) else "",
+        f"{one.events[i]}{turns.format(one.events[i].iteration)}" if i < len(mine) else "",
+        f"{other.events[j]}{turns.format(other.events[j].iteration)}" if j < len(theirs) else "",
         i if i < len(mine) else -1,
         j if j < len(theirs) else -1,
     )

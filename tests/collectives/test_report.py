@@ -179,6 +179,29 @@ def test_the_first_difference_of_histories_is_marked() -> None:
     assert page.count('<td class="first">') == 2
 
 
+def turned(*iterations: int, device: int = 0) -> DeviceReport:
+    events = tuple(Event("a", "all-reduce", k, iteration=turn) for k, turn in enumerate(iterations, 1))
+    return DeviceReport(device, Doing.WAITS, "m", "a", events=events)
+
+
+def test_a_loop_that_one_turns_more_often_shows_in_the_iterations() -> None:
+    """Long before the rounds do: the inner one of two loops, three times in the second turn of the outer one."""
+    found = difference(turned(1, 2, 1, 2, 3, 1, 2), turned(1, 2, 1, 2, 1, 2, device=1))
+    assert found is not None
+    assert (found.one_event, found.other_event) == (4, 4)
+    assert str(found) == (
+        "after a (all-reduce), round 4 device 0 came to a (all-reduce), round 5 in iteration 3, "
+        "device 1 came to a (all-reduce), round 5 in iteration 1"
+    )
+
+
+def test_loops_may_meet_in_other_iterations_from_the_begin_on() -> None:
+    found = difference(turned(1, 2, 3, 4), turned(8, 9, 10, device=1))
+    assert found is not None
+    assert (found.one_event, found.other_event) == (3, -1)
+    assert difference(turned(1, 2, 3), turned(8, 9, 10, device=1)) is None
+
+
 def test_histories_that_are_equal_or_unknown_have_no_difference() -> None:
     events = (Event("a", "all-reduce", 1),)
     one = DeviceReport(0, Doing.WAITS, "m", "a", events=events)
