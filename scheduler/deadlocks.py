@@ -10,6 +10,7 @@ from distxla.ir.module import Module
 from distxla.ops.control_flow import While
 from distxla.scheduler.communication import Communication, Meeting, Site, Way
 from distxla.scheduler.deferred import World
+from distxla.scheduler.executions import compared
 from distxla.scheduler.progress import LENIENT, STRICT, Mismatch, Open, Progress, Stop
 from distxla.scheduler.standstill import ahead, chain_of, needed_event, never_go_on
 from distxla.scheduler.symmetry import advances_in_step
@@ -177,7 +178,7 @@ class _Examination:
             )
         for wait in waits:
             if wait.needed is None:
-                return self._left_out(wait, parting)
+                return self._left_out(progress, wait, parting)
         return None
 
     def _is_given(self, later: Site, earlier: Site) -> bool:
@@ -199,19 +200,26 @@ class _Examination:
                 pending += (*computation[name].operands, *computation[name].control_predecessors)
         return False
 
-    def _left_out(self, wait: Wait, parting: tuple[int, Instruction] | None) -> str:
+    def _left_out(self, progress: Progress, wait: Wait, parting: tuple[int, Instruction] | None) -> str:
         """Somebody never executes what a device waits for."""
         what, lacking = f"{wait.place.instruction} of device {wait.device}", f"device {wait.peer}"
+        assert wait.peer is not None
+        thing = progress.stops[wait.device].thing
+        counts = compared(progress, thing, wait.device, wait.peer, places=parting is None)
+        if parting is None and counts is not None:
+            return f"{counts}: both have to do so equally often"
         if parting is None:
             return f"the program of {lacking} has nothing left that {what} could meet"
         place = self._place(*parting)
         if isinstance(parting[1].op, While):
-            return self._turns(wait.peer, place)
+            return self._turns(wait.peer, place, counts)
         return f"{lacking} takes a branch of {place} that does not meet {what}: all have to take one that does, or none"
 
     @staticmethod
-    def _turns(device: int | None, loop: Place) -> str:
-        return f"device {device} turns {loop} another number of times: all that meet in it have to do so equally often"
+    def _turns(device: int | None, loop: Place, counts: str | None = None) -> str:
+        """counts: how often it does what others do, too."""
+        often = f"turns {loop} another number of times" + (f" ({counts})" if counts else "")
+        return f"device {device} {often}: all that meet in it have to do so equally often"
 
     def _parting(self, progress: Progress, one: int, other: int) -> tuple[int, Instruction] | None:
         """The first instruction that takes two devices of one program different ways, and the program."""

@@ -307,3 +307,18 @@ def test_what_two_programs_have_to_make_equal(old: str, new: str, what: str) -> 
     found = examine(modules, 2, 1)
     assert found.is_mismatch
     assert found.hint == f"give c (a.hlo:8:8) and c (b.hlo:8:8) the same {what}"
+
+
+def test_how_often_two_programs_do_what_both_have_to() -> None:
+    """Rounds in loops of two programs; behind a choice it isn't known, and nothing is said of it."""
+    short, long = (decided(f"count = s32[] constant({turns})") for turns in (2, 5))
+    found = examine([((0,), parse_module(short, "a.hlo")), ((1,), parse_module(long, "b.hlo"))], 2, 1)
+    assert found.hint == (
+        "device 0 comes to 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in the turns of w (a.hlo:31:3), device 1 "
+        "to 5, last in u (b.hlo:15:3) in the turns of w (b.hlo:31:3): both have to do so equally often"
+    )
+    far = [decided(f"count = s32[] constant({turns})") for turns in (100_000, 100_000)]
+    head, _, rest = far[1].rpartition("ROOT r")
+    more = f"{head}v{rest.replace('}', '')}  {reduce('ROOT r', 'v')}\n}}\n"
+    found = examine([((0,), parse_module(far[0], "a.hlo")), ((1,), parse_module(more, "b.hlo"))], 2, 1)
+    assert found.hint == "the program of device 0 has nothing left that r of device 1 could meet"

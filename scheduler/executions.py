@@ -1,0 +1,89 @@
+"""How often devices do what others have to do equally often, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distxla.ops.control_flow import While
+from distxla.scheduler.communication import Meeting, Site, Way
+from distxla.scheduler.progress import Progress
+from distxla.scheduler.traces import Act, Event, Split, Trace, events
+from distxla.scheduler.verdict import listed
+
+
+@dataclass(frozen=True)
+class _Count:
+    """times: a device comes to rounds, or has transfers.  last: where for the last time."""
+
+    times: int
+    last: Site
+
+
+def compared(progress: Progress, thing: Meeting | Way, device: int, peer: int, *, places: bool) -> str | None:
+    """How often a device and its peer come to rounds, or have transfers; None where only the run tells, and where the
+    peer does so never or as often. places: also in which instruction for the last time."""
+    mine, theirs = (_count(progress, thing, d) for d in (device, peer))
+    if mine is None or theirs is None or theirs.times >= mine.times:
+        return None
+    if isinstance(thing, Meeting):
+        few = f"device {peer} comes to {_rounds(theirs.times)} of devices {listed(thing.members)}"
+        many = f"device {device} to {mine.times}"
+    else:
+        verbs = [("sends" if d == thing.source else "receives") for d in (peer, device)]
+        few = f"device {peer} {verbs[0]} {_times(theirs.times)} on channel {thing.channel}"
+        many = f"device {device} {verbs[1]} {_times(mine.times)}"
+    return f"{few}, last in {_named(theirs)}, {many}, last in {_named(mine)}" if places else f"{few}, {many}"
+
+
+def _count(progress: Progress, thing: Meeting | Way, device: int) -> _Count | None:
+    """None where only the run tells, or it is never."""
+    times, last = 0, None
+    pending: list[Trace] = [progress.traces[device]]
+    found: list[Event] = []
+    while pending:
+        trace = pending.pop()
+        for item in trace:
+            if isinstance(item, Event):
+                if _is_one(progress, item, thing, device):
+                    found.append(item)
+            elif isinstance(item, Split):
+                part = item.part_of(device)
+                if part:
+                    pending.append(part)
+            elif any(_is_one(progress, event, thing, device) for branch in item.branches for event in events(branch)):
+                return None
+    for event in found:
+        if not isinstance(thing, Meeting) and event.site.ways[device][1] is not None:
+            return None  # which executions transfer its bounds say
+        times, last = times + 1, event.site
+    return None if last is None else _Count(times, last)
+
+
+def _is_one(progress: Progress, event: Event, thing: Meeting | Way, device: int) -> bool:
+    if isinstance(thing, Meeting):
+        meets = event.act in (Act.MEET, Act.BEGIN)
+        return meets and event.site.meetings[progress.reading].get(device) is thing
+    return event.act in (Act.SEND, Act.RECV) and event.site.leads(device, thing)
+
+
+def _named(count: _Count) -> str:
+    """The instruction, and the loop in which it stands."""
+    site = count.last
+    for computation in site.module.computations:
+        for instruction in computation:
+            op = instruction.op
+            if isinstance(op, While) and site.instruction in site.module[op.body].instructions:
+                where = site.module.locate(instruction)
+                return f"{site} in the turns of {instruction.name}" + (f" ({where})" if where else "")
+    return str(site)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
+
+
+__all__ = ["compared"]
