@@ -10,7 +10,7 @@ from distxla.collectives.report import DeviceReport, Difference, Doing, Event, R
 from distxla.collectives.wait_graph import Verdict
 from distxla.ir.module import Module
 
-MOST_DIFFERENCES = 4
+MOST_DIFFERENCES = 64  # that are kept
 NO_VERDICT = Verdict((), (), (), ())
 
 
@@ -95,23 +95,41 @@ def _why_over(devices: Mapping[int, DeviceReport], device: int) -> str:
 def _differences(
     verdict: Verdict, devices: Mapping[int, DeviceReport], pair: tuple[int, int] | None
 ) -> tuple[Difference, ...]:
-    """Of neighbours in cycles, and of who waits for one that has ended; and of a pair that does not belong together."""
+    """Of neighbours in cycles, and of who waits for one that has ended; and of a pair that does not belong together.
+
+    Devices with the same history are told of together.
+    """
     pairs = [] if pair is None else [pair]
     for cycle in verdict.cycles:
         pairs += zip(cycle, (*cycle[1:], cycle[0]), strict=True)
-    seen: set[frozenset[int]] = set()
-    found: dict[tuple[object, ...], Difference] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    histories: dict[int, int] = {}  # by device a number, equal for equal ones
+    alike: dict[tuple[int, int], tuple[dict[int, None], dict[int, None]]] = {}
     for one, other in (*pairs, *verdict.without_end):
-        mine, theirs = devices.get(one), devices.get(other)
-        if mine is None or theirs is None or frozenset((one, other)) in seen:
+        if one not in devices or other not in devices:
             continue
-        seen.add(frozenset((one, other)))
-        key = (other, mine.program, *map(_key, mine.events))
-        if key in found:
-            found[key] = replace(found[key], also=(*found[key].also, one))
-        elif len(found) < MOST_DIFFERENCES and (parted := difference(mine, theirs)) is not None:
-            found[key] = parted
-    return tuple(found.values())
+        for device in (one, other):
+            if device not in histories:
+                histories[device] = numbers.setdefault(_history(devices[device]), len(numbers))
+        mine, theirs = histories[one], histories[other]
+        if (theirs, mine) in alike:
+            one, other, mine, theirs = other, one, theirs, mine
+        ones, others = alike.setdefault((mine, theirs), ({}, {}))
+        ones[one] = others[other] = None
+    found: list[Difference] = []
+    for ones, others in alike.values():
+        (one, *also), (other, *other_also) = ones, others
+        parted = difference(devices[one], devices[other])
+        if len(found) == MOST_DIFFERENCES:
+            break
+        if parted is not None:
+            found.append(replace(parted, also=tuple(also), other_also=tuple(other_also)))
+    return tuple(found)
+
+
+def _history(device: DeviceReport) -> tuple[object, ...]:
+    """Equal for devices whose histories are, as far as `difference` looks at them."""
+    return (device.program, _file(device), *((*_key(event), event.iteration) for event in device.events))
 
 
 def difference(one: DeviceReport, other: DeviceReport) -> Difference | None:

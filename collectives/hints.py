@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -49,6 +49,30 @@ class _Order:
     after: _Act
 
 
+@dataclass(frozen=True)
+class _Hint:
+    """A sentence. devices: those that are named between each part of it and the next one."""
+
+    parts: tuple[str, ...]
+    devices: tuple[tuple[int, ...], ...] = ()
+
+    def __str__(self) -> str:
+        text = self.parts[0]
+        for devices, part in zip(self.devices, self.parts[1:], strict=True):
+            verb = " run " if len(devices) > 1 and part.startswith(" runs ") else ""
+            text += named(devices) + (verb + part.removeprefix(" runs ") if verb else part)
+        return text
+
+
+def _merged(hints: Iterable[_Hint]) -> list[str]:
+    """Those that say the same of several devices as one."""
+    found: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
+    for hint in hints:
+        known = found.setdefault(hint.parts, [()] * len(hint.devices))
+        found[hint.parts] = [(*one, *other) for one, other in zip(known, hint.devices, strict=True)]
+    return [str(_Hint(parts, tuple(devices))) for parts, devices in found.items()]
+
+
 def hints(
     verdict: Verdict,
     devices: Mapping[int, DeviceReport],
@@ -62,10 +86,9 @@ def hints(
     belong together.  differences: where histories part.
     """
     found: list[str] = [] if pair is None else _of_pair(*pair, devices, modules)
-    for cycle in verdict.cycles:
-        found += _of_cycle(cycle, devices, modules)
-    skipped = dict(filter(None, (_skipped(one, devices, modules) for one in differences)))
-    found += [f"device {over}{text}" for over, text in skipped.items()]
+    found += _merged(hint for cycle in verdict.cycles for hint in _of_cycle(cycle, devices, modules))
+    skipped = {over: text for one in differences for over, text in _skipped(one, devices, modules).items()}
+    found += _merged(_Hint(("", text), ((over,),)) for over, text in skipped.items())
     enders: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
     for waiter, over in verdict.without_end[:MOST_PAIRS]:
         sentence = None if over in skipped else _of_ender(waiter, over, devices, modules)
@@ -78,7 +101,9 @@ def hints(
     return tuple(dict.fromkeys(found))[:MOST_HINTS]
 
 
-def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> list[str]:
+def _of_cycle(
+    cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]
+) -> list[_Hint]:
     orders: list[_Order] = []
     tied: list[_Order] = []
     others: list[str] = []
@@ -96,16 +121,17 @@ def _of_cycle(cycle: tuple[int, ...], devices: Mapping[int, DeviceReport], modul
     moves: dict[str, list[int]] = {}
     for order in orders:
         moves.setdefault(f"move {order.after.name} before {order.before.name}", []).append(order.device)
-    suffix = "; one of these is enough" if len(moves) > 1 or any(len(d) > 1 for d in moves.values()) else ""
     if len(tied) == len(cycle):
         first = tied[0]
-        return [
-            f"no other order helps: on {named([first.device])} {first.after.name} needs what {first.before.name} gives"
-        ]
-    if others and not moves:
-        return others
-    texts = [f"{text} on {named(on)}" for text, on in list(moves.items())[:2]]
-    return [f"{', or '.join(texts)}{suffix if len(texts) > 1 or len(moves) > 1 else ''}"] if texts else []
+        needs = f" {first.after.name} needs what {first.before.name} gives"
+        return [_Hint(("no other order helps: on ", needs), ((first.device,),))]
+    if not moves:
+        return [_Hint((text,)) for text in others]
+    (text, on), *more = [*moves.items()][:2]
+    if not more:
+        return [_Hint((f"{text} on ", ""), (tuple(on),))]
+    (text2, on2) = more[0]
+    return [_Hint((f"{text} on ", f", or {text2} on ", "; one of these is enough"), (tuple(on), tuple(on2)))]
 
 
 def _of_pair(one: int, other: int, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> list[str]:
@@ -124,7 +150,7 @@ def _of_pair(one: int, other: int, devices: Mapping[int, DeviceReport], modules:
     if back is not None and _same(back, _begin(theirs)) and back.computation is mine.computation:
         first, second = _Order(one, mine, back), _Order(other, theirs, wanted)
         if first.after.position > mine.position and wanted.position > theirs.position:
-            return [_swap(first, second)]
+            return [str(_swap(first, second))]
     if wanted.position > theirs.position:
         return [f"device {other} runs {wanted.name}, which device {one} has come to, only behind {theirs.name}"]
     return [f"device {other} has run {wanted.name} already, which device {one} comes to only now"]
@@ -164,11 +190,10 @@ def _crossed(one: _Order, other: _Order) -> bool:
     return _same(one.before, other.after) and _same(one.after, other.before)
 
 
-def _swap(first: _Order, second: _Order) -> str:
-    return (
-        f"{named([first.device])} runs {first.before.name} before {first.after.name}, {named([second.device])} "
-        f"the other way round: swap the two on one of them"
-    )
+def _swap(first: _Order, second: _Order) -> _Hint:
+    runs = f" runs {first.before.name} before {first.after.name}, "
+    other = " the other way round: swap the two on one of them"
+    return _Hint(("", runs, other), ((first.device,), (second.device,)))
 
 
 def _same(one: _Act, other: _Act) -> bool:
@@ -266,11 +291,14 @@ def _left_out(wanted: _Act) -> str:
 
 def _skipped(
     difference: Difference, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]
-) -> tuple[int, str] | None:
-    """The device that left out what the other one came to first where their histories part, and how that is said; None
-    where neither goes on with what the other one does later."""
-    ends = (difference.device, difference.one_event), (difference.other_device, difference.other_event)
-    for (one, mine), (other, theirs) in (ends, ends[::-1]):
+) -> dict[int, str]:
+    """The devices that left out what the other ones came to first where their histories part, and how that is said;
+    none where neither goes on with what the other one does later."""
+    ends = (
+        (difference.device, difference.one_event, difference.also),
+        (difference.other_device, difference.other_event, difference.other_also),
+    )
+    for (one, mine, _), (other, theirs, also) in (ends, ends[::-1]):
         if one not in devices or other not in devices or other not in modules or mine < 0 or theirs < 0:
             continue
         event, instead = devices[one].events[mine], devices[other].events[theirs]
@@ -280,8 +308,8 @@ def _skipped(
             continue
         act = next((act for act in _acts(modules[other]) if act.instruction.name == event.instruction), None)
         if act is not None:
-            return other, _left_out(act) or f" skipped {act.name}"
-    return None
+            return dict.fromkeys((other, *also), _left_out(act) or f" skipped {act.name}")
+    return {}
 
 
 def _act(devices: Mapping[int, DeviceReport], device: int, modules: Mapping[int, Module]) -> _Act | None:

@@ -16,6 +16,7 @@ from distxla.errors import Location, printable
 FORMAT = 1  # of the JSON
 HOST = "the host, at the other end of the stream"
 MOST_BEFORE, MOST_AFTER = 4, 2  # events of histories that the text shows before the first difference, and from it on
+MOST_DIFFERENCES = 4  # that the text tells of
 MOST_LINES = 12  # devices in the same instruction that the text tells of one by one
 
 
@@ -102,8 +103,8 @@ class DeviceReport:
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Where two members' histories part. common: the last event that both have, "" for none.  one, other: what each did
-    next, "" for nothing; the numbers are places in their `events`, -1 for none.  also: further devices with the history
-    of `device`."""
+    next, "" for nothing; the numbers are places in their `events`, -1 for none.  also, other_also: further devices with
+    the history of `device`, and of `other_device`."""
 
     device: int
     other_device: int
@@ -113,18 +114,24 @@ class Difference:
     one_event: int = -1
     other_event: int = -1
     also: tuple[int, ...] = ()
+    other_also: tuple[int, ...] = ()
 
     @property
     def who(self) -> str:
         """`device` and all that did the same."""
         return named((self.device, *self.also))
 
+    @property
+    def others(self) -> str:
+        """`other_device` and all that did the same."""
+        return named((self.other_device, *self.other_also))
+
     def __str__(self) -> str:
         since = f"after {self.common}" if self.common else "to begin with"
         return (
-            f"{since} {self.who} {_did(self.one)}, device {self.other_device} {_did(self.other)}"
+            f"{since} {self.who} {_did(self.one)}, {self.others} {_did(self.other)}"
             if self.one or self.other
-            else f"devices {self.device} and {self.other_device} have done the same up to {self.common}"
+            else f"{self.who} and {self.others} have done the same up to {self.common}"
         )
 
 
@@ -172,6 +179,7 @@ class Report:
                     "next": [d.one, d.other],
                     "events": [d.one_event, d.other_event],
                     "also": list(d.also),
+                    "other_also": list(d.other_also),
                 }
                 for d in self.differences
             ],
@@ -208,13 +216,15 @@ def _lines(report: Report) -> list[str]:
         alike.setdefault(_likeness(device), []).append(device)
     for devices in alike.values():
         lines += _device_lines(devices)
-    for cycle in report.cycles:
-        lines.append(f"  cycle: {chain(cycle)}")
+    if report.cycles:
+        lines.append(f"  cycle{'s' if len(report.cycles) > 1 else ''}: {', '.join(map(chain, report.cycles))}")
     if report.behind:
         are = "is" if len(report.behind) == 1 else "are"
         lines.append(f"  behind {'that' if report.cycles or report.without_end else 'it'} {are} {named(report.behind)}")
-    for difference in report.differences:
+    for difference in report.differences[:MOST_DIFFERENCES]:
         lines += [f"  history: {difference}", *_last_rounds(report, difference)]
+    if len(report.differences) > MOST_DIFFERENCES:
+        lines.append("  history: others part, too")
     lines += [f"  hint: {hint}" for hint in report.hints]
     return lines
 
@@ -224,7 +234,7 @@ def _last_rounds(report: Report, difference: Difference) -> list[str]:
     lines = []
     for who, device, first in (
         (difference.who, difference.device, difference.one_event),
-        (f"device {difference.other_device}", difference.other_device, difference.other_event),
+        (difference.others, difference.other_device, difference.other_event),
     ):
         found = report.of(device)
         events = () if found is None else found.events

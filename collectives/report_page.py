@@ -325,7 +325,7 @@ def _numbers(devices: Sequence[int]) -> str:
 def _histories(report: Report) -> Iterator[str]:
     rows = [device for device in report.devices if device.events][:MOST_ROWS]
     marks = {(device, d.one_event) for d in report.differences for device in (d.device, *d.also)} | {
-        (d.other_device, d.other_event) for d in report.differences
+        (device, d.other_event) for d in report.differences for device in (d.other_device, *d.other_also)
     }
     mark = ' class="first"'
     if not rows:

@@ -195,6 +195,27 @@ def test_a_loop_that_one_turns_more_often_shows_in_the_iterations() -> None:
     )
 
 
+def test_devices_with_the_same_history_are_told_of_once() -> None:
+    devices = {d: turned(1, 2, *([3] if d > 1 else []), device=d) for d in range(4)}
+    ended = tuple((d, over) for d in (2, 3) for over in (0, 1))
+    found = report("deadlock", "stuck", devices, Verdict((2, 3), (), ended, ()))
+    assert [line for line in found.text().splitlines() if "history" in line] == [
+        "  history: after a (all-reduce), round 2 devices 2, 3 came to a (all-reduce), round 3, devices 0, 1 came to "
+        "nothing more"
+    ]
+    assert [found.as_json()["differences"][0][key] for key in ("devices", "also", "other_also")] == [[2, 0], [3], [1]]
+    assert found.page().count('<td class="first">') == 2  # what devices 2 and 3 came to
+
+
+def test_that_there_are_more_histories_is_said() -> None:
+    devices = {d: turned(*range(1, 3 + d), device=d) for d in range(6)}
+    found = report("deadlock", "stuck", devices, Verdict((5,), (), tuple((5, d) for d in range(5)), ()))
+    assert len(found.differences) == 5
+    histories = [line for line in found.text().splitlines() if "history" in line]
+    assert len(histories) == 5
+    assert histories[-1] == "  history: others part, too"
+
+
 def test_loops_may_meet_in_other_iterations_from_the_begin_on() -> None:
     found = difference(turned(1, 2, 3, 4), turned(8, 9, 10, device=1))
     assert found is not None

@@ -147,3 +147,37 @@ def test_two_programs_that_meet_with_what_nothing_else_could_meet(other: str, hi
     with pytest.raises(CollectiveMismatchError) as caught:
         run_programs(programs, args, replicas=2, partitions=1)
     assert str(caught.value).splitlines()[-1] == f"  hint: {hint}"
+
+
+CROSSED = """HloModule crossed, is_scheduled=true
+
+ENTRY main { x = f32[4] parameter(0)
+  t = token[] after-all()
+  s = (f32[4], u32[], token[]) send(x, t), channel_id=HERE
+  sd = token[] send-done(s), channel_id=HERE
+  c = (f32[4], u32[], token[]) recv(t), channel_id=THERE
+  cd = (f32[4], token[]) recv-done(c), channel_id=THERE
+  ROOT r = f32[4] get-tuple-element(cd), index=0
+}
+"""
+
+
+def test_cycles_that_are_alike_get_one_hint() -> None:
+    """Two pairs of devices hold each other in the same instructions of the same two programs."""
+    one, other = ("1", "{{0,2},{1,3}}"), ("2", "{{2,0},{3,1}}")
+    programs = {}
+    for number, (name, (mine, there)) in enumerate((("a.hlo", (one, other)), ("b.hlo", (other, one)))):
+        text = CROSSED
+        for word, (channel, pairs) in (("THERE", there), ("HERE", mine)):
+            ends = f'{channel}, frontend_attributes={{_xla_send_recv_source_target_pairs="{pairs}"}}'
+            text = text.replace(f"), channel_id={word}", f"), channel_id={ends}")
+        module = dx.parse(text, name)
+        programs |= {2 * number: module, 2 * number + 1: module}
+    args = {device: [np.zeros(4, np.float32)] for device in programs}
+    with pytest.raises(dx.DeadlockError) as caught:
+        run_programs(programs, args, replicas=4, partitions=1)
+    assert str(caught.value).splitlines()[-2:] == [
+        "  cycles: 0 -> 2 -> 0, 1 -> 3 -> 1",
+        "  hint: move c (b.hlo:7) before sd (b.hlo:6) on devices 2, 3, or move c (a.hlo:7) before sd (a.hlo:6) on "
+        "devices 0, 1; one of these is enough",
+    ]
