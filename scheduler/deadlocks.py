@@ -112,26 +112,24 @@ class _Examination:
         """If the second one comes to the same later, the order is what is wrong; else what they differ in."""
         device, (one, other) = found.devices[1], found.sites
         if not isinstance(found.thing, Meeting):
-            return f"give {self._site(one)} and {self._site(other)} the same type and shape"
+            return f"give {one} and {other} the same type and shape"
         later = ahead(progress, device)
         next(later, None)
         for event in later:
             same = event.site.meetings[progress.reading].get(device) is found.thing
             if same and event.act in (Act.MEET, Act.BEGIN) and event.site.signature == one.signature:
-                return f"let device {device} execute {self._site(event.site)} before {self._site(found.sites[1])}"
+                return f"let device {device} execute {event.site} before {other}"
         if parting is not None and isinstance(parting[1].op, While):
-            return self._turns(found.devices[0], self._place(*parting))
+            return self._turns(found.devices[0], parting[1])
         names = one.differing(other)
-        agree = f"give {self._site(one)} and {self._site(other)} the same {' and '.join(names)}"
+        agree = f"give {one} and {other} the same {' and '.join(names)}"
         if parting is not None:
-            place = self._place(*parting)
+            let, by = f"let {named(found.devices)} take", parting[1].name
             if "opcode" in names or not names:
-                return (
-                    f"let {named(found.devices)} take branches of {place} that hold the same collectives in one order"
-                )
-            return f"{agree}, or let {named(found.devices)} take one and the same branch of {place}"
+                return f"{let} branches of {by} that hold the same collectives in one order"
+            return f"{agree}, or {let} one and the same branch of {by}"
         if "opcode" in names or not names:
-            return f"device {device} has nothing later that matches {self._site(one)}"
+            return f"device {device} has nothing later that matches {one}"
         return agree
 
     def _stuck(self, progress: Progress, stuck: set[int]) -> Verdict:
@@ -167,8 +165,11 @@ class _Examination:
         for wait in before:
             stop, peer = progress.stops[wait.device], wait.peer
             needed = None if peer is None else needed_event(progress, stop, peer)
-            if needed is not None and peer is not None and not self._is_given(needed.by, progress.stops[peer].event.by):
-                return f"let device {peer} execute {wait.needed} before {wait.behind}"
+            if needed is None or peer is None:
+                continue
+            at = progress.stops[peer].event.by
+            if not self._is_given(needed.by, at):
+                return f"let device {peer} execute {needed.site} before {at}"
         if before and all(isinstance(progress.stops[wait.device].thing, Meeting) for wait in waits):
             return f"let {named([wait.device for wait in waits])} come to these rounds in one and the same order"
         if before:
@@ -210,15 +211,17 @@ class _Examination:
             return f"{counts}: both have to do so equally often"
         if parting is None:
             return f"the program of {lacking} has nothing left that {what} could meet"
-        place = self._place(*parting)
-        if isinstance(parting[1].op, While):
-            return self._turns(wait.peer, place, counts)
-        return f"{lacking} takes a branch of {place} that does not meet {what}: all have to take one that does, or none"
+        by = parting[1]
+        if isinstance(by.op, While):
+            return self._turns(wait.peer, by, counts)
+        return (
+            f"{lacking} takes a branch of {by.name} that does not meet {what}: all have to take one that does, or none"
+        )
 
     @staticmethod
-    def _turns(device: int | None, loop: Place, counts: str | None = None) -> str:
+    def _turns(device: int | None, loop: Instruction, counts: str | None = None) -> str:
         """counts: how often it does what others do, too."""
-        often = f"turns {loop} another number of times" + (f" ({counts})" if counts else "")
+        often = f"turns {loop.name} another number of times" + (f" ({counts})" if counts else "")
         return f"device {device} {often}: all that meet in it have to do so equally often"
 
     def _parting(self, progress: Progress, one: int, other: int) -> tuple[int, Instruction] | None:

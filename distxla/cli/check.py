@@ -118,7 +118,10 @@ def _print(verdict: Verdict) -> None:
 
     first, *others = verdict.text.split("\n")
     if (where := verdict.location) is not None:
-        first, others = f"{where}: {first}", [*where.shown(), *others]
+        excerpt = where.shown()
+        if where.frame and f"from {where.frame})" in verdict.text:  # it is said there
+            excerpt.pop()
+        first, others = f"{where}: {first}", [*excerpt, *others]
     click.echo(printable("\n".join([first, *others])), err=verdict.outcome is not Outcome.SAFE)
 
 
