@@ -46,7 +46,8 @@ def _by_opcode() -> dict[str, list[Case]]:
     return {opcode: list(found) for opcode, found in groupby(cases, key=lambda c: c.opcode)}
 
 
-def run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
+def run_by_xla(text: str, arguments: Sequence[Array], *, optimised: bool = False) -> list[Array]:
+    """optimised: where bits are compared, since LLVM then joins multiplications and additions."""
     import jaxlib.xla_client
     from jaxlib import _hlo, _jax
 
@@ -54,8 +55,8 @@ def run_by_xla(text: str, arguments: Sequence[Array]) -> list[Array]:
     proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     program = jaxlib.xla_client._xla.mlir.hlo_to_stablehlo(proto)
     options = jaxlib.xla_client.CompileOptions()
-    # LLVM's optimizations take a third of the time, and are not what anything is compared with
-    options.executable_build_options.debug_options.xla_backend_optimization_level = 0
+    if not optimised:  # a third of the time
+        options.executable_build_options.debug_options.xla_backend_optimization_level = 0
     executable = device.client.compile_and_load(program, _jax.DeviceList((device,)), options)
     with jax.enable_x64(True):
         return [np.asarray(out) for out in executable.execute([jax.device_put(a, device) for a in arguments])]

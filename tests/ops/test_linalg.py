@@ -182,7 +182,7 @@ def test_small_triangles_give_the_bits_of_xla() -> None:
 
     # f64: each of a few hundred steps may round another way in the reference
     arguments = [value for case in SMALL for value in case.values()]
-    for case, wanted in zip(SMALL, run_by_xla(print_module(joined(SMALL)), arguments), strict=True):
+    for case, wanted in zip(SMALL, run_by_xla(print_module(joined(SMALL)), arguments, optimised=True), strict=True):
         (got,) = case.evaluated()
         assert got is not None
         assert ulps_between(got, np.asarray(wanted)).max() <= (1 if case.shape.dtype.name == "f64" else 0), case
