@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -10,7 +12,7 @@ from distxla.ops.control_flow import While
 from distxla.ops.registry import op_classes
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.scheduler.deferred import Deferred, Element, Frame, Given, force
-from distxla.scheduler.known_values import Known
+from distxla.scheduler.known_values import Each, Known
 
 
 def trip_count(frame: Frame, loop: Instruction, state: Deferred) -> int | None:
@@ -96,6 +98,19 @@ def passes_on(module: Module, loop: Instruction, index: int) -> bool:
     return isinstance(root.op, Tuple) and _is_element(body, body[root.operands[index]], index)
 
 
+def differing_bound(frame: Frame, loop: Instruction, elements: Sequence[Deferred]) -> Instruction | None:
+    """What gives the part of a loop's first state that its condition reads and that is known to differ from device to
+    device; None if there is none. elements: of that state."""
+    op = loop.op
+    assert isinstance(op, While)
+    condition, begin = frame.module[op.condition], frame.computation[loop.operands[0]]
+    if isinstance(begin.op, Tuple):
+        for index in range(len(elements)):
+            if any(_is_element(condition, i, index) for i in condition) and isinstance(force(elements[index]), Each):
+                return frame.computation[begin.operands[index]]
+    return None
+
+
 def _integer(value: object) -> int | None:
     if isinstance(value, Known) and value.array is not None and not isinstance(value.array, tuple):
         array = value.array
@@ -104,4 +119,4 @@ def _integer(value: object) -> int | None:
     return None
 
 
-__all__ = ["passes_on", "trip_count"]
+__all__ = ["differing_bound", "passes_on", "trip_count"]

@@ -296,7 +296,10 @@ class _Examination:
         if choice.decision.count is not None:
             return f"its {choice.decision.count} turns were not followed one by one{inside}"
         if open_.branch is None:
-            return f"{what} may differ between devices{inside}"
+            given = choice.decision.cause
+            entry = self.communication.programs[choice.decision.program][1].entry_computation
+            alike = f"; give all of them the same {given.name}" if any(given is p for p in entry.parameters) else ""
+            return f"{what} may differ between devices{inside}{alike}"
         if choice.is_loop:
             return f"if it turns, not all devices are sure to go on{inside}"
         return f"with branch {open_.branch} not all devices are sure to go on{inside}"

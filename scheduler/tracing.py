@@ -21,7 +21,7 @@ from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.round_halves import single_collective
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.scheduler.communication import Communication, Site
-from distxla.scheduler.counted_loops import passes_on, trip_count
+from distxla.scheduler.counted_loops import differing_bound, passes_on, trip_count
 from distxla.scheduler.deferred import (
     Cases,
     Deferred,
@@ -246,9 +246,12 @@ class Tracer:
             return self._branch(frame, instruction, op.branch_of(selector.array), frame.devices, into)
         if isinstance(selector, Each):
             taken: dict[int, set[int]] = {}
+            same: dict[tuple[str, str], int] = {}  # the first branch with a computation and its argument
             for device, value in selector.by_device.items():
                 assert isinstance(value, Known)
-                taken.setdefault(op.branch_of(value.array), set()).add(device)
+                number = op.branch_of(value.array)
+                number = same.setdefault((op.branches[number], instruction.operands[1 + number]), number)
+                taken.setdefault(number, set()).add(device)
             parts, cases = [], []
             past = self._past
             for number, group in sorted(taken.items()):
@@ -351,7 +354,8 @@ class Tracer:
             (whole.is_tuple and passes_on(self.module, instruction, k)) or holds_ticket(element)
             for k, element in enumerate(elements)
         ]
-        causes = [cause_in(element) or instruction for element in elements]
+        source = differing_bound(frame, instruction, elements) or instruction
+        causes = [cause_in(element) or source for element in elements]
         assumed: list[Labels] = [{} if keep else labels_in(e, devices) for e, keep in zip(elements, kept, strict=True)]
         terms = self.world.terms
         name = terms.fresh()
@@ -391,7 +395,7 @@ class Tracer:
         if count is not None:
             deciding = Unknown(self.world.terms.number("count", count), {}, instruction)
         elif deciding is None:
-            deciding = Unknown(self.world.terms.fresh(), labels_in(Given(goes_on), devices), instruction)
+            deciding = Unknown(self.world.terms.fresh(), labels_in(Given(goes_on), devices), source)
         carried = [
             (tickets_of(old), tickets_of(new))
             for element, result in zip(elements, results, strict=True)
