@@ -3,6 +3,7 @@
 The text's order is kept where it is safe. Where it isn't, devices are followed until they can't go on; the cycle in
 which they wait names pairs of instructions of which one has to change places (conflicts.py). Each is tried, what comes
 of it is followed in its turn, and so on: a search that finds an order wherever there is one, unless it takes too long.
+Where the first attempts don't do, orders of everything at once are tried, too (merged_order.py).
 What is found counts only if it has been proved as any other program would be, so nothing here has to be trusted.
 Scheduled programs are never changed.
 """

@@ -8,18 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from distxla.ir.module import Module
 from distxla.scheduler.communication import Communication
 from distxla.scheduler.conflicts import Finding, Reversal, Standing, find
+from distxla.scheduler.merged_order import merged_orders
 from distxla.scheduler.reordering import Pair, Reordering
 
 MOST_EVENTS = 500_000  # followed in search of an order, on all devices and in all attempts: some ten seconds
 ATTEMPT_COST = 200  # what an attempt costs besides, in events
-SINGLY = 16  # attempts that change places one by one, before all starts come earlier at once
+SINGLY = 16  # attempts that change places one by one, before whole orders, in which more may move than has to
+EVENTS_SINGLY = 20_000  # followed in these attempts
 
 Programs = Sequence[tuple[tuple[int, ...], Module]]
 Pairs = dict[int, dict[str, tuple[Pair, ...]]]  # by program and computation
 
 
 class Search:
-    """Depth first: where several reversals would do, the second is tried under the condition that the first is not."""
+    """Depth first: where several reversals would do, the second is tried under the condition that the first is not.
+
+    Where the first attempts don't do, whole orders are followed once, however long that takes: what is simple but
+    large needs them, since the search goes from one cycle to the next one.
+    """
 
     def __init__(self, programs: Programs, replicas: int, partitions: int) -> None:
         self.communication = Communication(programs, replicas, partitions)
@@ -35,10 +41,23 @@ class Search:
         self.best = finding.standing
         if finding.standing is Standing.SAFE:
             return self.found
+        if not finding.ways_out:
+            self.is_complete = finding.ways_out is not None
+            return self.found
         self.reorderings = [Reordering(self.communication, n) for n in range(len(self.communication.programs))]
         pending = [self._alternatives({}, self.found, finding)]
         attempts = 0
-        while pending and self.best is not Standing.SAFE:
+        has_tried_whole = False
+        while self.best is not Standing.SAFE:
+            if not has_tried_whole and (attempts == SINGLY or self.left < MOST_EVENTS - EVENTS_SINGLY):
+                has_tried_whole = True
+                for _, modules in merged_orders(self.reorderings):
+                    if not self.is_safe:
+                        self._consider(modules)
+                pending.append(self._with_early_starts())
+                continue
+            if not pending:
+                break
             attempt = next(pending[-1], None)
             if attempt is None:
                 pending.pop()
@@ -48,17 +67,18 @@ class Search:
                 break
             attempts += 1
             pairs, modules = attempt
-            finding = self._follow(modules)
-            if finding.standing > self.best:
-                self.best, self.found = finding.standing, modules
-            pending.append(self._alternatives(pairs, modules, finding))
-            if attempts == SINGLY:
-                pending.append(self._with_early_starts())
+            pending.append(self._alternatives(pairs, modules, self._consider(modules)))
         return self.found
 
     @property
     def is_safe(self) -> bool:
         return self.best is Standing.SAFE
+
+    def _consider(self, modules: list[Module]) -> Finding:
+        finding = self._follow(modules)
+        if finding.standing > self.best:
+            self.best, self.found = finding.standing, modules
+        return finding
 
     def _follow(self, modules: Sequence[Module]) -> Finding:
         communication = copy.copy(self.communication)

@@ -26,17 +26,25 @@ HOST = "host"  # feeds, transfers to the host, custom-calls with effects, random
 class Lines:
     """The instructions of a computation, and the pairs of which the order is settled before anybody asks."""
 
-    def __init__(self, computation: Computation, effects: Sequence[Instruction], kept: Iterable[Pair]) -> None:
-        """effects: those instructions that have any.  kept: besides operands and control predecessors."""
+    def __init__(
+        self,
+        computation: Computation,
+        effects: Sequence[Instruction],
+        kept: Iterable[Pair],
+        keys: Mapping[str, tuple[Hashable, ...]] | None = None,
+    ) -> None:
+        """effects: those instructions that have any.  kept: besides operands and control predecessors.  keys: by the
+        name of an instruction with effects, what tells its kind (Reordering)."""
         self.computation = computation
         self.effects = effects
-        self._before: dict[str, tuple[str, ...]] = {}
+        self.keys = keys or {}
+        self.before: dict[str, tuple[str, ...]] = {}  # what has to come directly before an instruction
         earlier: dict[str, list[str]] = defaultdict(list)
         for one, other in kept:
             earlier[other].append(one)
         for instruction in computation:
             names = (*instruction.operands, *instruction.control_predecessors, *earlier[instruction.name])
-            self._before[instruction.name] = tuple(dict.fromkeys(names))
+            self.before[instruction.name] = tuple(dict.fromkeys(names))
 
     @cached_property
     def position(self) -> dict[str, int]:
@@ -70,7 +78,7 @@ class Lines:
         found: dict[str, int] = {}
         for instruction in self.computation:
             bits = 0
-            for name in self._before[instruction.name]:
+            for name in self.before[instruction.name]:
                 bits |= found[name] | 1 << self.position[name]
             found[instruction.name] = bits
         return found
@@ -91,7 +99,7 @@ class Lines:
                 if name in done:
                     pending.pop()
                     continue
-                missing = [n for n in (*self._before[name], *more.get(name, ())) if n not in done]
+                missing = [n for n in (*self.before[name], *more.get(name, ())) if n not in done]
                 if not missing:
                     done.add(name)
                     found.append(self.computation[name])
@@ -105,39 +113,46 @@ class Lines:
 
 
 class Reordering:
-    """A program of a run. lines: of the computations in which something may change places; of a scheduled one none."""
+    """A program of a run. read: its computations with several effects.  lines: those of them in which something may
+    change places; of a scheduled program none."""
 
     def __init__(self, communication: Communication, number: int) -> None:
         self.communication, self.number = communication, number
         self.devices, self.module = communication.programs[number]
         self._effectful = effectful_computations(self.module)
         self._keys: dict[str, tuple[Hashable, ...]] = {}
+        self.read: dict[str, Lines] = {}
         self.lines: dict[str, Lines] = {}
+        self._levels: dict[str, int] = {}
         self._home: dict[int, str] = {}
         self._callers: dict[str, list[Pair]] = defaultdict(list)  # computation -> (computation, its instruction)
-        if not self.module.is_scheduled:
-            for computation in self.module.reached():
-                if computation.name in self._effectful:
-                    self._read(computation)
+        for computation in self.module.reached():
+            if computation.name in self._effectful:
+                self._read(computation)
 
     def _read(self, computation: Computation) -> None:
-        effects = []
+        effects: list[Instruction] = []
         last: dict[Hashable, str] = {}
         kept: list[Pair] = []
+        keys: dict[str, tuple[Hashable, ...]] = {}
         for instruction in computation:
             if not self._acts(instruction):
                 continue
+            if effects and self.module.is_scheduled:
+                kept.append((effects[-1].name, instruction.name))
             effects.append(instruction)
             self._home[id(instruction)] = computation.name
             if not instruction.op.completes:
                 for name in instruction.op.called_computations:
                     self._callers[name].append((computation.name, instruction.name))
-            for key in self._keys_of(computation, instruction):
+            keys[instruction.name] = self._keys_of(computation, instruction)
+            for key in keys[instruction.name]:
                 if key in last:
                     kept.append((last[key], instruction.name))
                 last[key] = instruction.name
         if len(effects) > 1:
-            found = Lines(computation, effects, kept)
+            found = Lines(computation, effects, kept, keys)
+            self.read[computation.name] = found
             if not found.is_settled:
                 self.lines[computation.name] = found
 
@@ -184,6 +199,12 @@ class Reordering:
             return None
         shapes = tuple(operand.shape for operand in computation.operands(instruction))
         return self.communication.site(self.number, instruction, acting, shapes)
+
+    def level(self, name: str) -> int:
+        """How many calls deep a computation is."""
+        if name not in self._levels:
+            self._levels[name] = 1 + max((self.level(caller) for caller, _ in self._callers.get(name, ())), default=-1)
+        return self._levels[name]
 
     # --- what may change places
 

@@ -73,7 +73,7 @@ def command(
         from distxla.scheduler.deadlocks import no_deadlock
 
         data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_data()
-        click.echo(json.dumps({**data, "moves": _moves(world), "refused": _refused(world, missing)}, indent=2))
+        click.echo(json.dumps({**data, "moves": world.moves(), "refused": _refused(world, missing)}, indent=2))
     else:
         _describe(world, missing, is_fine=status == 0)
         if verdict is not None:
@@ -125,23 +125,9 @@ def _print(verdict: Verdict) -> None:
     click.echo(printable("\n".join([first, *others])), err=verdict.outcome is not Outcome.SAFE)
 
 
-def _moves(world: World) -> list[dict[str, str | None]]:
-    """What is executed earlier than in the text, for JSON."""
-    return [
-        {
-            "program": world.programs[move.program].path,
-            "instruction": move.instruction.name,
-            "location": str(move.location) if move.location else None,
-            "before": move.first_of.name,
-            "before_location": str(move.first_location) if move.first_location else None,
-        }
-        for move in (world.order.moves if world.order is not None else ())
-    ]
-
-
 def _print_order(world: World) -> None:
     """What is executed earlier than in the text."""
-    moves = _moves(world)
+    moves = world.moves()
     if not moves:
         return
     what = "1 instruction is" if len(moves) == 1 else f"{len(moves)} instructions are"

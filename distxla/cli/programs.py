@@ -125,6 +125,19 @@ class World:
             found.setdefault(transfer.channel, []).append((transfer.source, transfer.target))
         return found
 
+    def moves(self) -> list[dict[str, str | None]]:
+        """What `settled` lets be executed earlier than in the text, for JSON."""
+        return [
+            {
+                "program": self.programs[move.program].path,
+                "instruction": move.instruction.name,
+                "location": str(move.location) if move.location else None,
+                "before": move.first_of.name,
+                "before_location": str(move.first_location) if move.first_location else None,
+            }
+            for move in (self.order.moves if self.order is not None else ())
+        ]
+
     @property
     def program_of(self) -> dict[int, Program]:
         """By flattened device id, ascending."""

@@ -14,6 +14,7 @@ from distxla.cli.comparison import Difference
 from distxla.cli.execution import Execution
 from distxla.cli.feeds import Feeds
 from distxla.cli.programs import Program, World, ranges
+from distxla.errors import printable
 from distxla.ir.shape import Shape
 from distxla.passes.resolve_layouts import ignored_tiles
 
@@ -45,6 +46,7 @@ def text(
     for program in world.programs:
         if (note := ignored_tiles(program.module)) is not None:
             yield f"  layouts    {note}"
+        yield from _moved(world, program)
         yield from _results(program, execution, alone=len(world.programs) == 1)
     yield from _feeds(feeds)
     source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
@@ -69,6 +71,7 @@ def as_json(
         "partitions": world.partitions,
         "devices": len(world.program_of),
         "backend": backend,
+        "moves": world.moves(),
         "processes": [{"device": d, "host": host, "pid": pid} for d, host, pid in execution.places],
         "parse_s": world.parse_s,
         "compile_s": execution.compile_s,
@@ -141,6 +144,19 @@ def _results(program: Program, execution: Execution, *, alone: bool) -> Iterator
         everybody = "all devices" if alone else f"devices {ranges(program.devices)}"
         spread = f"the same on {everybody}" if equal else f"device {program.devices[0]}"
         yield f"{label} out{k:<3} {shape!s:{width}}  {_values(known[0])} ({spread}), crc32 {checksum:08x}"
+
+
+def _moved(world: World, program: Program) -> Iterator[str]:
+    """A line if not all is executed in the order of the text."""
+    moves = world.order.moves if world.order is not None else ()
+    mine = [move for move in moves if world.programs[move.program] is program]
+    if not mine:
+        return
+    first = mine[0]
+    where, before = (f" ({at})" if at else "" for at in (first.location, first.first_location))
+    others = f", and {len(mine) - 1} more" if len(mine) > 1 else ""
+    text = f"{first.instruction.name}{where} before {first.first_of.name}{before}{others}"
+    yield printable(f"  schedule   executed earlier than in the text: {text}")
 
 
 def _feeds(feeds: Feeds) -> Iterator[str]:

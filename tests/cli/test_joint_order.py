@@ -50,6 +50,28 @@ def test_they_run(files: list[str], backend: str, capsys: pytest.CaptureFixture[
     assert "agrees with the reference: 2 leaves" in printed
 
 
+def test_a_run_says_what_moves(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("run", *files, "--backend", "reference", "--time-limit", "60")
+    status, printed, _ = call(capsys, *command)
+    assert status == 0
+    lines = [line for line in printed.splitlines() if line.startswith("  schedule")]
+    assert lines == ["  schedule   executed earlier than in the text: s (b.hlo:6:3) before rd (b.hlo:5:3)"]
+    _, printed, _ = call(capsys, *command, "--json")
+    move = {"program": "b.hlo", "instruction": "s", "location": "b.hlo:6:3"}
+    assert json.loads(printed)["moves"] == [{**move, "before": "rd", "before_location": "b.hlo:5:3"}]
+
+
+def test_a_run_in_the_order_of_the_text_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.hlo").write_text(SUM + "\n" + alone(reduce("ROOT r", "x")))
+    command = ("run", "a.hlo", "--replicas", "2", "--backend", "reference", "--time-limit", "60")
+    status, printed, _ = call(capsys, *command)
+    assert (status, "schedule" in printed) == (0, False)
+    assert json.loads(call(capsys, *command, "--json")[1])["moves"] == []
+
+
 def test_the_schedule_of_one_program_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from distxla.ir.module import Module
 from distxla.passes.verify_world import verify_together
 from distxla.reference.lockstep import run_programs
+from distxla.scheduler import order_search
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.scheduler.verdict import Outcome
@@ -166,6 +168,63 @@ def test_what_was_found_is_remembered() -> None:
     assert not again.is_changed
 
 
+def by_channel(k: int) -> str:
+    return f"{reduce(f'v{k}', 'p')}, channel_id={k + 1}"
+
+
+def by_shape(k: int) -> str:
+    shape = f"f32[{k + 1}]"
+    return f"y{k} = {shape} broadcast(z), dimensions={{}}\n" + reduce(f"v{k}", f"y{k}").replace("f32[4]", shape)
+
+
+def crossed(count: int, line: Callable[[int], str]) -> list[str]:
+    """Two bodies with the same lines, in the other the last one first."""
+    rounds = [line(k) for k in range(count)]
+    return ["\n".join(["z = f32[] constant(1)", *lines, "ROOT r = f32[4] copy(p)"]) for lines in (rounds, rounds[::-1])]
+
+
+@pytest.mark.parametrize("line", [by_channel, by_shape])
+@pytest.mark.parametrize(("devices", "count"), [(8, 200), (256, 300), (256, 1000)])
+def test_many_rounds_in_reverse_order(devices: int, count: int, line: Callable[[int], str]) -> None:
+    """Far too many for one exchange after the other."""
+    programs = parsed([(range(devices), by_device(*crossed(count, line) * (devices // 2)))])
+    began = time.process_time()
+    order = order_communication(programs, devices, 1)
+    assert order.is_safe
+    assert time.process_time() - began < 20
+    assert [move.first_of.name for move in order.moves] == [f"v{count - 1}"] * (count - 1)
+    found = [(range(devices), order.modules[0])]
+    assert examine(found, devices, 1).outcome is Outcome.SAFE
+
+
+@pytest.mark.parametrize("first_is_scheduled", [False, True])
+def test_many_rounds_of_two_programs(first_is_scheduled: bool) -> None:
+    """In loops, too, and with one of them as it stands: the other one takes its order."""
+    one, other = crossed(300, by_channel)
+    texts = [
+        (devices, looped(body.replace("(p)", "(v)").replace("ROOT r", "u"), "count = s32[] constant(3)"))
+        for devices, body in ((range(4), one), (range(4, 8), other))
+    ]
+    programs = parsed(texts)
+    programs[0] = (programs[0][0], programs[0][1].replace(is_scheduled=first_is_scheduled))
+    before, after, order = ordered(programs, 8)
+    assert (before, after) == (Outcome.DEADLOCK, Outcome.SAFE)
+    assert {move.program for move in order.moves} == {1}
+
+
+def test_many_transfers_that_are_all_received_first() -> None:
+    """Both sides of each; the text's order of transfers stays where it can."""
+    bodies: list[list[str]] = [[], []]
+    for k in range(1, 601):
+        receives, sends = bodies[k % 2], bodies[1 - k % 2]
+        receives += [recv(f"c{k}", k), recv_done(f"rd{k}", f"c{k}", k)]
+        sends += [send(f"s{k}", k), send_done(f"sd{k}", f"s{k}", k)]
+    bodies[0] += ["ROOT r = f32[4] copy(x)"]
+    bodies[1] += ["ROOT r = f32[4] copy(x)"]
+    programs = parsed([((d,), alone("\n".join(lines))) for d, lines in enumerate(bodies)])
+    assert ordered(programs, 2)[1] is Outcome.SAFE
+
+
 def planted(data: st.DataObject, steps: int) -> None:
     """Programs that have been made from an order in which they run are given one."""
     devices = data.draw(st.integers(2, 4), label="devices")
@@ -184,6 +243,14 @@ def planted(data: st.DataObject, steps: int) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_an_order_is_found_where_there_is_one(data: st.DataObject) -> None:
+    planted(data, 8)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_whole_orders_run(monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
+    """Also where nothing was tried before them."""
+    monkeypatch.setattr(order_search, "SINGLY", 0)
     planted(data, 8)
 
 

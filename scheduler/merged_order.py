@@ -1,0 +1,136 @@
+"""One order for what all programs of a run do together, found at once: where their own orders don't contradict.
+
+The k-th round of its kind is one step, whichever programs and branches come to it. Edges are what has to stay in order
+in any of them, and from each end of a transfer to what waits for it at the other one. Where that has no cycle, every
+program and branch takes its instructions from one order of all steps. Nothing here has to be trusted: such an order is
+followed like any other (order_search.py), and there may be another one where none comes from here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import count, pairwise
+
+from distxla.ir.module import Module
+from distxla.scheduler.reordering import Lines, Pair, Reordering
+
+Place = tuple[int, str, str]  # program, computation, instruction
+Pairs = dict[int, dict[str, tuple[Pair, ...]]]
+
+
+def merged_orders(reorderings: Sequence[Reordering]) -> Iterator[tuple[Pairs, list[Module]]]:
+    """Up to two: as the first program or branch has it, the others' steps among its own where they are needed; and
+    with all side by side, as far as each has come."""
+    graph = _Graph(reorderings)
+    for by in (graph.one_by_one, graph.side_by_side):
+        order = graph.sorted(by)
+        if order is None:
+            return
+        pairs: Pairs = {number: {} for number in range(len(reorderings))}
+        for number, reordering in enumerate(reorderings):
+            for name, lines in reordering.lines.items():
+                ranked = sorted((order[graph.step_of[number, name, i.name]], i.name) for i in lines.effects)
+                pairs[number][name] = tuple(pairwise(i for _, i in ranked))
+        modules = [r.reordered(pairs[number]) for number, r in enumerate(reorderings)]
+        if all(modules):
+            yield pairs, [module for module in modules if module is not None]
+
+
+class _Graph:
+    """step_of: the step of each instruction, named by the first of those that are one."""
+
+    def __init__(self, reorderings: Sequence[Reordering]) -> None:
+        self._all = [(n, name, lines) for n, r in enumerate(reorderings) for name, lines in r.read.items()]
+        self._same: dict[Place, Place] = {}
+        shared: dict[Hashable, Place] = {}
+        begun: dict[Hashable, list[Place]] = defaultdict(list)  # end of a transfer -> who begins it
+        awaited: list[tuple[Place, Hashable]] = []
+        for number, name, lines in self._all:
+            steps = _steps(lines, reorderings[number].level(name))
+            for instruction in lines.effects:
+                place = (number, name, instruction.name)
+                for step in steps[instruction.name]:
+                    self._join(place, shared.setdefault(step, place))
+                    match step:
+                        case (_, bool(), _, _):
+                            begun[step].append(place)
+                        case ("over", (level, bool() as sends, way, k)):
+                            awaited.append((place, (level, not sends, way, k)))
+        self.step_of = {
+            (n, name, i.name): self._first((n, name, i.name)) for n, name, lines in self._all for i in lines.computation
+        }
+        self._before: dict[Place, dict[Place, None]] = defaultdict(dict)  # step -> those that come earlier
+        for number, name, lines in self._all:
+            for later, names in lines.before.items():
+                earlier = self._before[self.step_of[number, name, later]]
+                earlier.update((self.step_of[number, name, n], None) for n in names)
+        for place, step in awaited:
+            self._before[self.step_of[place]].update((self.step_of[p], None) for p in begun[step])
+
+    def _first(self, place: Place) -> Place:
+        while (other := self._same.get(place, place)) != place:
+            self._same[place] = self._same.get(other, other)
+            place = other
+        return place
+
+    def _join(self, one: Place, other: Place) -> None:
+        self._same[self._first(one)] = self._first(other)
+
+    def one_by_one(self) -> list[Place]:
+        return list(self.step_of)
+
+    def side_by_side(self) -> list[Place]:
+        """By the part of a computation that is over before."""
+        keyed = [
+            (k / len(lines.position), n, place)
+            for n, (number, name, lines) in enumerate(self._all)
+            for k, place in enumerate((number, name, i.name) for i in lines.computation)
+        ]
+        return [place for *_, place in sorted(keyed)]
+
+    def sorted(self, visits: Callable[[], list[Place]]) -> dict[Place, int] | None:
+        """The number of each step, what has to come earlier just before what needs it; None where there is a cycle."""
+        number = count()
+        done: dict[Place, int] = {}
+        begun: set[Place] = set()
+        for place in visits():
+            pending = [self.step_of[place]]
+            while pending:
+                step = pending[-1]
+                missing = [s for s in self._before.get(step, ()) if s not in done]
+                if step in done or not missing:
+                    done.setdefault(step, next(number))
+                    pending.pop()
+                elif step in begun:
+                    return None
+                else:
+                    begun.add(step)
+                    pending += reversed(missing)
+        return done
+
+
+def _steps(lines: Lines, level: int) -> dict[str, list[Hashable]]:
+    """What an instruction has in common with those of other computations that do the same thing, by its name.
+
+    level: as many calls deep are the others. A loop is one step with another one around the same.
+    """
+    found: dict[str, list[Hashable]] = {}
+    times: dict[Hashable, Iterator[int]] = defaultdict(count)
+    for instruction in lines.effects:
+        op = instruction.op
+        if op.completes:
+            found[instruction.name] = [("over", step) for step in found.get(instruction.operands[0], ())]
+            continue
+        steps: list[Hashable] = []
+        for key in lines.keys[instruction.name]:
+            if isinstance(key, tuple):  # all but what concerns this device and its host alone
+                first, second = key
+                if op.called_computations and not op.starts_pair and isinstance(first, bool):
+                    first = None  # loops around the two ends of a transfer are one step
+                steps.append((level, first, second, next(times[first, second])))
+        found[instruction.name] = steps
+    return found
+
+
+__all__ = ["merged_orders"]
