@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
-from distxla.collectives.report import Doing
+from distxla.collectives.report import DeviceReport, Doing
 from distxla.errors import (
     ClusterError,
     DeadlockError,
@@ -113,8 +113,9 @@ class Dispatcher:
                     found = scene.devices()
                 finally:  # an interrupt, too, must not leave the poison word behind
                     self._end(devices, patient=True)
-                error = self._failure(devices, died)
-                if any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
+                error = self._failure(devices, died, found)
+                lost = isinstance(error, ReplicaLostError)  # what all of them ran may tell why
+                if lost or any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
                     error.report = scene.report(error, devices=found)
                 raise error
             return time.perf_counter() - start
@@ -294,7 +295,8 @@ class Dispatcher:
         if not self._failures() and not self._lost():
             self._local.allow()
 
-    def _failure(self, devices: list[int], died: list[End]) -> DistxlaError:
+    def _failure(self, devices: list[int], died: list[End], found: Mapping[int, DeviceReport]) -> DistxlaError:
+        """found: what all devices did when the call failed."""
         if self._lost():
             first = next((end for end in died if end.signal), died[0] if died else None)
             if first is None:
@@ -307,7 +309,7 @@ class Dispatcher:
         records = self._records(fresh=False)
         statuses = {d: records.record(d, control.R_STATUS) for d in devices}
         if Status.MISMATCH in statuses.values():
-            return mismatch(records, devices, self.programs, self.modules)
+            return mismatch(records, devices, self.programs, self.modules, found)
         for device, status in statuses.items():
             if status == Status.ROUTINE_FAILED:
                 return self._routine_error(device, records)

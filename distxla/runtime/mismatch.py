@@ -9,6 +9,7 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives import control_block as control
 from distxla.collectives.findings import mismatch_of, round_called, transfer_called
+from distxla.collectives.report import DeviceReport, Doing
 from distxla.collectives.signature import differences
 from distxla.errors import CollectiveMismatchError
 from distxla.ir.module import Module
@@ -20,9 +21,16 @@ _Known = tuple[int, Site]
 
 
 def mismatch(
-    records: Records, devices: Sequence[int], programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
+    records: Records,
+    devices: Sequence[int],
+    programs: Mapping[int, CompiledProgram],
+    modules: Mapping[int, Module],
+    found: Mapping[int, DeviceReport],
 ) -> CollectiveMismatchError:
-    """What two members ran, as one of `devices` found out. modules: by number, where they are known."""
+    """What two members ran, as one of `devices` found out; of those that came with the same, the first ones.
+
+    modules: by number, where they are known.  found: what all devices did when the call failed.
+    """
     for device in devices:
         if records.record(device, control.R_STATUS) != Status.MISMATCH:
             continue
@@ -32,13 +40,44 @@ def mismatch(
         if mine is None or theirs is None:
             break
         what = _called(records, (device, mine), other, programs, modules)
-        one, two = sorted(((device, mine), (other, theirs)), key=lambda known: known[0])
+        one, two = sorted(((device, mine), (other, theirs)), key=_device)
+        if device in found and found[device].group and mine.facets != theirs.facets:
+            comers = _comers(records, found, found[device], programs) | {device: mine, other: theirs}
+            one, two = sorted((_first(comers, mine), _first(comers, theirs)), key=_device)
         known = [(number, site_text(site)) for number, site in (one, two)]
         text = mismatch_of(what, known[0], known[1], differences(one[1].facets, two[1].facets))
         error = CollectiveMismatchError(text, one[1].location)
         error.pair = one[0], two[0]
         return error
     return CollectiveMismatchError("members came to a round with different instructions")
+
+
+def _comers(
+    records: Records,
+    found: Mapping[int, DeviceReport],
+    device: DeviceReport,
+    programs: Mapping[int, CompiledProgram],
+) -> dict[int, Site]:
+    """The members who were seen in the round that a device has come to, and where each of them is."""
+    sites = {}
+    for member in device.group:
+        seen = found.get(member)
+        if seen is None or seen.doing not in (Doing.WAITS, Doing.CAME):
+            continue
+        site = _site(records, member, records.record(member, control.R_SITE), programs)
+        is_there = (seen.group, seen.round) == (device.group, device.round)
+        if is_there and site is not None and site.instruction == seen.instruction:
+            sites[member] = site
+    return sites
+
+
+def _first(comers: Mapping[int, Site], like: Site) -> _Known:
+    """The first who came with the same as this."""
+    return min(((device, site) for device, site in comers.items() if site.facets == like.facets), key=_device)
+
+
+def _device(known: _Known) -> int:
+    return known[0]
 
 
 def _called(
