@@ -22,6 +22,7 @@ from distxla.errors import (
     TimeLimitError,
 )
 from distxla.ops.ragged_all_to_all import out_of_range
+from distxla.runtime import stragglers
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.hosts.host import Lost, Records
@@ -32,7 +33,7 @@ from distxla.runtime.mismatch import mismatch
 from distxla.runtime.reports import Scene, stuck_error
 from distxla.runtime.stragglers import Stragglers
 from distxla.runtime.streams import Streams
-from distxla.runtime.watch import End, current_site, ended, site_text
+from distxla.runtime.watch import End, current_site, current_step, ended, site_text
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
@@ -129,9 +130,15 @@ class Dispatcher:
             if self._unsettled is None:
                 return
             devices, late = self._unsettled
-            end = None if time_limit is None else time.perf_counter() + time_limit
+            begun = time.perf_counter()
+            end = None if time_limit is None else begun + time_limit
+            notice = stragglers.NOTICE_S
             try:
                 while not self._are_back(devices, late):
+                    waited = time.perf_counter() - begun
+                    if waited >= notice:
+                        notice *= 2
+                        stragglers.tell(stragglers.late(self._still_there(devices, late), waited))
                     if end is not None and time.perf_counter() >= end:
                         raise TimeLimitError(
                             f"the time limit of {time_limit:g} s ran out before all devices of a call that had failed "
@@ -141,6 +148,18 @@ class Dispatcher:
                 self._end(devices)
                 raise
             self._begin_afresh()
+
+    def _still_there(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> list[DeviceReport]:
+        """What those compute that are not back: on this host; elsewhere all are named of a host that isn't done."""
+        here = Records(self._local.records(self._local.devices), self._local.control.devices)
+        found = []
+        for device in devices:
+            if device in self._local.devices and here.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN:
+                name, where = current_step(here, device, self.programs, self.modules) or ("", None)
+                found.append(DeviceReport(device, Doing.COMPUTES, instruction=name, location=where))
+            elif any(device in agent.devices and not agent.has_ended(number, 0) for agent, number in late):
+                found.append(DeviceReport(device, Doing.COMPUTES))
+        return found
 
     def keep(self, *things: object) -> None:
         """After a failed call: hold what its devices may still read and write, until all are back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from distxla.collectives.report import DeviceReport, Doing, named
@@ -38,8 +38,25 @@ class Stragglers:
         if longest < self._next:
             return
         self._next *= 2
-        for line in notices(scene().devices(), longest):
-            print(printable(f"distxla: {line}"), file=sys.stderr, flush=True)
+        tell(notices(scene().devices(), longest))
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Write notices."""
+    for line in lines:
+        print(printable(f"distxla: {line}"), file=sys.stderr, flush=True)
+
+
+def late(devices: Iterable[DeviceReport], seconds: float) -> list[str]:
+    """A line for those that are still in a call that has failed, by what they compute."""
+    places: dict[str, list[int]] = {}
+    for device in devices:
+        places.setdefault(f" {device.place}" if device.instruction else "", []).append(device.device)
+    return [
+        f"{named(found)} still compute{'s' if len(found) == 1 else ''}{place}, in a call that has failed; the next one "
+        f"waits for that, for {seconds:.0f} s so far"
+        for place, found in places.items()
+    ]
 
 
 def notices(devices: Mapping[int, DeviceReport], seconds: float) -> list[str]:
@@ -65,4 +82,4 @@ def notices(devices: Mapping[int, DeviceReport], seconds: float) -> list[str]:
     return lines
 
 
-__all__ = ["Stragglers", "notices"]
+__all__ = ["Stragglers", "late", "notices", "tell"]

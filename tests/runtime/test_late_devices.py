@@ -11,6 +11,7 @@ import pytest
 
 import distxla as dx
 from distxla.ops.custom_calls import user
+from distxla.runtime import stragglers
 from tests.deadlock_programs import by_device, reduce
 from tests.runtime.ends_of_waits import SECONDS, X, broken
 
@@ -66,7 +67,10 @@ def fails(cluster: dx.Cluster, why: str) -> float:
 
 
 @pytest.mark.parametrize("why", FAILING)
-def test_the_next_call_waits_for_them(cluster: dx.Cluster, why: str) -> None:
+def test_the_next_call_waits_for_them(
+    cluster: dx.Cluster, why: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stragglers, "NOTICE_S", 1.0)
     processes = [pid for _, _, pid in cluster.replicas_info]
     fine = cluster.compile(dx.parse(by_device(*[reduce("ROOT c", "p")] * 3), "fine.hlo"))
     fine([X])
@@ -76,6 +80,9 @@ def test_the_next_call_waits_for_them(cluster: dx.Cluster, why: str) -> None:
         assert time.monotonic() - begin >= BUSY_S
         assert all(np.array_equal(np.asarray(row[0]), 3 * X) for row in outs)
     assert [pid for _, _, pid in cluster.replicas_info] == processes
+    notices = [line for line in capfd.readouterr().err.splitlines() if "a call that has failed" in line]
+    assert 2 <= len(notices) <= 6
+    assert all(line.startswith("distxla: device 2 still computes") for line in notices)
 
 
 def test_a_cluster_may_be_closed_meanwhile() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distxla.collectives.report import HOST, DeviceReport, Doing
 from distxla.errors import Location
-from distxla.runtime.stragglers import notices
+from distxla.runtime.stragglers import late, notices
 
 
 def waiting(device: int, *others: int, name: str = "c", host: str = "") -> DeviceReport:
@@ -41,6 +41,14 @@ def test_one_that_has_not_begun() -> None:
 def test_several_places() -> None:
     assert lines(waiting(0, 2), waiting(1, 2, name="d"), computing(2)) == [
         "device 2 computes; devices 0, 1 wait for it in 2 different instructions, for 5 s so far"
+    ]
+
+
+def test_those_who_are_late_for_the_next_call() -> None:
+    assert late([computing(1), computing(2, "dot"), computing(4, "dot")], 5.2) == [
+        "device 1 still computes, in a call that has failed; the next one waits for that, for 5 s so far",
+        "devices 2, 4 still compute dot (m.hlo:9:1), in a call that has failed; the next one waits for that, "
+        "for 5 s so far",
     ]
 
 
