@@ -71,9 +71,9 @@ class DeviceReport:
     program: its module's name.  instruction, opcode, location: what it waits in or computes, or did last; "" and None
     where that is unknown; computation: where it stands; op_name: what the user's program calls it.  round: of its
     group, or transfer of its channel, or item of its stream, from 1 in each call.  channel: None where there is none.
-    group: the members that act together, in group order.  waits_for: devices; all of them must come unless
-    `one_is_enough`.  host: what of the host it waits for, "" for nothing.  missing: members of the group that have not
-    come.  loops: outermost first.  events: its last ones, oldest first.
+    group: the members that act together, in group order.  waits_for: devices, all of which must
+    come.  host: what of the host it waits for, "" for nothing.  missing: members of the group that have not come.
+    loops: outermost first.  events: its last ones, oldest first.
     """
 
     device: int
@@ -87,7 +87,6 @@ class DeviceReport:
     channel: int | None = None
     group: tuple[int, ...] = ()
     waits_for: tuple[int, ...] = ()
-    one_is_enough: bool = False
     host: str = ""
     missing: tuple[int, ...] = ()
     loops: tuple[Loop, ...] = ()
@@ -304,8 +303,7 @@ def _device_line(devices: list[DeviceReport]) -> str:
 def _whom(device: DeviceReport) -> str:
     if not device.waits_for:
         return "the rest of its round" if device.group else "its turn"
-    one_of = "one of " if device.one_is_enough and len(device.waits_for) > 1 else ""
-    return one_of + named(device.waits_for)
+    return named(device.waits_for)
 
 
 def _details(device: DeviceReport) -> list[str]:
@@ -350,7 +348,6 @@ def _device_json(device: DeviceReport) -> dict[str, Any]:
         "channel": device.channel,
         "group": list(device.group),
         "waits_for": list(device.waits_for),
-        "one_is_enough": device.one_is_enough,
         "host": device.host,
         "missing": list(device.missing),
         "loops": [

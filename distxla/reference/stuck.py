@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from distxla.collectives import findings
 from distxla.collectives.report import DeviceReport
-from distxla.collectives.wait_graph import Verdict, decide
+from distxla.collectives.wait_graph import Verdict, all_of, any_of, decide
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.waits import Outcome, PendingRound, Wait, differing
@@ -36,9 +37,9 @@ class Stuck:
         for place, (_, wait, _) in enumerate(strands):
             if wait is None or wait.from_outside or wait.ready():
                 continue
-            clauses = [tuple(alive.get(other, (-1 - other,))) for other in wait.others]
+            clauses = [*chain.from_iterable(any_of(alive.get(other, (-1 - other,))) for other in wait.others)]
             if wait.beside is not None and id(wait.beside) in nodes:
-                clauses.append((nodes[id(wait.beside)],))
+                clauses += all_of((nodes[id(wait.beside)],))
             if clauses:
                 waits[first + place] = tuple(clauses)
                 ended |= {node for clause in clauses for node in clause if node < 0}

@@ -57,7 +57,7 @@ def test_every_state_of_a_device_has_a_line() -> None:
         3: DeviceReport(3, Doing.LOST, "m", "dot"),
         4: DeviceReport(4, Doing.FAILED, "m"),
         5: DeviceReport(5, Doing.WAITS, "m", "f", "infeed", host="the host", loops=loops, round=3),
-        6: DeviceReport(6, Doing.WAITS, "m", "g", "all-gather", waits_for=(0, 2), one_is_enough=True),
+        6: DeviceReport(6, Doing.WAITS, "m", "g", "all-gather", waits_for=(0, 2)),
         7: DeviceReport(7, Doing.ENDED, "m", "c"),
         8: DeviceReport(8, Doing.NOT_BEGUN, "m"),
         9: DeviceReport(9, Doing.NOT_BEGUN, "m"),
@@ -69,7 +69,7 @@ def test_every_state_of_a_device_has_a_line() -> None:
         "  device 3 was lost in dot",
         "  device 4 has failed",
         "  device 5 waits in f for the host: infeed, round 3, in iteration 5 of inner in iteration 2 of outer",
-        "  device 6 waits in g for one of devices 0, 2: all-gather",
+        "  device 6 waits in g for devices 0, 2: all-gather",
         "  devices 8, 9 have not begun",
     ]
 
