@@ -38,7 +38,7 @@ PAIRS, PIPELINE, VALIDATION = (
 )
 NEVER = (1, 0)  # bounds that no execution is within
 # The program is fine, but it waits for what no program of this run does, or gets what it can't take.
-ERRORS: Mapping[str, type[DistxlaError]] = {
+ERRORS: Mapping[str, type[DeadlockError]] = {
     "channel.send": DeadlockError,
     "channel.recv": DeadlockError,
     "channel.shape": CollectiveMismatchError,
@@ -373,9 +373,11 @@ def _channel(end: End) -> str:
 
 def _error(rule: str, end: End, message: str) -> DistxlaError:
     location = end.attributes if rule in ("channel.pairs", "channel.bounds") and end.attributes else end.location
-    error = ERRORS.get(rule, VerificationError)(f"{rule}: {message}", location)
-    if isinstance(error, DeadlockError):
-        error.channel = end.channel
+    kind = ERRORS.get(rule)
+    if kind is None:
+        return VerificationError(f"{rule}: {message}", location)
+    error = kind(message, location)
+    error.channel = end.channel
     return error
 
 

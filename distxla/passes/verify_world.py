@@ -33,7 +33,7 @@ def verify_world(
 ) -> None:
     """Raise the error, located in a program's text, for the first rule that the programs of a run break:
     CollectiveMismatchError for `world.collectives`, `world.order` and `channel.shape`, DeadlockError for `channel.send`
-    and `channel.recv`, else VerificationError.
+    and `channel.recv`, whose messages don't name them, else VerificationError.
 
     programs: each with the flattened ids of the devices that run it, disjoint.  in_order: whether the order of the text
     is that of the run, so that `world.order` holds.
@@ -166,7 +166,7 @@ class _Groups:
                         f"{certain.instruction.name} joins devices {_listed(group)}, but {self.run[number][1].name}, "
                     )
                     text += f"which runs on {devices}, has no collective of that group"
-                    raise CollectiveMismatchError(f"world.collectives: {text}", _at_groups(certain))
+                    raise CollectiveMismatchError(text, _at_groups(certain))
         if any(by_program[number].sometimes for number in present):
             return
         for one, other in pairwise(present):
@@ -182,7 +182,7 @@ class _Groups:
         if not more:
             (mine, more), (theirs, less) = (theirs, less), (mine, more)
         lonely = next(c for c in mine if c.signature in more)
-        text = f"world.collectives: {lonely.instruction.name} joins devices {_listed(group)}, but "
+        text = f"{lonely.instruction.name} joins devices {_listed(group)}, but "
         near = next((c for c in theirs if c.signature in less), None)
         if near is None:
             text += f"{theirs[0].module.name} has {len(theirs)} collective(s) of that group, {lonely.module.name} "
@@ -196,7 +196,7 @@ class _Groups:
         for number, (mine, theirs) in enumerate(zip(one, other, strict=True), 1):
             if mine.signature != theirs.signature:
                 raise CollectiveMismatchError(
-                    f"world.order: {mine.instruction.name} is round {number} of devices {_listed(group)} in "
+                    f"{mine.instruction.name} is round {number} of devices {_listed(group)} in "
                     f"{mine.module.name}, in {theirs.module.name} it is {theirs}; they differ in "
                     f"{mine.difference(theirs)}",
                     mine.location,

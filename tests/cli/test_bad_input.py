@@ -157,7 +157,7 @@ replicas x 1 partitions), they hold [0, 1]
     "a collective that another program of the group lacks": (
         ["a.hlo@0,1", "b.hlo@2,3"],
         {"a.hlo": reducing("a", "replica_groups={}"), "b.hlo": module("b", "  ROOT n = f32[4] negate(x)")},
-        """a.hlo:9:34: mismatch: world.collectives: s joins devices 0, 1, 2, 3, but b, which runs on 2, 3, has no \
+        """a.hlo:9:34: mismatch: s joins devices 0, 1, 2, 3, but b, which runs on 2, 3, has no \
 collective of that group
       ROOT s = f32[4] all-reduce(x), replica_groups={}, to_apply=add
                                      ^^^^^^^^^^^^^^^^^
@@ -179,7 +179,7 @@ collective of that group
     "a send without recv": (
         ["m.hlo"],
         {"m.hlo": transfers(recv=None)},
-        """m.hlo:5:3: deadlock: channel.recv: no program of the run has a recv on channel 1, where s (m.hlo:5:3) \
+        """m.hlo:5:3: deadlock: no program of the run has a recv on channel 1, where s (m.hlo:5:3) \
 stands: it never ends
       s = (f32[4], u32[], token[]) send(x, t), channel_id=1, frontend_attributes={<pairs>="{{0,1}}"}
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -188,7 +188,7 @@ stands: it never ends
     "a recv without send": (
         ["m.hlo"],
         {"m.hlo": transfers(send=None)},
-        """m.hlo:5:3: deadlock: channel.send: no program of the run has a send on channel 1, where r (m.hlo:5:3) \
+        """m.hlo:5:3: deadlock: no program of the run has a send on channel 1, where r (m.hlo:5:3) \
 stands: it never ends
       r = (f32[4], u32[], token[]) recv(v), channel_id=1, frontend_attributes={<pairs>="{{0,1}}"}
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -200,7 +200,7 @@ stands: it never ends
             "a.hlo": transfers("a", send="", recv=None, header=""),
             "b.hlo": module("b", "  ROOT n = f32[4] negate(x)", ""),
         },
-        """a.hlo:5:3: deadlock: channel.recv: no program of the run has a recv on channel 1, where s (a.hlo:5:3) \
+        """a.hlo:5:3: deadlock: no program of the run has a recv on channel 1, where s (a.hlo:5:3) \
 stands: it never ends
       s = (f32[4], u32[], token[]) send(x, t), channel_id=1
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -209,7 +209,7 @@ stands: it never ends
     "send and recv of other shapes": (
         ["m.hlo"],
         {"m.hlo": transfers(shape="f32[2,2]")},
-        """m.hlo:5:3: mismatch: channel.shape: s (m.hlo:5:3) is of f32[4], r (m.hlo:8:3) of f32[2,2], on channel 1
+        """m.hlo:5:3: mismatch: s (m.hlo:5:3) is of f32[4], r (m.hlo:8:3) of f32[2,2], on channel 1
       s = (f32[4], u32[], token[]) send(x, t), channel_id=1, frontend_attributes={<pairs>="{{0,1}}"}
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,
@@ -241,7 +241,7 @@ stands: it never ends
     "pairs that differ between send and recv": (
         ["m.hlo"],
         {"m.hlo": transfers(send="{{0,1}}", recv="{{0,2}}")},
-        """m.hlo:5:3: deadlock: channel.recv: s (m.hlo:5:3) transfers from device 0 to device 1 on channel 1, but \
+        """m.hlo:5:3: deadlock: s (m.hlo:5:3) transfers from device 0 to device 1 on channel 1, but \
 device 1 has no recv for it: it never ends
       s = (f32[4], u32[], token[]) send(x, t), channel_id=1, frontend_attributes={<pairs>="{{0,1}}"}
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^

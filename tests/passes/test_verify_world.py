@@ -97,12 +97,12 @@ BROKEN: dict[str, tuple[list[tuple[Sequence[int], Module]], str]] = {
     ),
     "one has the collective, the other none": (
         [((0, 1), EVERYBODY), ((2, 3), ALONE)],
-        "everybody.hlo:9:34: mismatch: world.collectives: s joins devices 0, 1, 2, 3, but alone, which runs on 2, 3, "
+        "everybody.hlo:9:34: mismatch: s joins devices 0, 1, 2, 3, but alone, which runs on 2, 3, "
         "has no collective of that group",
     ),
     "the same devices in another order": (
         [((0, 1), EVERYBODY), ((2, 3), reducing("turned", "{{3,2,1,0}}"))],
-        "everybody.hlo:9:34: mismatch: world.collectives: s joins devices 0, 1, 2, 3, but turned, which runs on 2, 3, "
+        "everybody.hlo:9:34: mismatch: s joins devices 0, 1, 2, 3, but turned, which runs on 2, 3, "
         "has no collective of that group",
     ),
     "of other shapes": (
@@ -111,7 +111,7 @@ BROKEN: dict[str, tuple[list[tuple[Sequence[int], Module]], str]] = {
             ((2, 3), program("wide", "  y = f32[8] concatenate(x, x), dimensions={0}\n"
                                      "  ROOT t = f32[8] all-reduce(y), to_apply=add")),
         ],
-        "everybody.hlo:9:8: mismatch: world.collectives: s joins devices 0, 1, 2, 3, but what wide has there is t "
+        "everybody.hlo:9:8: mismatch: s joins devices 0, 1, 2, 3, but what wide has there is t "
         "(wide.hlo:10:8); they differ in operands: f32[4] and f32[8]",
     ),
     "once and twice": (
@@ -120,12 +120,12 @@ BROKEN: dict[str, tuple[list[tuple[Sequence[int], Module]], str]] = {
             ((2, 3), program("twice", "  y = f32[4] all-reduce(x), to_apply=add\n"
                                       "  ROOT t = f32[4] all-reduce(y), to_apply=add")),
         ],
-        "twice.hlo:9:3: mismatch: world.collectives: y joins devices 0, 1, 2, 3, but everybody has 1 collective(s) of "
+        "twice.hlo:9:3: mismatch: y joins devices 0, 1, 2, 3, but everybody has 1 collective(s) of "
         "that group, twice has 2",
     ),
     "in another order": (
         [((0, 1), two_rounds("here", "x", "y")), ((2, 3), two_rounds("there", "y", "x"))],
-        "here.hlo:10:3: mismatch: world.order: s is round 1 of devices 0, 1, 2, 3 in here, in there it is s "
+        "here.hlo:10:3: mismatch: s is round 1 of devices 0, 1, 2, 3 in here, in there it is s "
         "(there.hlo:10:3); they differ in operands: f32[4] and f32[8]",
     ),
     "an id that doesn't exist": (
