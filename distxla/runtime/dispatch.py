@@ -326,7 +326,9 @@ class Dispatcher:
         if failures := self._failures():
             return ReplicaLostError("; ".join(failures))
         records = self._records(fresh=False)
-        statuses = {d: records.record(d, control.R_STATUS) for d in devices}
+        # those first that the report tells of as failed: others may have failed since it was made
+        failed_first = sorted(devices, key=lambda d: found[d].doing is not Doing.FAILED)
+        statuses = {d: records.record(d, control.R_STATUS) for d in failed_first}
         if Status.MISMATCH in statuses.values():
             return mismatch(records, devices, self.programs, self.modules, found)
         for device, status in statuses.items():
