@@ -98,12 +98,12 @@ def test_the_same_program_runs_with_other_partners(four: Cluster) -> None:
 
 def test_what_cannot_be_paired_is_refused_before_it_runs(four: Cluster) -> None:
     send = four.compile(parse_module(one_way("send"), "lone.hlo"), [0])
-    with pytest.raises(DeadlockError, match=r"channel\.recv: no program of the run has a recv on channel 1") as caught:
+    with pytest.raises(DeadlockError, match=r"no program of the run has a recv on channel 1") as caught:
         four.run({(0,): send}, {0: [value(0)]})
     assert caught.value.location is not None
     assert str(caught.value.location) == "lone.hlo:5:3"
     three = four.compile(parse_module(one_way("recv", shape="f32[3]"), "three.hlo"), [1])
-    with pytest.raises(CollectiveMismatchError, match=r"channel\.shape: .* is of f32\[2\], .* of f32\[3\]"):
+    with pytest.raises(CollectiveMismatchError, match=r".* is of f32\[2\], .* of f32\[3\]"):
         four.run({(0,): send, (1,): three}, {0: [value(0)]})
 
 
