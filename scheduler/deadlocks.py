@@ -8,14 +8,14 @@ from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.control_flow import While
-from distxla.scheduler.communication import Communication, Meeting, Site, Way
-from distxla.scheduler.deferred import World
-from distxla.scheduler.executions import compared
-from distxla.scheduler.progress import LENIENT, STRICT, Mismatch, Open, Progress, Stop
-from distxla.scheduler.standstill import ahead, chain_of, needed_event, never_go_on
-from distxla.scheduler.symmetry import advances_in_step
-from distxla.scheduler.traces import Act, Split, Trace
-from distxla.scheduler.tracing import TooLongError, Tracer
+from distxla.scheduler.simulation.communication import Communication, Meeting, Site, Way
+from distxla.scheduler.simulation.deferred import World
+from distxla.scheduler.simulation.executions import compared
+from distxla.scheduler.simulation.progress import LENIENT, STRICT, Mismatch, Open, Progress, Stop
+from distxla.scheduler.simulation.standstill import ahead, chain_of, needed_event, never_go_on
+from distxla.scheduler.simulation.symmetry import advances_in_step
+from distxla.scheduler.simulation.traces import Act, Split, Trace
+from distxla.scheduler.simulation.tracing import TooLongError, Tracer
 from distxla.scheduler.verdict import Outcome, Place, Undecided, Verdict, Wait, listed, named
 
 

@@ -1,9 +1,9 @@
 """One order of communication for all programs of a run, such that no device waits for ever.
 
 The text's order is kept where it is safe. Where it isn't, devices are followed until they can't go on; the cycle in
-which they wait names pairs of instructions of which one has to change places (conflicts.py). Each is tried, what comes
-of it is followed in its turn, and so on: a search that finds an order wherever there is one, unless it takes too long.
-Where the first attempts don't do, orders of everything at once are tried, too (merged_order.py).
+which they wait names pairs of instructions of which one has to change places (joint_order/conflicts.py). Each is tried,
+what comes of it is followed in its turn, and so on: a search that finds an order wherever there is one, unless it takes
+too long. Where the first attempts don't do, orders of everything at once are tried, too (joint_order/merged_order.py).
 What is found counts only if it has been proved as any other program would be, so nothing here has to be trusted.
 Scheduled programs are never changed.
 """
@@ -121,8 +121,8 @@ def _may_differ(programs: Sequence[tuple[tuple[int, ...], Module]]) -> bool:
 
 def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], replicas: int, partitions: int) -> JointOrder:
     # with all that follows programs, which most don't need
-    from distxla.scheduler.order_search import Search
-    from distxla.scheduler.reordering import is_settled
+    from distxla.scheduler.joint_order.order_search import Search
+    from distxla.scheduler.joint_order.reordering import is_settled
 
     if all(module.is_scheduled or is_settled(module) for _, module in programs):
         return JointOrder(programs, tuple(module for _, module in programs))

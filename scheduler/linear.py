@@ -4,12 +4,12 @@ A module that says `is_scheduled=true` keeps the order of its text; what passes 
 
 Otherwise the order is chosen in two steps, computation by computation, called ones first:
 
-1. The least memory. Of the text's order and a few others (orders.py) the one with the lowest peak (memory.py) is
-   taken; another one than the text's only where that saves a share SAVED, since the text's has the better locality and
-   is the one that the reader knows.
-2. The most overlap. Where the computation has asynchronous pairs, they are drawn apart (overlap.py), with as many
-   rounds under way as memory allows: the peak may grow by a share PAID, or by PAID_BYTES. Where even one round would
-   cost more, the order stays.
+1. The least memory. Of the text's order and a few others (program_order/orders.py) the one with the lowest peak
+   (program_order/memory.py) is taken; another one than the text's only where that saves a share SAVED, since the text's
+   has the better locality and is the one that the reader knows.
+2. The most overlap. Where the computation has asynchronous pairs, they are drawn apart (program_order/overlap.py), with
+   as many rounds under way as memory allows: the peak may grow by a share PAID, or by PAID_BYTES. Where even one round
+   would cost more, the order stays.
 
 Both keep all edges: operands, control predecessors, and the order of effects, which ops/effects.py explains: what
 begins a round or a transfer, and what others wait for, stays in the order of the text, so devices that run one module,
@@ -27,9 +27,9 @@ from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ir.order import stable_order
 from distxla.ops.effects import effectful_computations, effects_order, has_effects
-from distxla.scheduler.memory import ComputationMemory, ModuleMemory
-from distxla.scheduler.orders import Graph, Order, candidates
-from distxla.scheduler.overlap import Overlap, cost, pairs_of
+from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory
+from distxla.scheduler.program_order.orders import Graph, Order, candidates
+from distxla.scheduler.program_order.overlap import Overlap, cost, pairs_of
 
 # Peaks below are no reason to move anything.
 SMALL_BYTES = 4096

@@ -158,7 +158,7 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
     from distxla.cli.programs import ranges
     from distxla.ops.effects import COMMUNICATING
     from distxla.passes.resolve_layouts import ignored_tiles
-    from distxla.scheduler.transfer_rules import notes
+    from distxla.scheduler.simulation.transfer_rules import notes
 
     for program, found in zip(world.programs, missing, strict=True):
         module = program.module

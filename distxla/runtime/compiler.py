@@ -135,7 +135,7 @@ def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str |
     if stage == "hlo":
         return print_module(as_written(after_passes(module)))
     if stage == "schedule":
-        from distxla.scheduler.listing import print_schedule
+        from distxla.scheduler.program_order.listing import print_schedule
 
         scheduled = optimised(module)
         return print_schedule(scheduled, as_written(scheduled))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from distxla.ir.module import Module
 from distxla.passes.verify_world import verify_together
 from distxla.reference.lockstep import run_programs
-from distxla.scheduler import order_search
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.joint import JointOrder, order_communication
+from distxla.scheduler.joint_order import order_search
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
 from tests.deadlock_programs import (

@@ -17,8 +17,8 @@ from distxla.passes.expand import Expand
 from distxla.passes.verify import verify_module
 from distxla.runtime.compiler import optimised
 from distxla.scheduler.linear import PAID, PAID_BYTES, schedule
-from distxla.scheduler.memory import ModuleMemory
-from distxla.scheduler.overlap import pairs_of
+from distxla.scheduler.program_order.memory import ModuleMemory
+from distxla.scheduler.program_order.overlap import pairs_of
 from distxla.text.parser import parse_module
 from tests.scheduler.random_computations import computations
 

@@ -14,10 +14,10 @@ from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations, effects_order
 from distxla.passes.expand import Expand
 from distxla.runtime.compiler import optimised
-from distxla.scheduler import memory
 from distxla.scheduler.linear import SMALL_BYTES, schedule, with_least_memory
-from distxla.scheduler.memory import ComputationMemory, ModuleMemory
-from distxla.scheduler.orders import Graph, aliases_late
+from distxla.scheduler.program_order import memory
+from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory
+from distxla.scheduler.program_order.orders import Graph, aliases_late
 from distxla.text.parser import parse_module
 from tests.scheduler.random_computations import UNIT, computations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distxla.scheduler.transfer_rules import notes
+from distxla.scheduler.simulation.transfer_rules import notes
 from distxla.text.parser import parse_module
 from tests.deadlock_programs import SUM, alone, recv, recv_done, reduce, send, send_done
 

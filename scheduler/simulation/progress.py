@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.collectives.channels import payload_of
-from distxla.scheduler.communication import MOST_SENDS, Meeting, Site, Way
-from distxla.scheduler.counters import Counters, Flow, Rounds
-from distxla.scheduler.traces import Act, Choice, Event, Split, Ticket, Trace
+from distxla.scheduler.simulation.communication import MOST_SENDS, Meeting, Site, Way
+from distxla.scheduler.simulation.counters import Counters, Flow, Rounds
+from distxla.scheduler.simulation.traces import Act, Choice, Event, Split, Ticket, Trace
 
 STRICT, LENIENT = 0, 1
 MEET, BEGIN, END, SEND, RECV, SEND_DONE = Act.MEET, Act.BEGIN, Act.END, Act.SEND, Act.RECV, Act.SEND_DONE

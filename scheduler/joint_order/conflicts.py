@@ -13,13 +13,13 @@ from enum import IntEnum
 from itertools import islice
 
 from distxla.ir.instruction import Instruction
-from distxla.scheduler.communication import Communication, Meeting
-from distxla.scheduler.deferred import World
-from distxla.scheduler.progress import LENIENT, STRICT, Mismatch, Progress
-from distxla.scheduler.standstill import chain_of, needed_event, never_go_on, rounds_from
-from distxla.scheduler.symmetry import advances_in_step
-from distxla.scheduler.traces import Act, Event, Trace, events
-from distxla.scheduler.tracing import TooLongError, Tracer
+from distxla.scheduler.simulation.communication import Communication, Meeting
+from distxla.scheduler.simulation.deferred import World
+from distxla.scheduler.simulation.progress import LENIENT, STRICT, Mismatch, Progress
+from distxla.scheduler.simulation.standstill import chain_of, needed_event, never_go_on, rounds_from
+from distxla.scheduler.simulation.symmetry import advances_in_step
+from distxla.scheduler.simulation.traces import Act, Event, Trace, events
+from distxla.scheduler.simulation.tracing import TooLongError, Tracer
 
 STARTS = (Act.SEND, Act.RECV, Act.BEGIN)  # these wait for nobody
 DONES = (Act.SEND_DONE, Act.RECV_DONE, Act.END)  # nobody waits for these

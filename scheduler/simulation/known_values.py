@@ -13,7 +13,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.effects import Effects
-from distxla.scheduler.traces import Ticket
+from distxla.scheduler.simulation.traces import Ticket
 
 MOST_ELEMENTS = 4096  # of a value that is computed; larger ones decide nothing in practice
 MOST_STEPS = 2000  # instructions that one value may take

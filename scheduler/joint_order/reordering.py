@@ -17,7 +17,7 @@ from distxla.ops.channel import Send
 from distxla.ops.effects import Effects, effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
 from distxla.ops.round_halves import single_collective
-from distxla.scheduler.communication import Communication, Site
+from distxla.scheduler.simulation.communication import Communication, Site
 
 Pair = tuple[str, str]  # (earlier, later): names of instructions of one computation
 HOST = "host"  # feeds, transfers to the host, custom-calls with effects, random states: as the host sees them

@@ -20,8 +20,8 @@ from distxla.ir.instruction import Instruction
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
-from distxla.scheduler.memory import ComputationMemory
-from distxla.scheduler.orders import Graph, Order, parameters, pull
+from distxla.scheduler.program_order.memory import ComputationMemory
+from distxla.scheduler.program_order.orders import Graph, Order, parameters, pull
 
 # A round takes as long as computations that touch so many bytes, and FACTOR bytes for each of its own.
 WAKING_BYTES = 1 << 17

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distxla.ops.control_flow import While
-from distxla.scheduler.communication import Meeting, Site, Way
-from distxla.scheduler.progress import Progress
-from distxla.scheduler.traces import Act, Event, Split, Trace, events
+from distxla.scheduler.simulation.communication import Meeting, Site, Way
+from distxla.scheduler.simulation.progress import Progress
+from distxla.scheduler.simulation.traces import Act, Event, Split, Trace, events
 from distxla.scheduler.verdict import listed
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from distxla.scheduler.communication import Meeting, Site, Way
-from distxla.scheduler.traces import Ticket
+from distxla.scheduler.simulation.communication import Meeting, Site, Way
+from distxla.scheduler.simulation.traces import Ticket
 
 
 class Rounds:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from distxla.collectives.channels import PAIRS, PIPELINE, VALIDATION, Program, pair_up, payload_of, read_end
 from distxla.ir.shape import Shape
 from distxla.ops.channel import Recv, Send
-from distxla.scheduler.communication import MOST_SENDS, Communication, Site
-from distxla.scheduler.traces import Act, Event, Ticket, Trace
+from distxla.scheduler.simulation.communication import MOST_SENDS, Communication, Site
+from distxla.scheduler.simulation.traces import Act, Event, Ticket, Trace
 
 
 @dataclass

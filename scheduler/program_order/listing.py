@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
-from distxla.scheduler.memory import ComputationMemory, ModuleMemory, Profile, Role
+from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory, Profile, Role
 from distxla.text.header import print_header
 from distxla.text.printer import print_computation
 

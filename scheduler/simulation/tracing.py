@@ -20,9 +20,9 @@ from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.round_halves import single_collective
 from distxla.ops.run_time_extents import has_dynamic_dimensions
-from distxla.scheduler.communication import Communication, Site
-from distxla.scheduler.counted_loops import differing_bound, passes_on, trip_count
-from distxla.scheduler.deferred import (
+from distxla.scheduler.simulation.communication import Communication, Site
+from distxla.scheduler.simulation.counted_loops import differing_bound, passes_on, trip_count
+from distxla.scheduler.simulation.deferred import (
     Cases,
     Deferred,
     Element,
@@ -35,8 +35,8 @@ from distxla.scheduler.deferred import (
     pending,
     term_of,
 )
-from distxla.scheduler.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
-from distxla.scheduler.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
+from distxla.scheduler.simulation.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
+from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
 
 MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
 MOST_TURNS = 3_000  # of loops, whatever is in them: a second or so

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count, pairwise
 
 from distxla.ir.module import Module
-from distxla.scheduler.reordering import Lines, Pair, Reordering
+from distxla.scheduler.joint_order.reordering import Lines, Pair, Reordering
 
 Place = tuple[int, str, str]  # program, computation, instruction
 Pairs = dict[int, dict[str, tuple[Pair, ...]]]

@@ -19,7 +19,7 @@ from distxla.ops.op import Lowering
 from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.token import AddDependency
 from distxla.ops.tuple import GetTupleElement, Tuple
-from distxla.scheduler.known_values import (
+from distxla.scheduler.simulation.known_values import (
     Each,
     Known,
     Labels,
@@ -34,7 +34,7 @@ from distxla.scheduler.known_values import (
     meet,
     restricted,
 )
-from distxla.scheduler.traces import Ticket
+from distxla.scheduler.simulation.traces import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

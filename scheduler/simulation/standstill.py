@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from distxla.scheduler.communication import Meeting
-from distxla.scheduler.progress import Progress, Stop
-from distxla.scheduler.traces import Act, Event, Split, Trace
+from distxla.scheduler.simulation.communication import Meeting
+from distxla.scheduler.simulation.progress import Progress, Stop
+from distxla.scheduler.simulation.traces import Act, Event, Split, Trace
 
 MOST_LOOKED_AT = 100_000  # events ahead, in search of the one that somebody waits for
 

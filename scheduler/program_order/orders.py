@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from distxla.ir.instruction import Instruction
-from distxla.scheduler.memory import ComputationMemory
+from distxla.scheduler.program_order.memory import ComputationMemory
 
 Order = list[int]
 

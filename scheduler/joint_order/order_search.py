@@ -6,10 +6,10 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 
 from distxla.ir.module import Module
-from distxla.scheduler.communication import Communication
-from distxla.scheduler.conflicts import Finding, Reversal, Standing, find
-from distxla.scheduler.merged_order import merged_orders
-from distxla.scheduler.reordering import Pair, Reordering
+from distxla.scheduler.joint_order.conflicts import Finding, Reversal, Standing, find
+from distxla.scheduler.joint_order.merged_order import merged_orders
+from distxla.scheduler.joint_order.reordering import Pair, Reordering
+from distxla.scheduler.simulation.communication import Communication
 
 MOST_EVENTS = 500_000  # followed in search of an order, on all devices and in all attempts: some ten seconds
 ATTEMPT_COST = 200  # what an attempt costs besides, in events

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 
 from distxla.ir.instruction import Instruction
-from distxla.scheduler.communication import Site
+from distxla.scheduler.simulation.communication import Site
 
 
 class Act(Enum):

@@ -1,0 +1,1 @@
+"""The order of one program: candidates, their memory, asynchronous pairs drawn apart. Entry: scheduler/linear.py."""
