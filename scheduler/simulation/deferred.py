@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 
-class Deferred:
+class Deferred(ABC):
     """A value, once `force` has been asked for it."""
 
     value: Value | None = None
 
+    @abstractmethod
     def step(self) -> Deferred | None:
         """Set `value`, or name what has to be forced before."""
-        raise NotImplementedError
 
 
 def force(wanted: Deferred) -> Value:
@@ -69,6 +70,9 @@ class Given(Deferred):
 
     def __init__(self, value: Value) -> None:
         self.value = value
+
+    def step(self) -> None:
+        return None
 
 
 @dataclass(eq=False)
