@@ -173,7 +173,8 @@ class EmbeddedRay:
         ]
         # The raylet insists on two agents and ends when they end. Nobody calls them: no runtime environment is asked
         # for and no metrics are wanted, so a process that only waits stands in for each, and their ports are not used.
-        agent = subprocess.list2cmdline([shutil.which("sleep") or "/bin/sleep", "2147483647"])
+        stand_in = str(Path(__file__).with_name("agent.sh"))
+        agent = subprocess.list2cmdline(["/bin/sh", stand_in, str(os.getpid()), self._private])
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         resources = {
             f"node:{LOOPBACK}": 1.0,
@@ -237,6 +238,7 @@ class EmbeddedRay:
             "RAY_AUTH_TOKEN": self._token,
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_enable_pipe_based_agent_to_parent_health_check": "1",  # agent.sh waits for the end of that pipe
             # added to the driver's; Ray's own 15 would let replicas run after everything else on the machine
             "RAY_worker_niceness": "0",
         }

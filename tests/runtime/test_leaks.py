@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.conftest import started_processes
@@ -43,15 +46,19 @@ WAYS = {
     "terminated": ("waiting", "", "pass", signal.SIGTERM, None),
     "killed": ("waiting", "", "pass", signal.SIGKILL, -signal.SIGKILL),
 }
+SUPERVISOR_KILLED = {  # whether the driver is killed right after it
+    "supervisor killed": False,
+    "supervisor and driver killed": True,
+}
 
 
 def directories() -> set[str]:
     return {path for path in glob.glob("/tmp/distxla-*") if os.stat(path).st_uid == os.getuid()}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_left(way: str, tmp_path: Path) -> None:
-    program, arguments, then, number, status = WAYS[way]
+@contextmanager
+def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator[subprocess.Popen[str]]:
+    """A driver whose program is about to run; when it is left, nothing of it may be left within 5 seconds."""
     before = started_processes()
     shared = set(os.listdir("/dev/shm"))
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -65,24 +72,42 @@ def test_nothing_is_left(way: str, tmp_path: Path) -> None:
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "ready\n"
-        if number is not None:
-            time.sleep(0.3)
-            driver.send_signal(number)
-        _, errors = driver.communicate(timeout=30)
+        yield driver
     finally:
         driver.kill()
-    if status is None:
-        assert driver.returncode != 0
-    else:
-        assert driver.returncode == status, errors
-    if way == "success":
-        assert errors == ""
     end = time.monotonic() + 5
     while time.monotonic() < end and (started_processes() - before or list(tmp_path.iterdir())):
         time.sleep(0.05)
     assert started_processes() - before == set()
     assert set(os.listdir("/dev/shm")) - shared == set()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_left(way: str, tmp_path: Path) -> None:
+    program, arguments, then, number, status = WAYS[way]
+    with running(tmp_path, program, arguments, then) as driver:
+        if number is not None:
+            time.sleep(0.3)
+            driver.send_signal(number)
+        _, errors = driver.communicate(timeout=30)
+    if status is None:
+        assert driver.returncode != 0
+    else:
+        assert driver.returncode == status, errors
+    if way == "success":
+        assert errors == ""
+
+
+@pytest.mark.parametrize("way", SUPERVISOR_KILLED)
+def test_nothing_is_left_of_a_killed_supervisor(way: str, tmp_path: Path) -> None:
+    with running(tmp_path, "waiting", "", "pass") as driver:
+        (supervisor,) = (p for p in psutil.Process(driver.pid).children() if "supervisor.py" in " ".join(p.cmdline()))
+        supervisor.kill()
+        if SUPERVISOR_KILLED[way]:
+            driver.kill()
+        driver.communicate(timeout=30)
+    assert driver.returncode != 0
 
 
 def test_two_drivers_at_once_do_not_disturb_each_other() -> None:
