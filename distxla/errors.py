@@ -131,6 +131,13 @@ class ClusterError(DistxlaError):
     code = "cluster"
 
 
+class OutOfMemoryError(DistxlaError):
+    """What a program needs is more than a device has, or than is left of it; the message says how much of each."""
+
+    code = "memory"
+    exit_status = 2
+
+
 class DeadlockError(DistxlaError):
     """Devices wait for each other and none can ever go on.
 

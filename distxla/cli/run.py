@@ -117,12 +117,15 @@ def command(
     from distxla.cli.feeds import read_feeds, write_outfeeds
     from distxla.cli.programs import read_world
     from distxla.cli.progress import progress
+    from distxla.runtime.memory_need import require_memory
 
     for path in (out_file, outfeed, report, trace):
         if path is not None:
             require_writable(path)
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions).in_order(reduction_order).settled()
+    for program in world.programs:
+        require_memory(program.module)
     arguments = read_arguments(world, args_file, seed)
     feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}

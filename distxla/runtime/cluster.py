@@ -33,6 +33,7 @@ from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.nodes import checked_counts
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory import Heap
+from distxla.runtime.memory_need import require_memory
 from distxla.scheduler.joint import order_communication
 
 if TYPE_CHECKING:
@@ -217,8 +218,11 @@ class Cluster:
         module = with_reduction_order(module, reduction_order)
         verify_module(module, self.replicas, self.partitions)
         require_executable(module)
+        limit = self._hosts.memory_bytes or None  # known once the cluster has started; until then, this machine's
+        require_memory(module, limit=limit)
         targets = user_targets(module)
         program, cached = self._compiled(module, chosen, trace)
+        require_memory(module, program.arena_bytes, limit)
         seconds = time.perf_counter() - begin
         return Executable(
             self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole, traced=trace

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from distxla.codegen.abi import ALIGNMENT
 from distxla.collectives import control_block as control
 from distxla.collectives.relay_queue import RING_BYTES
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, OutOfMemoryError
 
 PAGE, HUGE_PAGE = 4096, 2 << 20
 CONTROL_BYTES = 1 << 30
@@ -288,7 +288,7 @@ class Heap:
             return self._used
 
     def allocate(self, size: int) -> Block:
-        """A block of at least `size` bytes; page-aligned from one page on. ClusterError when the memory is full."""
+        """A block of at least `size` bytes; page-aligned from one page on. OutOfMemoryError when it is full."""
         alignment = PAGE if size >= PAGE else ALIGNMENT
         size = max(alignment, (size + alignment - 1) // alignment * alignment)
         with self._lock:
@@ -302,7 +302,7 @@ class Heap:
                     self._idle = max(0, self._idle)
                     self._high = max(self._high, offset + size)
                     return Block(self, offset, size)
-        raise ClusterError(f"device memory is full: {size} bytes wanted, {self._used} of each device's are in use")
+        raise OutOfMemoryError(f"device memory is full: {size} bytes wanted, {self._used} of each device's are in use")
 
     def free_later(self, offset: int, size: int) -> None:
         """Called by Block; takes no lock, since a garbage collection may run it inside `allocate`."""

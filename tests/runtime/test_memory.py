@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distxla.collectives import control_block as control
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.ir.element_type import BF16, F32, PRED, S4
 from distxla.ir.shape import Shape
 from distxla.runtime import memory
@@ -61,7 +61,7 @@ def test_a_loop_reuses_the_same_two_blocks() -> None:
 
 
 def test_full_memory_says_how_much_was_wanted() -> None:
-    with pytest.raises(ClusterError, match="device memory is full: 8192 bytes wanted"):
+    with pytest.raises(OutOfMemoryError, match="device memory is full: 8192 bytes wanted"):
         Heap(4096, []).allocate(8000)
 
 
