@@ -16,17 +16,15 @@ from distxla.ops.registry import op_class, op_classes
 from distxla.text.annotations import ANNOTATIONS, read_annotation
 from distxla.text.asynchronous import Sugar, sugar_of
 from distxla.text.attributes import BETWEEN_PARENTHESES, KIND_TEXTS, Reading
+from distxla.text.fresh_names import FreshNames
 from distxla.text.lexer import BLANK, MAX_DEPTH, NAME, WORD, Lexer, Spans
 from distxla.text.literals import read_literal
+from distxla.text.operands import OperandReader, Scope
 from distxla.text.shapes import print_shape, read_shape, starts_shape
 
 _HEAD = re.compile(rf"{BLANK}(?:(ROOT)(?=[\s%/]){BLANK})?(?:%({NAME})|({WORD})){BLANK}=")
 _OPCODE = re.compile(rf"{BLANK}([A-Za-z][A-Za-z0-9_\-]*){BLANK}\(")
 _FIRST_WORD = re.compile(WORD)
-_NAMES_ONLY = re.compile(rf"(?:{BLANK}%?{NAME}{BLANK}(?:,{BLANK}%?{NAME}{BLANK})*)?\)")
-_EACH_NAME = re.compile(NAME)
-_DEFINED = re.compile(rf"({NAME}+){BLANK}=")
-_NAME_ONLY = re.compile(rf"{BLANK}(?:%({NAME}+)|({WORD}+)){BLANK}(?![(\[])")
 _ATTRIBUTE = re.compile(rf"{BLANK},{BLANK}({WORD}){BLANK}=")
 
 
@@ -60,19 +58,6 @@ def _plan(op: type[Op]) -> _Plan:
 
 
 @dataclass(slots=True)
-class _Scope:
-    """The computation that is being read. invents: unknown operands with a shape become parameters."""
-
-    name: str
-    instructions: dict[str, Instruction] = field(default_factory=dict)
-    root: str | None = None
-    invents: bool = False
-
-    def add(self, instruction: Instruction) -> None:
-        self.instructions[instruction.name] = instruction
-
-
-@dataclass(slots=True)
 class _Draft:
     """An instruction under construction; offsets: of its parts in the text."""
 
@@ -95,16 +80,16 @@ class InstructionReader:
     def __init__(self, lexer: Lexer) -> None:
         self.lexer = lexer
         self.computations: dict[str, Computation] = {}
-        self._scope = _Scope("")
+        self._scope = Scope("")
         self._depth = 0
-        self._instruction_names: set[str] | None = None
-        self._words: set[str] | None = None
+        self._names = FreshNames(lexer.text)
+        self._operands = OperandReader(lexer, self._names, self._read_nested)
         self._ops = op_classes()
 
     def read_body(self, name: str, start: int) -> Computation:
         """`{ instructions }`."""
         lexer = self.lexer
-        outer, self._scope = self._scope, _Scope(name)
+        outer, self._scope = self._scope, Scope(name)
         opened = lexer.skip()
         lexer.expect("{", "'{' and the computation's instructions")
         while not lexer.accept("}"):
@@ -117,7 +102,7 @@ class InstructionReader:
         self._scope = outer
         return computation
 
-    def _finish(self, scope: _Scope, start: int, end: int) -> Computation:
+    def _finish(self, scope: Scope, start: int, end: int) -> Computation:
         if not scope.instructions:
             raise self.lexer.error(f"expected at least one instruction in computation {scope.name!r}", start, end)
         self._check_parameters(scope.instructions.values())
@@ -153,7 +138,7 @@ class InstructionReader:
     def read_single_instruction(self, name: str) -> Computation:
         """A computation of that name around one instruction; operands that carry a shape become its parameters."""
         lexer = self.lexer
-        self._scope = scope = _Scope(name, invents=True)
+        self._scope = scope = Scope(name, invents=True)
         if _HEAD.match(lexer.text, lexer.pos):
             self._read_instruction()
         else:
@@ -201,7 +186,7 @@ class InstructionReader:
         opcode = match.group(1)
         offsets["opcode"] = match.span(1)
         if name is None:
-            name = self._fresh_instruction(opcode)
+            name = self._names.instruction(opcode)
         else:
             offsets["name"] = start, start + len(name) + (text[start] == "%")
         lexer.pos = match.end()
@@ -240,7 +225,7 @@ class InstructionReader:
         lexer = self.lexer
         between = _plan(op).between
         if between is None:
-            draft.operands = self._read_operands()
+            draft.operands = self._operands.read(self._scope)
         else:
             kind, field_name = between
             if draft.shape is None:
@@ -252,59 +237,8 @@ class InstructionReader:
             lexer.expect(")")
         draft.offsets["operands"] = start, lexer.pos
 
-    def _read_operands(self) -> tuple[str, ...]:
-        lexer = self.lexer
-        match = _NAMES_ONLY.match(lexer.text, lexer.pos)
-        if match is not None and "/" not in match.group():
-            names = _EACH_NAME.findall(match.group())
-            known = self._scope.instructions
-            if all(name in known for name in names):
-                lexer.pos = match.end()
-                return tuple(names)
-        operands: list[str] = []
-        if lexer.accept(")"):
-            return ()
-        while True:
-            operands.append(self._read_operand())
-            if lexer.accept(")"):
-                return tuple(operands)
-            if not lexer.accept(","):
-                raise lexer.expected("',' or ')' after an operand")
-
-    def _read_operand(self) -> str:
-        """`name`, `shape name` or a nested instruction."""
-        lexer, scope = self.lexer, self._scope
-        start = lexer.skip()
-        shape: Shape | None = None
-        if starts_shape(lexer):
-            shape = read_shape(lexer)
-        match = _NAME_ONLY.match(lexer.text, lexer.pos)
-        if match is None:
-            lexer.pos = start
-            return self._read_nested(start)
-        name: str = match.group(1) or match.group(2)
-        at = match.start(1) - 1 if match.group(1) else match.start(2)
-        lexer.pos = match.end()
-        end = at + len(name) + (1 if match.group(1) else 0)
-        if name not in scope.instructions:
-            if not scope.invents or shape is None:
-                hint = "; an operand of a single instruction needs a shape" if scope.invents else ""
-                raise lexer.error(
-                    f"expected the name of an instruction defined above in computation {scope.name!r}, "
-                    f"found {name!r}{hint}",
-                    at,
-                    end,
-                )
-            number = sum(i.op.is_parameter for i in scope.instructions.values())
-            parameter = op_class("parameter")(number=number)  # type: ignore[call-arg]
-            scope.add(Instruction(name, shape, parameter, span=lexer.lines.span(start, end)))
-        elif shape is not None and not shape.compatible(scope.instructions[name].shape):
-            raise lexer.violation(
-                f"operands.shape: {name} is {scope.instructions[name].shape}, here it is said to be {shape}", start, end
-            )
-        return name
-
-    def _read_nested(self, start: int) -> str:
+    def _read_nested(self, start: int) -> Instruction:
+        """An operand that is itself an instruction."""
         lexer = self.lexer
         if not starts_shape(lexer) and not _OPCODE.match(lexer.text, lexer.pos):
             raise lexer.expected("an operand or ')'")
@@ -313,8 +247,7 @@ class InstructionReader:
         self._depth += 1
         instruction = self._read_right_hand_side(None, start, nested=True)
         self._depth -= 1
-        self._scope.add(instruction)
-        return instruction.name
+        return instruction
 
     # --- attributes ---------------------------------------------------------------------------------------------
 
@@ -357,7 +290,7 @@ class InstructionReader:
         if self._depth >= MAX_DEPTH // 2:
             raise lexer.error(f"computations are nested deeper than {MAX_DEPTH // 2}", start, start + 1)
         self._depth += 1
-        name = self._fresh_computation("region")
+        name = self._names.computation("region")
         self.computations[name] = self.read_body(name, start)
         self._depth -= 1
         return name
@@ -441,8 +374,8 @@ class InstructionReader:
 
     def _wrap(self, draft: _Draft, sugar: Sugar, result: Shape, thread: str | None) -> str:
         """The computation that holds the wrapped opcode alone; returns its name."""
-        name = self._fresh_computation(f"async_{sugar.wrapped}")
-        outer, self._scope = self._scope, _Scope(name)
+        name = self._names.computation(f"async_{sugar.wrapped}")
+        outer, self._scope = self._scope, Scope(name)
         end = self.lexer.pos
         parameter = op_class("parameter")
         for number, operand in enumerate(draft.operands):
@@ -455,27 +388,6 @@ class InstructionReader:
         self.computations[name] = Computation(name, wrapped.instructions, wrapped.root, thread, wrapped.span)
         self._scope = outer
         return name
-
-    def _fresh_instruction(self, opcode: str) -> str:
-        """The opcode, with a number where the text defines an instruction of that name anywhere."""
-        if self._instruction_names is None:
-            self._instruction_names = set(_DEFINED.findall(self.lexer.text))
-        return _unused(opcode, self._instruction_names)
-
-    def _fresh_computation(self, base: str) -> str:
-        """`base`, with a number where it stands in the text already, as whatever."""
-        if self._words is None:
-            self._words = set(_EACH_NAME.findall(self.lexer.text))
-        return _unused(base, self._words)
-
-
-def _unused(base: str, taken: set[str]) -> str:
-    name, number = base, 0
-    while name in taken:
-        number += 1
-        name = f"{base}.{number}"
-    taken.add(name)
-    return name
 
 
 def _count(low: int, high: int | None) -> str:

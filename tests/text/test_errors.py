@@ -47,6 +47,21 @@ SYNTAX: dict[str, tuple[str, str]] = {
         "f:5:21: syntax: expected the name of an instruction defined above in computation 'e', found 'z'\n"
         "      y = f32[4] add(x, %z)\n                        ^^",
     ),
+    "element that is not there": (
+        HEAD + "  t = (f32[4], f32[4]) tuple(x, x)\n  y = f32[4] add(x, %t#2)\n}",
+        "f:6:21: syntax: t is (f32[4], f32[4]), which has no element 2\n"
+        "      y = f32[4] add(x, %t#2)\n                        ^^^^",
+    ),
+    "element of an array": (
+        HEAD + "  y = f32[4] add(x, x#0)\n}",
+        "f:5:21: syntax: x is f32[4], which has no element 0\n"
+        "      y = f32[4] add(x, x#0)\n                        ^^^",
+    ),
+    "element without a number": (
+        HEAD + "  y = f32[4] add(x, x#)\n}",
+        "f:5:23: syntax: expected the number of a tuple's element, found ')'\n"
+        "      y = f32[4] add(x, x#)\n                          ^",
+    ),
     "operand defined below": (
         HEAD + "  y = f32[4] abs(z)\n  z = f32[4] abs(x)\n}",
         "f:5:18: syntax: expected the name of an instruction defined above in computation 'e', found 'z'\n"
@@ -179,6 +194,11 @@ VERIFICATION: dict[str, tuple[str, str]] = {
         HEAD + "  y = f32[4] abs(f32[3] x)\n}",
         "f:5:18: verify: operands.shape: x is f32[4], here it is said to be f32[3]\n"
         "      y = f32[4] abs(f32[3] x)\n                     ^^^^^^^^",
+    ),
+    "operand shape of an element": (
+        HEAD + "  t = (f32[4], s32[]) parameter(1)\n  y = f32[4] abs(f32[] %t#1)\n}",
+        "f:6:18: verify: operands.shape: %t#1 is s32[], here it is said to be f32[]\n"
+        "      y = f32[4] abs(f32[] %t#1)\n                     ^^^^^^^^^^",
     ),
     "signature": (
         "HloModule m\nENTRY e (x: f32[4]) -> f32[3] {\n  x = f32[4] parameter(0)\n}",

@@ -1,0 +1,146 @@
+"""Spellings that XLA's parser takes beside the usual one: each with the usual spelling of the same module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.text.snippets import body
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """text: as somebody may bring it.  usual: the same module as older parsers read it.
+
+    arguments, results: the leaves of a run, where the program has results worth comparing.  since: a jaxlib whose
+    parser takes the text, where the oldest supported one does not.
+    """
+
+    text: str
+    usual: str
+    arguments: tuple[Any, ...] = ()
+    results: tuple[Any, ...] = ()
+    since: tuple[int, int] = (0, 0)
+
+
+X, Y = np.array([1.0, 2.0, 3.0], np.float32), np.array([10.0, 20.0, 40.0], np.float32)
+_PARAMETERS = ("x = f32[3] parameter(0)", "y = f32[3] parameter(1)")
+_BOTH = (
+    "both { a = f32[3] parameter(0)\n b = f32[3] parameter(1)\n d = f32[3] subtract(a, b)\n"
+    " ROOT t = (f32[3], f32[3]) tuple(d, b) }\n"
+)
+_NESTED = "t = (f32[3], (f32[3], f32[3])) parameter(0)"
+
+ELEMENTS = {
+    "elements of a call": Spelling(
+        body(
+            *_PARAMETERS,
+            "c = (f32[3], f32[3]) call(x, y), to_apply=both",
+            "ROOT r = f32[3] subtract(%c#0, %c#1)",
+            before=_BOTH,
+        ),
+        body(
+            *_PARAMETERS,
+            "c = (f32[3], f32[3]) call(x, y), to_apply=both",
+            "c_0 = f32[3] get-tuple-element(c), index=0",
+            "c_1 = f32[3] get-tuple-element(c), index=1",
+            "ROOT r = f32[3] subtract(c_0, c_1)",
+            before=_BOTH,
+        ),
+        (X, Y),
+        (X - 2 * Y,),
+        since=(0, 12),
+    ),
+    "an element of a parameter used twice": Spelling(
+        body(
+            "t = (f32[3], f32[3]) parameter(0)", "a = f32[3] add(t#1, t#1)", "ROOT r = f32[3] subtract(a, f32[3] t#1)"
+        ),
+        body(
+            "t = (f32[3], f32[3]) parameter(0)",
+            "t_1 = f32[3] get-tuple-element(t), index=1",
+            "a = f32[3] add(t_1, t_1)",
+            "ROOT r = f32[3] subtract(a, t_1)",
+        ),
+        (X, Y),
+        (Y,),
+        since=(0, 12),
+    ),
+    "an element of an element": Spelling(
+        body(_NESTED, "ROOT r = f32[3] subtract(%t#1#0, %t # 0)"),
+        body(
+            _NESTED,
+            "t_1 = (f32[3], f32[3]) get-tuple-element(t), index=1",
+            "t_1_0 = f32[3] get-tuple-element(t_1), index=0",
+            "t_0 = f32[3] get-tuple-element(t), index=0",
+            "ROOT r = f32[3] subtract(t_1_0, t_0)",
+        ),
+        (X, Y, X),
+        (Y - X,),
+        since=(0, 12),
+    ),
+    "an element that is a tuple": Spelling(
+        body(_NESTED, "ROOT r = f32[3] get-tuple-element(t#1), index=1"),
+        body(
+            _NESTED,
+            "t_1 = (f32[3], f32[3]) get-tuple-element(t), index=1",
+            "ROOT r = f32[3] get-tuple-element(t_1), index=1",
+        ),
+        (X, Y, Y + X),
+        (Y + X,),
+        since=(0, 12),
+    ),
+    "elements of a loop's state": Spelling(
+        body(
+            "x = f32[3] parameter(0)",
+            "i = s32[] constant(0)",
+            "s = (s32[], f32[3]) tuple(i, x)",
+            "w = (s32[], f32[3]) while(s), condition=less, body=step",
+            "ROOT r = f32[3] negate(%w#1)",
+            before="step { p = (s32[], f32[3]) parameter(0)\n one = s32[] constant(1)\n n = s32[] add(%p#0, one)\n"
+            " v = f32[3] add(%p#1, %p#1)\n ROOT t = (s32[], f32[3]) tuple(n, v) }\n"
+            "less { p = (s32[], f32[3]) parameter(0)\n four = s32[] constant(4)\n"
+            " ROOT c = pred[] compare(%p#0, four), direction=LT }\n",
+        ),
+        body(
+            "x = f32[3] parameter(0)",
+            "i = s32[] constant(0)",
+            "s = (s32[], f32[3]) tuple(i, x)",
+            "w = (s32[], f32[3]) while(s), condition=less, body=step",
+            "w_1 = f32[3] get-tuple-element(w), index=1",
+            "ROOT r = f32[3] negate(w_1)",
+            before="step { p = (s32[], f32[3]) parameter(0)\n one = s32[] constant(1)\n"
+            " p_0 = s32[] get-tuple-element(p), index=0\n n = s32[] add(p_0, one)\n"
+            " p_1 = f32[3] get-tuple-element(p), index=1\n v = f32[3] add(p_1, p_1)\n"
+            " ROOT t = (s32[], f32[3]) tuple(n, v) }\n"
+            "less { p = (s32[], f32[3]) parameter(0)\n four = s32[] constant(4)\n"
+            " p_0.1 = s32[] get-tuple-element(p), index=0\n ROOT c = pred[] compare(p_0.1, four), direction=LT }\n",
+        ),
+        (X,),
+        (-16 * X,),
+        since=(0, 12),
+    ),
+}
+
+OPERANDS = {
+    "shapes without names between operands": Spelling(
+        body(*_PARAMETERS, "ROOT r = f32[3] subtract(f32[3] x, f32[3], y)"),
+        body(*_PARAMETERS, "ROOT r = f32[3] subtract(x, y)"),
+        (X, Y),
+        (X - Y,),
+    ),
+    "a shape without a name first": Spelling(
+        body(*_PARAMETERS, "ROOT r = f32[3] subtract(f32[3]{0} , x, /*index=1*/ y)"),
+        body(*_PARAMETERS, "ROOT r = f32[3] subtract(x, y)"),
+    ),
+    "a single instruction of shapes": Spelling(
+        "r = f32[3] subtract(f32[3] a, f32[3])",
+        "HloModule module_entry\nENTRY entry { a = f32[3] parameter(0)\n _1 = f32[3] parameter(1)\n"
+        " ROOT r = f32[3] subtract(a, _1) }",
+        (X, Y),
+        (X - Y,),
+    ),
+}
+
+ALL = {**ELEMENTS, **OPERANDS}
