@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Final
 
@@ -212,6 +213,9 @@ def _convert_floats(tokens: list[str], element_type: ElementType) -> np.ndarray[
         nans[k] = _nan_bits(k, element_type, bool(nan.group(1)), nan.group(2))
         values.append(1.0)
     wide = np.array(values, np.float64)
+    for k in np.flatnonzero(np.signbit(wide) & (wide == 0)).tolist():
+        if _INTEGER.fullmatch(tokens[k]):  # -0 is an integer, which XLA's parser converts; -0.0 is a float
+            wide[k] = 0.0
     with np.errstate(all="ignore"):
         array = wide.astype(element_type.dtype)
         back = array.astype(np.float64)
@@ -311,7 +315,7 @@ def _print_elements(flat: np.ndarray[Any, Any], element_type: ElementType) -> li
 def _print_floats(flat: np.ndarray[Any, Any], element_type: ElementType) -> list[str]:
     """The shortest decimal of every element that reads back as the same bits."""
     if element_type.name in ("f64", "f32", "f16"):
-        texts = [text.removesuffix(".0") for text in flat.astype(str).tolist()]
+        texts = [text if text == "-0.0" else text.removesuffix(".0") for text in flat.astype(str).tolist()]
         odd = np.flatnonzero(np.isnan(flat))
     else:
         with np.errstate(all="ignore"):
@@ -332,6 +336,8 @@ def _print_floats(flat: np.ndarray[Any, Any], element_type: ElementType) -> list
 
 
 def _shortest(value: float, element_type: ElementType) -> str:
+    if value == 0:
+        return "-0.0" if math.copysign(1, value) < 0 else "0"
     if not np.isfinite(value):
         return str(value)
     if element_type.name == "f8e8m0fnu":  # a shorter text of its least value would be below the type's range

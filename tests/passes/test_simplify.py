@@ -115,7 +115,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "add minus zero": (
         """x = f32[8] parameter(0)
-        c = f32[] constant(-0)
+        c = f32[] constant(-0.0)
         z = f32[8] broadcast(c), dimensions={}
         ROOT b = f32[8] add(x, z)""",
         [],
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "subtract minus zero stays": (
         """x = f32[8] parameter(0)
-        c = f32[] constant(-0)
+        c = f32[] constant(-0.0)
         z = f32[8] broadcast(c), dimensions={}
         ROOT b = f32[8] subtract(x, z)""",
         ["constant", "broadcast", "subtract"],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from distxla.ir.element_type import F32, TOKEN
+from distxla.ir.element_type import F32, FLOATS, TOKEN
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import UNBOUNDED, Layout, Shape
 from distxla.text.parser import parse_module
-from distxla.text.printer import print_instruction
+from distxla.text.printer import print_instruction, print_module
 from distxla.text.shapes import parse_shape, print_shape
 from tests.text.snippets import FEATURES, OPCODES, body
 
@@ -183,7 +185,8 @@ def test_a_brace_after_a_shape_opens_a_layout_only_before_a_number_or_colon() ->
 
 BITS = [
     ("f32[]", "nan", 0x7FC00000), ("f32[]", "-nan", 0xFFC00000), ("f32[]", "nan(0x7f)", 0x7F80007F),
-    ("f32[]", "-0", 0x80000000), ("f32[]", "1e-45", 1), ("f16[]", "nan(0x1)", 0x7C01), ("bf16[]", "-inf", 0xFF80),
+    ("f32[]", "-0.0", 0x80000000), ("f32[]", "-0", 0), ("f32[]", "-1e-60", 0x80000000),
+    ("f32[]", "1e-45", 1), ("f16[]", "nan(0x1)", 0x7C01), ("bf16[]", "-inf", 0xFF80),
     ("f64[]", "nan(0xfff)", 0x7FF0000000000FFF), ("u64[]", "-1", 0xFFFFFFFFFFFFFFFF), ("s8[]", "-1", 0xFF),
     ("f8e4m3fn[]", "nan", 0x7F), ("f8e4m3fn[]", "-nan", 0xFF), ("f8e4m3fnuz[]", "nan", 0x80),
     ("f8e5m2[]", "nan", 0x7E), ("f8e8m0fnu[]", "1", 127), ("pred[]", "1", 1),
@@ -194,6 +197,38 @@ BITS = [
 def test_literal_bits(shape: str, text: str, bits: int) -> None:
     literal = instruction(body(f"r = {shape} constant({text})")).op.literal  # type: ignore[attr-defined]
     assert int(literal.array.view(f"u{literal.shape.dtype.byte_size}")) == bits
+
+
+ZEROS = ("-0", "-0.0", "-.0", "-0e0", "-1e-300", "0", "0.0")
+WITH_ZERO = [t.name for t in FLOATS if t.name != "f8e8m0fnu"]
+
+
+@pytest.mark.parametrize("element_type", WITH_ZERO)
+def test_zeros_have_the_sign_that_xla_reads(element_type: str) -> None:
+    """`-0` is an integer to XLA's parser, which has no sign of zero; it prints -0.0 as -0 nevertheless."""
+    hlo = pytest.importorskip("jaxlib._hlo")
+    for shape, literal in (
+        (f"{element_type}[{len(ZEROS)}]", "{" + ", ".join(ZEROS) + "}"),
+        *((f"{element_type}[]", zero) for zero in ZEROS),
+    ):
+        text = f"HloModule m\nENTRY e {{ ROOT r = {shape} constant({literal}) }}"
+        printed = print_module(parse_module(text))
+        assert hlo.hlo_module_from_text(printed).to_string() == hlo.hlo_module_from_text(text).to_string()
+        array = instruction(text).op.literal.array  # type: ignore[attr-defined]
+        (theirs,) = re.findall(r"constant\((.*)\)", hlo.hlo_module_from_text(text).to_string())
+        assert np.signbit(array.astype(np.float64)).reshape(-1).tolist() == ["-" in zero for zero in theirs.split(", ")]
+
+
+@pytest.mark.parametrize("element_type", ["c64", "c128"])
+def test_both_parts_of_a_complex_zero_have_the_sign_that_xla_reads(element_type: str) -> None:
+    hlo = pytest.importorskip("jaxlib._hlo")
+    text = body(f"ROOT r = {element_type}[4] constant({{(-0, -0.0), (-0.0, -0), (-0.0, -0.0), (1, -0.0)}})")
+    array = instruction(text).op.literal.array  # type: ignore[attr-defined]
+    assert np.signbit(array.real).tolist() == [False, True, True, False]
+    assert np.signbit(array.imag).tolist() == [True, False, True, True]
+    printed = print_module(parse_module(text))
+    assert "{(0, -0.0), (-0.0, 0), (-0.0, -0.0), (1, -0.0)}" in printed
+    assert hlo.hlo_module_from_text(printed).to_string() == hlo.hlo_module_from_text(text).to_string()
 
 
 def test_literal_arrays() -> None:
@@ -212,7 +247,9 @@ def test_elided_literal() -> None:
 PRINTED_FLOATS = [
     ("f32", 0.1, "0.1"), ("f32", 1.0, "1"), ("f32", 3.4028235e38, "3.4028235e+38"), ("f64", 0.1, "0.1"),
     ("f8e8m0fnu", 2.0**-127, "5.877471754111438e-39"), ("f8e8m0fnu", 2.0, "2"),
-    ("bf16", 0.10009765625, "0.1"), ("f16", 65504.0, "6.55e+04"), ("f8e5m2", 57344.0, "6e+04"), ("f32", -0.0, "-0"),
+    ("bf16", 0.10009765625, "0.1"), ("f16", 65504.0, "6.55e+04"), ("f8e5m2", 57344.0, "6e+04"), ("f32", -0.0, "-0.0"),
+    ("f64", -0.0, "-0.0"), ("f16", -0.0, "-0.0"), ("bf16", -0.0, "-0.0"), ("f8e5m2", -0.0, "-0.0"),
+    ("f8e4m3fnuz", -0.0, "0"),    ("bf16", 0.0, "0"), ("f32", 0.0, "0"),
 ]  # fmt: skip
 
 
