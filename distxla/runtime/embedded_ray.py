@@ -404,6 +404,42 @@ def _head() -> str:
     return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else ""
 
 
+def _require_token(address: str) -> None:
+    """ClusterError where the Ray there lets in only who has its token, and this process hasn't.
+
+    `ray.init` would try again for half a minute and then say nothing of tokens. A client that names a cluster id of its
+    own asks for none, and is answered at once: where the token is right, that the id is another one.
+    """
+    from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]  # compiled
+    from ray.exceptions import AuthenticationError
+
+    Config.initialize("")  # the environment may have changed since ray was imported
+    loader = AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    wants = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+    has = loader.has_token(ignore_auth_mode=True)
+    if wants and not has:
+        raise ClusterError(
+            "RAY_AUTH_MODE=token, but there is no token: put it into RAY_AUTH_TOKEN, or its file into "
+            "RAY_AUTH_TOKEN_PATH"
+        )
+    try:
+        GcsClient(address=address, cluster_id=secrets.token_hex(28)).internal_kv_get(b"", b"", timeout=2)
+    except AuthenticationError as error:
+        if "InvalidAuthToken" not in str(error):
+            return
+        if wants:
+            raise ClusterError(
+                f"the Ray at {address} wants another token than RAY_AUTH_TOKEN or its file gives"
+            ) from error
+        raise ClusterError(
+            f"the Ray at {address} lets in only who has its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
+            "RAY_AUTH_TOKEN_PATH, a file; ~/.ray/auth_token by default)"
+        ) from error
+    except Exception:  # whatever else is wrong, ray.init says it
+        return
+
+
 def _join(address: str) -> None:
     if "://" in address:
         raise ClusterError(f"address {address!r}: a driver joins by host:port, not through a Ray client")
@@ -413,6 +449,7 @@ def _join(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
         except OSError as error:
             raise ClusterError(f"nothing answers at {address}: {error}") from error
+        _require_token(address)
     import ray
 
     try:

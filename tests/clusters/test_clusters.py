@@ -76,6 +76,24 @@ def test_one_machine(environment: dict[str, str]) -> None:
     assert of_json(outcome)["comparisons"]
 
 
+# what they have in their environment, what they are told
+STRANGERS = (
+    (
+        {"RAY_AUTH_MODE": "disabled"},
+        "the Ray at {address} lets in only who has its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
+        "RAY_AUTH_TOKEN_PATH, a file; ~/.ray/auth_token by default)",
+    ),
+    (
+        {"RAY_AUTH_TOKEN": "0" * 64},
+        "the Ray at {address} wants another token than RAY_AUTH_TOKEN or its file gives",
+    ),
+    (
+        {},
+        "RAY_AUTH_MODE=token, but there is no token: put it into RAY_AUTH_TOKEN, or its file into RAY_AUTH_TOKEN_PATH",
+    ),
+)
+
+
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_by_hand(environment: dict[str, str], tmp_path: Path) -> None:
@@ -100,12 +118,12 @@ def test_by_hand(environment: dict[str, str], tmp_path: Path) -> None:
             command = distxla(*RUN, "--address", address, "--json", *options)
             outcome = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
             assert of_json(outcome)["comparisons"]
-        stranger = {**environment, "HOME": "/", "RAY_AUTH_TOKEN": "0" * 64}
-        outcome = subprocess.run(
-            distxla(*RUN, "--address", address), env=stranger, capture_output=True, text=True, timeout=100
-        )
-        assert outcome.returncode == 1
-        assert "could not join the Ray cluster" in outcome.stderr
+        for changed, words in STRANGERS:
+            stranger = {**environment, "HOME": str(tmp_path / "nowhere"), **changed}
+            outcome = subprocess.run(
+                distxla(*RUN, "--address", address), env=stranger, capture_output=True, text=True, timeout=20
+            )
+            assert (outcome.returncode, outcome.stderr) == (1, f"cluster: {words.format(address=address)}\n")
     finally:
         for node in reversed(nodes):
             node.send_signal(signal.SIGINT)
