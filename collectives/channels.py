@@ -10,6 +10,8 @@ streams, and agree on who sends to whom:
   arrive in the order in which they are sent.
 * Without pairs one program has the channel's only send, another one its only recv; the i-th device of the one sends to
   the i-th of the other, in ascending order.
+* Where no recv has a send's channel, recvs of other channels that lack a send belong to it if they name the same pairs:
+  see joined_channels.py.
 
 `_xla_send_recv_pipeline="1"` names the second stream. `_xla_send_recv_validation` says which executions of the
 instruction transfer anything, counted from 0 in each run of the program: inclusive bounds a pair, or `invalid` for
@@ -23,8 +25,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
 
+from distxla.collectives.joined_channels import Ends, Key, joined, near_misses, one_sided
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, Location, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -37,6 +41,7 @@ PAIRS, PIPELINE, VALIDATION = (
     "_xla_send_recv_validation",
 )
 NEVER = (1, 0)  # bounds that no execution is within
+MOST_NEAR = 2  # ends that an error names since they might be meant for one that has no counterpart
 # The program is fine, but it waits for what no program of this run does, or gets what it can't take.
 ERRORS: Mapping[str, type[DeadlockError]] = {
     "channel.send": DeadlockError,
@@ -100,7 +105,10 @@ class Route:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What one device sends to another on one stream of a channel: the sends and the recvs that take part."""
+    """What one device sends to another on one stream of a channel: the sends and the recvs that take part.
+
+    channels: all of their ids; `channel` is one of those that are sent on.
+    """
 
     channel: int
     stream: int
@@ -108,6 +116,7 @@ class Transfer:
     target: int
     sends: tuple[Route, ...]
     recvs: tuple[Route, ...]
+    channels: tuple[int, ...]
 
 
 def is_end(instruction: Instruction) -> bool:
@@ -189,12 +198,43 @@ def pair_up(
     CollectiveMismatchError where they are of other shapes, and VerificationError where one has more than one, where
     pairs are impossible, or both sides disagree in bounds.
     """
-    channels: dict[tuple[int, int], list[tuple[int, End]]] = defaultdict(list)
+    apart = replicas > 1 and partitions > 1
+    found = joined(_by_key(programs), apart=apart)
+    lonely = [end for ends in one_sided(found).values() for _, end in ends]
+    if lonely:
+        raise _without_counterpart(lonely, apart=apart)
+    world = _World(tuple(programs), replicas, partitions, compiled)
+    return tuple(transfer for key, ends in sorted(found.items()) for transfer in world.transfers(key, ends))
+
+
+def joined_keys(programs: Sequence[Program], replicas: int, partitions: int) -> dict[Key, Key]:
+    """By an end's key that of the channel to which its own was joined; nothing for those that were not."""
+    found = joined(_by_key(programs), apart=replicas > 1 and partitions > 1)
+    return {end.key: key for key, ends in found.items() for _, end in ends if end.key != key}
+
+
+def _by_key(programs: Sequence[Program]) -> dict[Key, Ends]:
+    channels: dict[Key, Ends] = defaultdict(list)
     for number, program in enumerate(programs):
         for end in program.ends:
             channels[end.key].append((number, end))
-    world = _World(tuple(programs), replicas, partitions, compiled)
-    return tuple(transfer for _, ends in sorted(channels.items()) for transfer in world.transfers(ends))
+    return channels
+
+
+def channels_called(channels: Sequence[int]) -> str:
+    """`channel 1`, or of joined ones `channels 1, 2`."""
+    return f"channel{'s' * (len(channels) > 1)} {', '.join(map(str, channels))}"
+
+
+def _without_counterpart(lonely: Sequence[End], *, apart: bool) -> DistxlaError:
+    """The error of the first end that has none; with what comes near to one."""
+    some = min(lonely, key=lambda end: end.key)
+    missing = "recv" if some.sends else "send"
+    message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands: it never ends"
+    error = _error(f"channel.{missing}", some, message)
+    for note in islice(near_misses(some, lonely, apart=apart), MOST_NEAR):
+        error.add_note(note)
+    return error
 
 
 @dataclass(frozen=True)
@@ -204,19 +244,14 @@ class _World:
     partitions: int
     compiled: bool
 
-    def transfers(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
-        """Those of one stream of a channel; ends: (program, end)."""
-        some = ends[0][1]
-        missing = next((what for what in ("send", "recv") if not any(_kind(end) == what for _, end in ends)), None)
-        if missing is not None:
-            message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands: it never ends"
-            raise _error(f"channel.{missing}", some, message)
+    def transfers(self, key: Key, ends: Ends) -> Iterator[Transfer]:
+        """Those of one stream of a channel, of which there are sends and recvs."""
         if any(end.pairs is not None for _, end in ends):
-            yield from self._by_pairs(ends)
+            yield from self._by_pairs(key, ends)
         else:
             yield from self._by_position(ends)
 
-    def _by_position(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
+    def _by_position(self, ends: Ends) -> Iterator[Transfer]:
         """The devices of the program that sends with those of the one that receives, in their order."""
         sends, recvs = (self._only_one(ends, kind) for kind in ("send", "recv"))
         (source, send), (target, recv) = sends[0], recvs[0]
@@ -229,11 +264,11 @@ class _World:
             message = f"{len(sources)} devices run {send} and {len(targets)} run {recv}, which needs {PAIRS}"
             raise _error("channel.devices", send, message)
         _check_agreement([end for _, end in sends], [end for _, end in recvs])
-        routes = [tuple(Route(number, end, None) for number, end in side) for side in (sends, recvs)]
+        given, taken = (tuple(Route(number, end, None) for number, end in side) for side in (sends, recvs))
         for a, b in zip(sources, targets, strict=True):
-            yield Transfer(*send.key, a, b, *routes)
+            yield Transfer(*send.key, a, b, given, taken, (send.channel,))
 
-    def _only_one(self, ends: list[tuple[int, End]], kind: str) -> list[tuple[int, End]]:
+    def _only_one(self, ends: Ends, kind: str) -> Ends:
         """The channel's send or recv: one of the text, in one program."""
         first, *others = found = [end for end in ends if _kind(end[1]) == kind]
         if any(not self.compiled or other[0] != first[0] for other in others):
@@ -241,16 +276,19 @@ class _World:
             raise _error(f"channel.{kind}s", others[0][1], message)
         return found
 
-    def _by_pairs(self, ends: list[tuple[int, End]]) -> Iterator[Transfer]:
+    def _by_pairs(self, key: Key, ends: Ends) -> Iterator[Transfer]:
         senders, receivers = ({number for number, end in ends if end.sends is sends} for sends in (True, False))
         across = not senders & receivers
         running = {device: number for number, program in enumerate(self.programs) for device in program.devices}
         # Programs name the same pairs many times: what says the same is followed once, by the number of its first end.
         # What they have of a pair is a list of (number, bounds), by the side.
         alike: dict[tuple[Hashable, ...], list[tuple[int, Route]]] = {}
+        ids: dict[int, None] = {}
         for place, (number, end) in enumerate(ends):
-            key = (number, end.sends, end.pairs, end.bounds)
-            alike.setdefault(key, []).append((place, Route(number, end, None)))
+            ids[end.channel] = None
+            same = (number, end.sends, end.pairs, end.bounds)
+            alike.setdefault(same, []).append((place, Route(number, end, None)))
+        channels = tuple(sorted(ids))
         said: dict[tuple[int, int], tuple[_Said, _Said]] = defaultdict(lambda: ([], []))
         for kind, routes in enumerate(alike.values()):
             number, end = routes[0][1].program, routes[0][1].end
@@ -275,10 +313,10 @@ class _World:
                 )
                 self._check_both_sides(source, target, sends, recvs, running)
                 found[both] = (tuple(sends), tuple(recvs))
-            yield Transfer(*ends[0][1].key, source, target, *found[both])
+            yield Transfer(*key, source, target, *found[both], channels)
 
     def _device_pairs(
-        self, end: End, ends: list[tuple[int, End]], *, across: bool
+        self, end: End, ends: Ends, *, across: bool
     ) -> Iterator[tuple[tuple[int, int], tuple[int, int] | None]]:
         """(source, target) as flattened ids, and bounds. An end without pairs has those of the other side."""
         if end.pairs is None:
@@ -387,8 +425,10 @@ __all__ = [
     "Program",
     "Route",
     "Transfer",
+    "channels_called",
     "instruction_ends",
     "is_end",
+    "joined_keys",
     "module_transfers",
     "pair_up",
     "payload_of",

@@ -349,15 +349,13 @@ def _ends(waiter: int, device: int, op: ChannelOp) -> tuple[int, int]:
 
 
 def _on_channel(module: Module, kind: type[ChannelOp], channel: int, ends: tuple[int, int]) -> Iterator[_Act]:
-    """Sends, recvs or recv-dones of a channel, those first whose pairs name this transfer."""
+    """Sends, recvs or recv-dones of a channel, those first whose pairs name this transfer; where it has none, such of
+    other channels that may have been joined to it (joined_channels.py)."""
     from distxla.collectives.channels import read_end
 
-    found = [
-        act
-        for act in _acts(module)
-        if isinstance(act.instruction.op, kind) and (act.instruction.op.channel_id or 0) == channel
-    ]
-    for act in found:
+    every = [(act, op.channel_id or 0) for act in _acts(module) if isinstance(op := act.instruction.op, kind)]
+    found = [act for act, number in every if number == channel]
+    for act in found or [act for act, _ in every]:
         if kind is RecvDone:
             continue
         try:

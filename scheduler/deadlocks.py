@@ -325,7 +325,7 @@ def _called(thing: Meeting | Way, number: int | None) -> str:
     """number: from 0, None where only the run tells."""
     if isinstance(thing, Way):
         which = "a transfer" if number is None else f"transfer {number + 1}"
-        return f"{which} from device {thing.source} to device {thing.target} on channel {thing.channel}"
+        return f"{which} from device {thing.source} to device {thing.target} on {thing.ids}"
     return f"{'a round' if number is None else f'round {number + 1}'} of devices {listed(thing.members)}"
 
 
@@ -336,8 +336,8 @@ def _until(stop: Stop, peer: int, *, is_counted: bool) -> str:
         round_ = _called(thing, stop.number if is_counted else None)
         return f"to come to {round_}" + (", since no more may be under way" if stop.limit else "")
     if stop.limit:
-        return f"to receive one of those under way on channel {thing.channel}"
-    return f"to {'send' if peer == thing.source else 'execute its recv'} on channel {thing.channel}"
+        return f"to receive one of those under way on {thing.ids}"
+    return f"to {'send' if peer == thing.source else 'execute its recv'} on {thing.ids}"
 
 
 __all__ = ["examine", "no_deadlock", "refusal"]

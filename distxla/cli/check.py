@@ -62,7 +62,11 @@ def command(
             raise
         from distxla.scheduler.deadlocks import refusal
 
-        click.echo(json.dumps({**refusal(error, world.device_count).as_data(), "moves": [], "refused": []}, indent=2))
+        click.echo(
+            json.dumps(
+                {**refusal(error, world.device_count).as_data(), "notes": [], "moves": [], "refused": []}, indent=2
+            )
+        )
         raise SystemExit(error.exit_status) from None
     missing = [obstacles(program.module) for program in world.programs]
     verdict = _examined(world)
@@ -73,7 +77,12 @@ def command(
         from distxla.scheduler.deadlocks import no_deadlock
 
         data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_data()
-        click.echo(json.dumps({**data, "moves": world.moves(), "refused": _refused(world, missing)}, indent=2))
+        click.echo(
+            json.dumps(
+                {**data, "notes": world.channel_notes(), "moves": world.moves(), "refused": _refused(world, missing)},
+                indent=2,
+            )
+        )
     else:
         _describe(world, missing, is_fine=status == 0)
         if verdict is not None:
@@ -189,3 +198,5 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
     for channel, ways in world.channels().items():
         shown = ", ".join(f"{source} to {target}" for source, target in ways[:MOST_WAYS])
         click.echo(f"channel {channel}: {shown}" + (f", … ({len(ways)} pairs)" if len(ways) > MOST_WAYS else ""))
+    for text in world.channel_notes():
+        click.echo(printable(f"note: {text}"))

@@ -6,11 +6,13 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distxla.collectives.channels import module_transfers
+from distxla.collectives.channels import Transfer, module_transfers
 from distxla.collectives.control_block import MOST_DEVICES
+from distxla.collectives.joined_channels import notes
 from distxla.errors import ArgumentError, DeadlockError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -119,11 +121,17 @@ class World:
     def channels(self) -> dict[int, list[tuple[int, int]]]:
         """(source, target) of what devices send each other, by channel; of a world that has been verified."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for transfer in module_transfers(
-            [(p.devices, p.module) for p in self.programs], self.replicas, self.partitions
-        ):
+        for transfer in self._transfers:
             found.setdefault(transfer.channel, []).append((transfer.source, transfer.target))
         return found
+
+    def channel_notes(self) -> list[str]:
+        """Which channels were joined though their ids differ; of a world that has been verified."""
+        return list(notes(self._transfers))
+
+    @cached_property
+    def _transfers(self) -> tuple[Transfer, ...]:
+        return module_transfers([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
 
     def moves(self) -> list[dict[str, str | None]]:
         """What `settled` lets be executed earlier than in the text, for JSON."""

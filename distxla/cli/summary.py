@@ -48,6 +48,8 @@ def text(
             yield f"  layouts    {note}"
         yield from _moved(world, program)
         yield from _results(program, execution, alone=len(world.programs) == 1)
+    for note in world.channel_notes():
+        yield printable(f"  channels   {note}")
     yield from _feeds(feeds)
     source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
     compiling = f"compile {duration(execution.compile_s)} ({source}), " if execution.compile_wall_s else ""
@@ -72,6 +74,7 @@ def as_json(
         "devices": len(world.program_of),
         "backend": backend,
         "moves": world.moves(),
+        "notes": world.channel_notes(),
         "processes": [{"device": d, "host": host, "pid": pid} for d, host, pid in execution.places],
         "parse_s": world.parse_s,
         "compile_s": execution.compile_s,

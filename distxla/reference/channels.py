@@ -50,7 +50,7 @@ class _SendDone(Wait):
         return (self.flow.transfer.target,)
 
     def report(self) -> DeviceReport:
-        return replace(super().report(), round=self.number + 1, channel=self.flow.transfer.channel)
+        return replace(super().report(), round=self.number + 1)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _RecvDone(Wait):
         return (self.flow.transfer.source,)
 
     def report(self) -> DeviceReport:
-        return replace(super().report(), round=self.number + 1, channel=self.flow.transfer.channel)
+        return replace(super().report(), round=self.number + 1)
 
 
 class Channels:
@@ -129,8 +129,8 @@ class Channels:
         sent = payload_of(sender.instruction).without_layout()
         want = done.run.operand_shapes[0].elements
         if want is None or not sent.compatible(want[0]):
-            transfer = done.flow.transfer
-            what = transfer_called(done.number + 1, transfer.source, transfer.target, transfer.channel)
+            transfer, channel = done.flow.transfer, self._ends[id(sender.instruction)].channel
+            what = transfer_called(done.number + 1, transfer.source, transfer.target, channel)
             raise mismatch(what, sender, done.run)
         return value
 

@@ -39,7 +39,7 @@ def mismatch(
         theirs = _site(records, other, records.record(device, control.R_MISMATCH_SITE), programs)
         if mine is None or theirs is None:
             break
-        what = _called(records, (device, mine), other, programs, modules)
+        what = _called(records, (device, mine), (other, theirs), programs, modules)
         one, two = sorted(((device, mine), (other, theirs)), key=_device)
         if device in found and found[device].group and mine.facets != theirs.facets:
             comers = _comers(records, found, found[device], programs) | {device: mine, other: theirs}
@@ -83,21 +83,21 @@ def _device(known: _Known) -> int:
 def _called(
     records: Records,
     mine: _Known,
-    other: int,
+    other: _Known,
     programs: Mapping[int, CompiledProgram],
     modules: Mapping[int, Module],
 ) -> str:
-    """What both have come to."""
+    """What both have come to; of joined channels (collectives/joined_channels.py) by the one that was sent on."""
     device, site = mine
     number = records.record_long(device, control.R_ROUND) - records.record_long(device, control.R_BEFORE)
     loaded = records.record(device, control.R_PROGRAM)
     members = group_of(programs[loaded].communicators[site.communicator], device)
     if members:
         return round_called(number, members)
-    instruction = instruction_of(site, modules.get(loaded))
+    (source, sent), (target, _) = (other, mine) if site.opcode.startswith("recv") else (mine, other)
+    instruction = instruction_of(sent, modules.get(records.record(source, control.R_PROGRAM)))
     channel = getattr(instruction.op, "channel_id", None) if instruction is not None else None
-    ends = (other, device) if site.opcode.startswith("recv") else (device, other)
-    return transfer_called(number, *ends, channel or 0)
+    return transfer_called(number, source, target, channel or 0)
 
 
 def _site(records: Records, device: int, index: int, programs: Mapping[int, CompiledProgram]) -> Site | None:

@@ -14,7 +14,16 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from distxla.collectives.channels import Program, instruction_ends, is_end, pair_up
+from distxla.collectives.channels import (
+    Program,
+    channels_called,
+    instruction_ends,
+    is_end,
+    joined_keys,
+    pair_up,
+    read_end,
+    read_ends,
+)
 from distxla.collectives.signature import differences, signature, summary
 from distxla.errors import Location
 from distxla.ir.instruction import Instruction
@@ -62,12 +71,13 @@ class Meeting:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """What goes from one device to another on a stream of a channel; one object for each."""
+    """What goes from one device to another on a stream of a channel; one object for each. ids: as words."""
 
     channel: int
     stream: int
     source: int
     target: int
+    ids: str
 
 
 _Bounds = tuple[int, int] | None
@@ -212,6 +222,16 @@ class Communication:
     def _ways_of(self, site: Site) -> Ways:
         return self._paired.get((site.program, id(site.acting)), {})
 
+    def channel_of(self, instruction: Instruction) -> tuple[int, int]:
+        """The channel and the stream of a send or recv; of joined channels the one that they were made."""
+        key = read_end(instruction).key
+        return self._joined.get(key, key)
+
+    @cached_property
+    def _joined(self) -> Mapping[tuple[int, int], tuple[int, int]]:
+        sides = [Program(devices, read_ends(module)) for devices, module in self.programs]
+        return joined_keys(sides, self.replicas, self.partitions)
+
     @cached_property
     def _paired(self) -> dict[tuple[int, int], _Mapping]:
         """(program, instruction) -> device -> its way and the bounds of executions that transfer."""
@@ -226,7 +246,8 @@ class Communication:
         result: dict[tuple[int, int], _Mapping] = {}
         touched: dict[int, list[tuple[_Mapping, _Bounds]]] = {}
         for transfer in pair_up(sides, self.replicas, self.partitions) if instructions else ():
-            way = Way(transfer.channel, transfer.stream, transfer.source, transfer.target)
+            ids = channels_called(transfer.channels)
+            way = Way(transfer.channel, transfer.stream, transfer.source, transfer.target, ids)
             for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
                 if id(routes) not in touched:
                     kinds: dict[int, tuple[_Mapping, _Bounds]] = {}

@@ -30,7 +30,7 @@ def compared(progress: Progress, thing: Meeting | Way, device: int, peer: int, *
         many = f"device {device} to {mine.times}"
     else:
         verbs = [("sends" if d == thing.source else "receives") for d in (peer, device)]
-        few = f"device {peer} {verbs[0]} {_times(theirs.times)} on channel {thing.channel}"
+        few = f"device {peer} {verbs[0]} {_times(theirs.times)} on {thing.ids}"
         many = f"device {device} {verbs[1]} {_times(mine.times)}"
     return f"{few}, last in {_named(theirs)}, {many}, last in {_named(mine)}" if places else f"{few}, {many}"
 

@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from distxla.collectives.channels import PAIRS, PIPELINE, VALIDATION, Program, pair_up, payload_of, read_end
+from distxla.collectives.channels import PAIRS, VALIDATION, Program, pair_up, payload_of, read_end
 from distxla.ir.shape import Shape
-from distxla.ops.channel import Recv, Send
 from distxla.scheduler.simulation.communication import MOST_SENDS, Communication, Site
 from distxla.scheduler.simulation.traces import Act, Event, Ticket, Trace
 
@@ -41,7 +40,7 @@ def advances_in_step(communication: Communication, trace: Trace) -> bool:
     of a channel name the same pairs, and then targets may have to be behind their sources, as in a pipeline. False says
     nothing.
     """
-    channels = _channels(trace)
+    channels = _channels(communication, trace)
     if channels is None:
         return False
     if all(lag <= 0 for channel in channels for lag in channel.lag):
@@ -60,7 +59,7 @@ def advances_in_step(communication: Communication, trace: Trace) -> bool:
     return _is_feasible(devices, edges)
 
 
-def _channels(trace: Trace) -> Sequence[_Channel] | None:
+def _channels(communication: Communication, trace: Trace) -> Sequence[_Channel] | None:
     """The channels of a trace in which all devices do the same; None where that can't be told."""
     channels: dict[Hashable, _Channel] = {}
     numbers: dict[int, tuple[_Channel, int]] = {}  # of the transfer that a ticket names
@@ -77,7 +76,7 @@ def _channels(trace: Trace) -> Sequence[_Channel] | None:
             if pairs is None or instruction.frontend_attribute(VALIDATION) is not None:
                 return None
             payload = payload_of(instruction).without_layout()
-            channel = channels.setdefault(_key(event.site), _Channel(pairs, payload))
+            channel = channels.setdefault(communication.channel_of(instruction), _Channel(pairs, payload))
             if (channel.pairs, channel.payload) != (pairs, payload):
                 return None
             sends = event.act is Act.SEND
@@ -124,12 +123,6 @@ def _is_feasible(devices: Iterable[int], edges: Sequence[tuple[int, int, int]]) 
                     moved[other] = None
         changed = list(moved)
     return True
-
-
-def _key(site: Site) -> Hashable:
-    op = site.instruction.op
-    assert isinstance(op, Send | Recv)
-    return op.channel_id or 0, site.instruction.frontend_attribute(PIPELINE) == "1"
 
 
 __all__ = ["advances_in_step"]

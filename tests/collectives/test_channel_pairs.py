@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from distxla.collectives.channels import module_transfers
+from distxla.collectives.joined_channels import notes
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
@@ -105,6 +106,85 @@ def test_bounds_go_with_their_pairs() -> None:
     assert [t.sends[0].bounds for t in transfers] == [t.recvs[0].bounds for t in transfers] == [(0, 3), (2, 5)]
     never = program(end("recv", 0, RING, validation="invalid"), end("send", 0, RING, validation="invalid"))
     assert [t.sends[0].bounds for t in module_transfers([(range(2), never)], 2, 1)] == [(1, 0), (1, 0)]
+
+
+ONE, TURNED = "{{0,1},{1,2}}", "{{1,2},{0,1}}"
+
+
+@pytest.mark.parametrize(
+    ("ends", "want"),
+    [  # (channel, stream, source, target) and the ids
+        ([end("send", 1, ONE), end("recv", 2, ONE)], [(1, 0, 0, 1, (1, 2)), (1, 0, 1, 2, (1, 2))]),
+        ([end("recv", 2, TURNED), end("send", 1, ONE)], [(1, 0, 0, 1, (1, 2)), (1, 0, 1, 2, (1, 2))]),
+        ([end("send", None, "{{0,1}}"), end("recv", 7, "{{0,1}}")], [(0, 0, 0, 1, (0, 7))]),
+        ([end("send", 9, "{{0,1}}"), end("recv", 0, "{{0,1}}")], [(9, 0, 0, 1, (0, 9))]),
+        # several with the same pairs are one channel
+        ([end("send", 3, "{{0,1}}"), end("send", 1, "{{0,1}}"), end("recv", 2, "{{0,1}}"), end("recv", 4, "{{0,1}}")],
+         [(1, 0, 0, 1, (1, 2, 3, 4))]),
+        # unless their shapes tell them apart
+        ([end("send", 1, "{{0,1}}"), end("send", 3, "{{0,1}}", "s8[3]"), end("recv", 4, "{{0,1}}", "s8[3]"),
+          end("recv", 2, "{{0,1}}")], [(1, 0, 0, 1, (1, 2)), (3, 0, 0, 1, (3, 4))]),
+        # of a channel with both sides nothing is taken
+        ([end("send", 1, "{{0,1}}"), end("recv", 1, "{{0,1}}"), end("send", 2, "{{0,1}}"), end("recv", 3, "{{0,1}}")],
+         [(1, 0, 0, 1, (1,)), (2, 0, 0, 1, (2, 3))]),
+        # one channel that is sent on for two that are received on
+        ([end("send", 1, "{{0,1}}"), end("send", 1, "{{1,2}}"), end("recv", 2, "{{0,1}}"), end("recv", 3, "{{1,2}}")],
+         [(1, 0, 0, 1, (1, 2, 3)), (1, 0, 1, 2, (1, 2, 3))]),
+        # streams stay apart
+        ([end("send", 1, "{{0,1}}"), end("send", 1, "{{0,1}}", pipeline="1"), end("recv", 2, "{{0,1}}", pipeline="1"),
+          end("recv", 3, "{{0,1}}")], [(1, 0, 0, 1, (1, 3)), (1, 1, 0, 1, (1, 2))]),
+    ],
+)  # fmt: skip
+def test_other_ids_with_the_same_pairs_are_one_channel(ends: list[str], want: list[tuple[object, ...]]) -> None:
+    transfers = module_transfers([(range(3), program(*ends))], 1, 3)
+    assert [(t.channel, t.stream, t.source, t.target, t.channels) for t in transfers] == want
+
+
+def test_what_was_joined_is_noted() -> None:
+    module = program(end("send", 1, "{{0,1}}"), *(end("recv", k, "{{0,1}}") for k in (2, 3, 4)))
+    names = [i.name for i in module.entry_computation if i.opcode in ("send", "recv")]
+    lines = {i.name: i.span.line for i in module.entry_computation if i.span is not None}
+    s, r, q = (f"{name} (m.hlo:{lines[name]}:3)" for name in names[:3])
+    assert list(notes(module_transfers([(range(2), module)], 1, 2))) == [
+        f"{s} on channel 1 and {r} on channel 2, {q} on channel 3 and 1 more are paired by their source-target pairs, "
+        "in the order in which they are executed, as by XLA on GPUs: neither channel has another side"
+    ]
+    assert not list(notes(module_transfers([(range(2), program(end("recv", 1, RING), end("send", 1, RING)))], 1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "ends", "near"),
+    [
+        (2, [end("send", 1, "{{0,1}}"), end("recv", 2, "{{1,0}}")],
+         r"recv r.* on channel 2 lacks its send, too, but it has the pairs \{\{1,0\}\}, s\.\d+ has \{\{0,1\}\}"),
+        (2, [end("recv", 2, "{{0,1}}"), end("send", 3)],
+         r"send s.* on channel 3 lacks its recv, too, but s\.\d+ names no pairs, without which ids have to agree"),
+        (2, [end("send", 0, "{{0,1}}"), end("recv", 2, "{{0,1}}")],
+         r"its pairs are the same, but on channel 0 ids are replicas, on others partitions"),
+        # who has a send already is no candidate
+        (1, [end("send", 1, "{{0,1}}"), end("recv", 2, "{{0,1}}"), end("send", 2, "{{0,1}}")], None),
+        (1, [end("send", 1, "{{0,1}}"), end("recv", 2, "{{0,1}}", pipeline="1")], None),
+    ],
+)  # fmt: skip
+def test_what_comes_near_to_a_counterpart_is_told(replicas: int, ends: list[str], near: str | None) -> None:
+    with pytest.raises(DeadlockError, match="no program of the run has a") as caught:
+        module_transfers([(range(2 * replicas), program(*ends))], replicas, 2)
+    said = getattr(caught.value, "__notes__", [])
+    assert (re.search(near, "\n".join(said)) is not None) if near else not said
+
+
+@pytest.mark.parametrize(
+    ("ends", "error", "message"),
+    [
+        ([end("send", 1, "{{0,1}}"), end("recv", 2, "{{0,1}}", "f32[3]")], CollectiveMismatchError,
+         r"s.* is of f32\[2\], r.* of f32\[3\]"),
+        ([end("send", 1, "{{0,1}}", validation="{{0,1}}"), end("recv", 2, "{{0,1}}")], VerificationError,
+         r"channel.bounds: s.* and r.* disagree"),
+    ],
+)  # fmt: skip
+def test_what_joined_channels_disagree_in(ends: list[str], error: type[DistxlaError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        module_transfers([(range(2), program(*ends))], 1, 2)
 
 
 def kind_of(message: str) -> type[DistxlaError]:

@@ -12,9 +12,10 @@ from distxla.reference.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, annotated
 from tests.channel_programs import CASES
+from tests.joined_channel_programs import CASES as JOINED
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *JOINED], ids=lambda case: case.name)
 def test_values_arrive(case: ChannelCase) -> None:
     programs = {}
     for devices, module in case.modules():

@@ -14,6 +14,7 @@ from distxla.runtime.cluster import Cluster
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, annotated
 from tests.channel_programs import CASES
+from tests.joined_channel_programs import CASES as JOINED
 
 pytestmark = pytest.mark.cluster
 
@@ -33,7 +34,7 @@ def cluster_for(clusters: dict[tuple[int, int], Cluster], case: ChannelCase) -> 
     return clusters[counts]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *JOINED], ids=lambda case: case.name)
 def test_values_arrive(case: ChannelCase, clusters: dict[tuple[int, int], Cluster]) -> None:
     cluster = cluster_for(clusters, case)
     programs = {devices: cluster.compile(module, devices) for devices, module in case.modules()}
