@@ -1,51 +1,68 @@
 # make demo    set up .venv and run a data-parallel training step on 8 devices
-# make test    set up .venv and pass the tests
+# make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time
 # make check   formatter, linter, types, import rules
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
+#
+# The newest of Python 3.13, 3.12 and 3.11 that this machine has is used. PYTHON=/path/to/python names another one;
+# VENV=.venv-3.12 keeps its environment beside the first.
 
-PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name) 2>/dev/null)))
-BIN := .venv/bin
+PYTHON ?= $(shell requirements/pythons | head -n 1)
+VENV ?= .venv
+BIN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=requirements/pinned.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 PINS := pyproject.toml requirements/pinned.txt
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 DEMO := examples/dp_mlp
 
-.PHONY: demo test check bench ops-table clean
+# an environment of another Python than the one that the command line names is made anew
+ifeq ($(origin PYTHON),command line)
+VERSION := -c 'import sys; print(sys.version)'
+ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/null))
+.PHONY: $(BIN)/python
+endif
+endif
 
-demo: .venv/installed
+.PHONY: demo test quick check bench ops-table clean
+
+demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
 
-test: .venv/installed-all
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
+test: $(VENV)/installed-all
+	$(PYTEST)
 
-check: .venv/installed-all
+quick: $(VENV)/installed-all
+	$(PYTEST) -m "not slow and not cluster"
+
+check: $(VENV)/installed-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/installed-bench
+bench: $(VENV)/installed-bench
 	$(BIN)/python -m bench
 
-ops-table: .venv/installed
+ops-table: $(VENV)/installed
 	PYTHONPATH=. $(BIN)/python docs/update_readme.py
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv .venv-* build dist *.egg-info
 
-.venv/bin/python:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "$(PYTHON) is older than Python 3.11; set PYTHON=/path/to/python" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+$(BIN)/python:
+	@python="$(PYTHON)"; \
+	  test -n "$$python" || { echo "no Python 3.11, 3.12 or 3.13 was found; set PYTHON=/path/to/python" >&2; exit 1; }; \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "$$python does not run, or is older than Python 3.11; set PYTHON=/path/to/python" >&2; exit 1; }; \
+	  echo "$$python -m venv $(VENV)"; "$$python" -m venv --clear $(VENV)
 
-.venv/installed: .venv/bin/python $(PINS)
+$(VENV)/installed: $(BIN)/python $(PINS)
 	$(PIP) -e .
 	@touch $@
 
-.venv/installed-all: .venv/installed
+$(VENV)/installed-all: $(VENV)/installed
 	$(PIP) -e '.[test,lint,jax]'
 	@touch $@
 
-.venv/installed-bench: .venv/installed-all
+$(VENV)/installed-bench: $(VENV)/installed-all
 	$(PIP) -e '.[bench]'
 	@touch $@

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from distxla.cli.main import COMMANDS
 from distxla.ops.registry import op_classes
@@ -49,6 +50,10 @@ def test_what_a_user_installs_names_no_host(path: str) -> None:
     assert not re.search(r"https?://|--(extra-)?index-url|--hash|file:", text)
 
 
-def test_pins_are_names_and_versions() -> None:
-    for line in (ROOT / "requirements" / "pinned.txt").read_text().splitlines():
-        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][\w.]*", line), line
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_every_package_is_pinned_once_for_each_python(python: str) -> None:
+    pins = [Requirement(line) for line in (ROOT / "requirements" / "pinned.txt").read_text().splitlines()]
+    held = [pin for pin in pins if pin.marker is None or pin.marker.evaluate({"python_version": python})]
+    assert sorted(pin.name for pin in held) == sorted({pin.name for pin in pins})
+    assert all(re.fullmatch(r"==[0-9][\w.]*", str(pin.specifier)) for pin in pins)
+    assert f"{python}" in (ROOT / "requirements" / "pythons").read_text()
