@@ -188,5 +188,5 @@ def run_on_cluster(
         execution.load_s = sum(e.load_s for e in executables)
         execution.steps_s[0] -= execution.load_s  # the first call loads the programs
         for device, leaves in outs.items():
-            execution.outs[device] = [np.asarray(leaf) if leaf.shape.is_array else None for leaf in leaves]
+            execution.outs[device] = [np.asarray(leaf) if leaf.hlo_shape.is_array else None for leaf in leaves]
     return execution

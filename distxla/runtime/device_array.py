@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from collections.abc import Iterator
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from distxla.ir.shape import Shape
+from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
 from distxla.runtime.hosts.host import DeviceMemory
 from distxla.runtime.memory import Block, Segment
 
@@ -17,26 +22,36 @@ class _Bytes:
 
     __slots__ = ("__array_interface__", "_block", "_mapping")
 
-    def __init__(self, segment: Segment, block: Block, offset: int, size: int) -> None:
+    def __init__(self, segment: Segment, block: Block, offset: int, size: int, *, writable: bool) -> None:
         self._mapping, self._block = segment.bytes, block
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",
             "shape": (size,),
-            "data": (segment.address + offset, True),
+            "data": (segment.address + offset, not writable),
         }
 
 
-class DeviceArray:
-    """An array on one device. `np.asarray` fetches it: on the driver's host a read-only view of shared memory, no copy;
-    from another host a copy, while the cluster is open.
+class DeviceArray(NDArrayOperatorsMixin):
+    """An array on one device, which is never written again. It can be used as a NumPy array that is read-only.
 
-    It is never written again, so views stay what they are; they also stay valid after the cluster is closed. The memory
-    is used again once the array and its views are deleted.  device: flattened id.  shape: element type and extents, of
-    dynamic dimensions the bounds; `extents` are what they have.
+        outs = step(args)
+        float(outs[0][0]), f"{outs[0][0]:.3f}"      # a scalar result
+        outs[0][1][0] + 1                           # indexing, operators, NumPy's functions and methods
+        torch.from_dlpack(outs[0][1])               # without a copy
+
+    `np.asarray` fetches it, and so does all that NumPy computes with it: on the driver's host a read-only view of
+    shared memory, no copy; from another host a copy each time, while the cluster is open. Results are NumPy arrays.
+    Types that NumPy lacks are those of ml_dtypes. Views and DLPack capsules also stay valid after the array is deleted
+    and the cluster is closed; the memory is used again once the array and all of them are gone.
+
+    device: flattened id.  hlo_shape: element type and dimension sizes, of dynamic dimensions the bounds.  shape, and
+    extents, which is the same: the sizes that they have.  `copy` and `deepcopy` return the array itself. Pickle stores
+    the values: what it loads is a NumPy array.  A token has no elements: TypeError.
     """
 
-    __slots__ = ("_block", "_memory", "_sizes", "device", "offset", "shape")
+    __slots__ = ("_block", "_memory", "_sizes", "device", "hlo_shape", "offset")
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -44,7 +59,7 @@ class DeviceArray:
         block: Block,
         offset: int,
         device: int,
-        shape: Shape,
+        hlo_shape: Shape,
         sizes: tuple[tuple[int, int], ...] = (),
     ) -> None:
         """sizes: (dimension, where its s32 extent stands in the device's memory) of dynamic dimensions."""
@@ -53,47 +68,188 @@ class DeviceArray:
         self._block = block
         self.offset = offset
         self.device = device
-        self.shape = shape
+        self.hlo_shape = hlo_shape
+
+    # --- what it is
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.shape.dtype.dtype
+        return self.hlo_shape.dtype.dtype
 
     @property
-    def nbytes(self) -> int:
-        return self.shape.byte_size
-
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """The array's extents; of a result once the call is over."""
-        extents = list(self.shape.dims)
+    def shape(self) -> tuple[int, ...]:
+        """The array's dimension sizes; of a result once the call is over."""
+        extents = list(self.hlo_shape.dims)
         for dimension, offset in self._sizes:
             extents[dimension] = int.from_bytes(bytes(self._memory.read(offset, 4)), "little")
         return tuple(extents)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """As `shape`."""
+        return self.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.hlo_shape.rank
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
 
     def is_in(self, memory: DeviceMemory) -> bool:
         """Whether the array lies in this device memory (an array of another cluster does not)."""
         return self._memory is memory
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        if not self.shape.is_array:
-            raise TypeError(f"{self.shape} has no elements")
-        size = self.shape.byte_size
+    # --- its values
+
+    def _values(self, *, writable: bool = False) -> NDArray[Any]:
+        """A view on the driver's host, else a copy.  writable: the flag alone, for a protocol that has no other."""
+        if not self.hlo_shape.is_array:
+            raise TypeError(f"{self.hlo_shape} has no elements")
+        size = self.hlo_shape.byte_size
         if size == 0:
-            found: NDArray[Any] = np.empty(self.shape.dims, self.dtype)
+            found: NDArray[Any] = np.empty(self.hlo_shape.dims, self.dtype)
+            found.flags.writeable = writable
         else:
             if isinstance(self._memory, Segment):
-                raw = np.asarray(_Bytes(self._memory, self._block, self.offset, size))
+                raw = np.asarray(_Bytes(self._memory, self._block, self.offset, size, writable=writable))
             else:
                 raw = self._memory.read(self.offset, size)
-            found = raw.view(self.dtype).reshape(self.shape.dims)
-        if self._sizes:
-            found = found[tuple(slice(extent) for extent in self.extents)]
+                raw = raw.copy() if writable else raw
+            found = raw.view(self.dtype).reshape(self.hlo_shape.dims)
+        return found[tuple(slice(extent) for extent in self.shape)] if self._sizes else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False and not isinstance(self._memory, Segment) and self.hlo_shape.byte_size:
+            raise ValueError(
+                f"{self.hlo_shape} on device {self.device}, on another host, cannot be seen without a copy"
+            )
+        found = self._values()
         if dtype is not None and np.dtype(dtype) != found.dtype:
             if copy is False:
-                raise ValueError(f"{self.shape} cannot be seen as {np.dtype(dtype)} without a copy")
+                raise ValueError(f"{self.hlo_shape} cannot be seen as {np.dtype(dtype)} without a copy")
             return found.astype(dtype)
         return found.copy() if copy else found
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's functions and all operators: on the values, with a NumPy array as the result."""
+        if any(isinstance(out, DeviceArray) for out in options.get("out", ())):
+            raise TypeError("a DeviceArray is never written: take another `out`; x = x + 1 instead of x += 1")
+        if isinstance(options.get("where"), DeviceArray):
+            options["where"] = np.asarray(options["where"])
+        values = [np.asarray(value) if isinstance(value, DeviceArray) else value for value in inputs]
+        return getattr(ufunc, method)(*values, **options)
+
+    def __eq__(self, other: Any) -> Any:
+        """By elements; of what NumPy cannot compare with, such as a text, all False. (The ufunc would raise.)"""
+        return np.asarray(self) == (np.asarray(other) if isinstance(other, DeviceArray) else other)
+
+    def __ne__(self, other: Any) -> Any:
+        return np.asarray(self) != (np.asarray(other) if isinstance(other, DeviceArray) else other)
+
+    def __getattr__(self, name: str) -> Any:
+        """The other methods and attributes of NumPy arrays: `x.sum()`, `x.T`, `x.astype(np.float64)`."""
+        if name in _OF_NUMPY:
+            return getattr(np.asarray(self), name)
+        raise AttributeError(f"a DeviceArray has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        own = (name for name in object.__dir__(self) if not name.startswith("_"))
+        return sorted({*_OF_NUMPY, *own} - {"is_in", "offset"})
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Capsule:
+        """The array for another library; no copy on the driver's host, unless asked for one.
+
+        Consumers of DLPack 1.0 and above are told that it is read-only. The protocol before that cannot say so: a
+        consumer that writes changes the array. BufferError for what DLPack has no type or device for.
+        """
+        del stream  # memory of the host: results are there once the call is over
+        if dl_device is not None and dl_device != CPU_DEVICE:
+            raise BufferError(f"the array is on the CPU, device {CPU_DEVICE}; found dl_device={dl_device}")
+        if copy is False and not isinstance(self._memory, Segment) and self.hlo_shape.byte_size:
+            raise BufferError(f"device {self.device} is on another host: its arrays cannot be seen without a copy")
+        versioned = max_version is not None and max_version[0] >= 1
+        values = self._values().copy() if copy else self._values(writable=not versioned)
+        return exported(values, self.hlo_shape.dtype, max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU_DEVICE
+
+    # --- as Python's numbers and sequences, as NumPy has it
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of a DeviceArray without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(np.asarray(self))
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(self)[key]
+
+    def __contains__(self, value: Any) -> bool:
+        return value in np.asarray(self)
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self))
+
+    def __int__(self) -> int:
+        return int(np.asarray(self))
+
+    def __float__(self) -> float:
+        return float(np.asarray(self))
+
+    def __complex__(self) -> complex:
+        return complex(np.asarray(self))
+
+    def __index__(self) -> int:
+        return operator.index(np.asarray(self))
+
+    # --- copies
+
+    def __copy__(self) -> DeviceArray:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.array, (np.asarray(self),)
+
+    # --- as text
+
+    def __format__(self, spec: str) -> str:
+        return format(np.asarray(self) if self.hlo_shape.is_array else str(self), spec)
+
+    def __str__(self) -> str:
+        return str(np.asarray(self)) if self.hlo_shape.is_array else str(self.hlo_shape)
+
     def __repr__(self) -> str:
-        return f"DeviceArray({self.shape}, device={self.device})"
+        where = f"{self.hlo_shape}, device={self.device})"
+        if not self.hlo_shape.is_array:
+            return f"DeviceArray({where}"
+        begin = "DeviceArray("
+        values = np.array2string(np.asarray(self), separator=", ", prefix=begin)
+        last = len(values.rpartition("\n")[2]) + (0 if "\n" in values else len(begin))
+        gap = " " if last + len(where) + 2 <= np.get_printoptions()["linewidth"] else "\n" + " " * len(begin)
+        return f"{begin}{values},{gap}{where}"
+
+
+_OF_NUMPY = frozenset(name for name in dir(np.ndarray) if not name.startswith("_")) - {"device"}

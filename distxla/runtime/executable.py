@@ -125,7 +125,7 @@ class Executable:
                 if type(value) is DeviceArray and value.is_in(memory) and _lies_otherwise(value, shape):
                     value = np.asarray(value)
                 if type(value) is DeviceArray:
-                    if not value.is_in(memory) or (value.shape is not shape and not _fits(value, shape)):
+                    if not value.is_in(memory) or (value.hlo_shape is not shape and not _fits(value, shape)):
                         self._refuse(value, k, device, shape)
                     line.append(value.offset)
                     continue
@@ -173,7 +173,7 @@ class Executable:
         """Say what is wrong with an argument that is on a device."""
         where = f"argument {k} on device {device}"
         if not _fits(value, shape):
-            found = Shape(value.shape.element_type, value.extents) if value.shape.is_array else value.shape
+            found = Shape(value.hlo_shape.element_type, value.shape) if value.hlo_shape.is_array else value.hlo_shape
             raise ArgumentError(f"{where}: expected {shape}, found {found}")
         if value.device != device:
             raise ArgumentError(f"{where}: expected an array on device {device}, found one on device {value.device}")
@@ -257,13 +257,13 @@ def _has_dimension(value: Any, k: int, dimension: int, device: int) -> bool:
 
 def _lies_otherwise(value: DeviceArray, shape: Shape) -> bool:
     """Whether an array on a device is an argument of this dynamic shape, but is not padded to the same bounds."""
-    same = value.shape.element_type is shape.element_type and value.shape.dims != shape.dims
+    same = value.hlo_shape.element_type is shape.element_type and value.hlo_shape.dims != shape.dims
     return same and shape.is_dynamic and shape.holds(value.extents)
 
 
 def _fits(value: DeviceArray, shape: Shape) -> bool:
     """Whether an array on a device lies there as an argument of this shape has to."""
-    same = value.shape.element_type is shape.element_type and value.shape.dims == shape.dims
+    same = value.hlo_shape.element_type is shape.element_type and value.hlo_shape.dims == shape.dims
     return same and (not shape.is_array or shape.holds(value.extents))
 
 

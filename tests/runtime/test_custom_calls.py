@@ -58,7 +58,7 @@ def registrations_end_with_the_test() -> Iterator[None]:
 def both(cluster: Cluster, text: str, *args: Any) -> list[list[Any]]:
     """Device 0's results of the compiled program and of the reference."""
     module = dx.parse(text, "call.hlo")
-    compiled = [np.asarray(leaf) for leaf in cluster.compile(module)(list(args))[0] if leaf.shape.is_array]
+    compiled = [np.asarray(leaf) for leaf in cluster.compile(module)(list(args))[0] if leaf.hlo_shape.is_array]
     other = run_reference(module, [list(args)] * DEVICES, replicas=DEVICES, partitions=1)[0]
     return [compiled, [leaf for leaf in other if leaf is not None]]
 
