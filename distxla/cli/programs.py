@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.channels import Transfer, module_transfers
 from distxla.collectives.control_block import MOST_DEVICES
+from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
 from distxla.errors import ArgumentError, DeadlockError, VerificationError
 from distxla.ir.instruction import Instruction
@@ -50,7 +51,8 @@ class Program:
 class World:
     """All programs of one run. The counts are the whole world's, whichever devices the programs take.
 
-    parse_s: seconds spent on reading the modules.  counted: whether a header, a flag or devices after `@` say how many.
+    parse_s: seconds spent on reading the modules.  stated: replicas and partitions as headers, flags or devices after
+    `@` say them, None for a count that is assumed to be one.
     order: how `settled` found the order of communication.
     """
 
@@ -58,7 +60,7 @@ class World:
     replicas: int
     partitions: int
     parse_s: float
-    counted: bool = True
+    stated: tuple[int | None, int | None]
     order: JointOrder | None = None
 
     @property
@@ -114,9 +116,22 @@ class World:
         try:
             verify_world(programs, self.replicas, self.partitions, in_order=False)
         except (VerificationError, DeadlockError) as error:
-            if not self.counted and any(i.op.effects in COMMUNICATING for p in self.programs for i in _all(p.module)):
-                error.add_note("neither the header nor --replicas, --partitions say how many devices: one is assumed")
+            for note in self._notes_on_counts():
+                error.add_note(note)
             raise
+
+    def _notes_on_counts(self) -> Iterator[str]:
+        """What nobody has said about the counts of a run that can't be, and flags that would say it."""
+        modules = [program.module for program in self.programs]
+        if None not in self.stated or not any(i.op.effects in COMMUNICATING for m in modules for i in _all(m)):
+            return
+        if self.stated == (None, None):
+            yield "neither the header nor --replicas, --partitions say how many devices: one is assumed"
+        implied = implied_counts(modules, *self.stated)
+        named = zip(("replicas", "partitions"), self.stated, implied or (1, 1), strict=True)
+        flags = [f"--{what} {count}" for what, stated, count in named if stated is None and count > 1]
+        if flags:
+            yield f"the program's groups and pairs imply {' '.join(flags)}"
 
     def channels(self) -> dict[int, list[tuple[int, int]]]:
         """(source, target) of what devices send each other, by channel; of a world that has been verified."""
@@ -171,9 +186,9 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     headers = [(path, module) for (path, _), module in zip(split, modules, strict=True)]
     r = _agree("replicas", replicas, headers)
     p = _agree("partitions", partitions, headers)
-    counted = r is not None or p is not None or bool(named)
     if r is None and p is None and named:
         r, p = 1, max(named) + 1
+    stated = r, p
     r, p = r or 1, p or 1
     if r * p > MOST_DEVICES:
         raise ArgumentError(f"{r} x {p} devices are more than the {MOST_DEVICES} that a run may have")
@@ -183,7 +198,7 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
         Program(path, module, tuple(range(r * p)) if devices is None else devices, whole)
         for (path, devices), module, whole in zip(split, modules, wholes, strict=True)
     )
-    return World(programs, r, p, parse_s, counted)
+    return World(programs, r, p, parse_s, stated)
 
 
 def _all(module: Module) -> Iterator[Instruction]:

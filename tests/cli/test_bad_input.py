@@ -93,6 +93,35 @@ replicas x 1 partitions), they hold [0, 1]
       ROOT s = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=add
                                      ^^^^^^^^^^^^^^^^^^^^^^
     neither the header nor --replicas, --partitions say how many devices: one is assumed
+    the program's groups and pairs imply --replicas 2
+""",
+    ),
+    "groups of partitions as well as replicas, of which the header says one": (
+        ["m.hlo"],
+        {
+            "m.hlo": module(
+                "m",
+                "  ROOT s = f32[4] all-reduce(x), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, "
+                "to_apply=add",
+                ", replica_count=2",
+                ADD,
+            )
+        },
+        """m.hlo:9:48: verify: all-reduce.C5: the groups must hold each id of 0..1 once (flattened-id groups of 2 \
+replicas x 1 partitions), they hold [0, 1, 2, 3, 4, 5, 6, 7]
+      ROOT s = f32[4] all-reduce(x), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=add
+                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^
+    the program's groups and pairs imply --partitions 4
+""",
+    ),
+    "a gather whose result says how many replicas there are": (
+        ["m.hlo"],
+        {"m.hlo": module("m", "  ROOT g = f32[12] all-gather(x), replica_groups={}, dimensions={0}", "")},
+        """m.hlo:4:12: verify: all-gather.shape: with groups of 1 the result is f32[4], the text says f32[12]
+      ROOT g = f32[12] all-gather(x), replica_groups={}, dimensions={0}
+               ^^^^^^^
+    neither the header nor --replicas, --partitions say how many devices: one is assumed
+    the program's groups and pairs imply --replicas 3
 """,
     ),
     "groups of unequal sizes": (
