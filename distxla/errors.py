@@ -119,6 +119,13 @@ class ArgumentError(DistxlaError):
     exit_status = 2
 
 
+class UsageError(DistxlaError):
+    """A command line that distxla does not take; its notes propose what may have been meant."""
+
+    code = "usage"
+    exit_status = 2
+
+
 class CompileError(DistxlaError):
     """The compiler failed or its process died; the message names the instruction that was being lowered."""
 
@@ -187,6 +194,12 @@ class ExecutionError(DistxlaError):
     """A program stopped with an error of its own on some device."""
 
     code = "execution"
+
+
+class OutOfMemoryError(DistxlaError):
+    """This process could not get the memory that it needs."""
+
+    code = "memory"
 
 
 class InternalError(DistxlaError):

@@ -22,6 +22,7 @@ import numpy as np
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
+from distxla.text.missing_files import unreadable
 
 Array = np.ndarray[Any, Any]
 NUMBER = "(0|[1-9][0-9]{0,8})"  # one spelling each: arg00 beside arg0 would leave open which one counts
@@ -163,7 +164,7 @@ def members(path: str) -> Iterable[tuple[str, Array]]:
     try:
         file = np.load(path, allow_pickle=False)
     except OSError as error:
-        raise ArgumentError(f"cannot read {path}: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ArgumentError(f"{path} is not an .npz file, or it is cut short") from error
     if not isinstance(file, np.lib.npyio.NpzFile):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
 
+from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.failures import TellingCommand
-from distxla.errors import DeadlockError, printable
+from distxla.cli.failures import ReportingCommand
+from distxla.cli.usage import files
+from distxla.errors import DeadlockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,9 +27,11 @@ MOST_WAYS = 8
 
 
 @click.command(
-    "check", cls=TellingCommand, short_help="Verify modules, look for deadlocks, say what would keep them from running."
+    "check",
+    cls=ReportingCommand,
+    short_help="Verify modules, look for deadlocks, say what would keep them from running.",
 )
-@click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...", shell_complete=files)
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where only the run can tell whether devices go on.")
@@ -62,11 +65,8 @@ def command(
             raise
         from distxla.scheduler.deadlocks import refusal
 
-        click.echo(
-            json.dumps(
-                {**refusal(error, world.device_count).as_data(), "notes": [], "moves": [], "refused": []}, indent=2
-            )
-        )
+        data = refusal(error, world.device_count).as_data()
+        terminal.write_json({**data, "notes": [], "moves": [], "refused": []}, indent=2)
         raise SystemExit(error.exit_status) from None
     missing = [obstacles(program.module) for program in world.programs]
     verdict = _examined(world)
@@ -77,12 +77,8 @@ def command(
         from distxla.scheduler.deadlocks import no_deadlock
 
         data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_data()
-        click.echo(
-            json.dumps(
-                {**data, "notes": world.channel_notes(), "moves": world.moves(), "refused": _refused(world, missing)},
-                indent=2,
-            )
-        )
+        found = {"notes": world.channel_notes(), "moves": world.moves(), "refused": _refused(world, missing)}
+        terminal.write_json({**data, **found}, indent=2)
     else:
         _describe(world, missing, is_fine=status == 0)
         if verdict is not None:
@@ -125,13 +121,11 @@ def _print(verdict: Verdict) -> None:
     """The verdict: to stderr where it isn't that all is well."""
     from distxla.scheduler.verdict import Outcome
 
-    first, *others = verdict.text.split("\n")
-    if (where := verdict.location) is not None:
-        excerpt = where.shown()
-        if where.frame and f"from {where.frame})" in verdict.text:  # it is said there
-            excerpt.pop()
-        first, others = f"{where}: {first}", [*excerpt, *others]
-    click.echo(printable("\n".join([first, *others])), err=verdict.outcome is not Outcome.SAFE)
+    where, label = verdict.location, "error: " if verdict.outcome is Outcome.DEADLOCK else ""
+    frame = None if where is None else where.frame
+    is_told = frame is not None and f"from {frame})" in verdict.text
+    err = verdict.outcome is not Outcome.SAFE
+    terminal.write_at(where, f"{label}{verdict.text}", err=err, shows_frame=not is_told)
 
 
 def _print_order(world: World) -> None:
@@ -140,12 +134,14 @@ def _print_order(world: World) -> None:
     if not moves:
         return
     what = "1 instruction is" if len(moves) == 1 else f"{len(moves)} instructions are"
-    click.echo(f"schedule: {what} executed earlier than in the text, where devices would wait for each other for ever")
+    terminal.write(
+        f"schedule: {what} executed earlier than in the text, where devices would wait for each other for ever"
+    )
     for move in moves[:MOST_WAYS]:
         where, before = (f" ({at})" if at else "" for at in (move["location"], move["before_location"]))
-        click.echo(printable(f"  {move['instruction']}{where} before {move['before']}{before}"))
+        terminal.write(f"  {move['instruction']}{where} before {move['before']}{before}")
     if len(moves) > MOST_WAYS:
-        click.echo(f"  … ({len(moves)} in all)")
+        terminal.write(f"  … ({len(moves)} in all)")
 
 
 def _print_hope(world: World, verdict: Verdict) -> None:
@@ -158,7 +154,7 @@ def _print_hope(world: World, verdict: Verdict) -> None:
         text = "in no order that their data, and schedules that are given, allow would they all end"
     else:
         text = "no order in which they all end was found; not all have been tried"
-    click.echo(f"  schedule: {text}", err=True)
+    terminal.write(f"  schedule: {text}", err=True)
 
 
 def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
@@ -172,7 +168,7 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
     for program, found in zip(world.programs, missing, strict=True):
         module = program.module
         instructions = [i for computation in module.computations for i in computation]
-        click.echo(
+        terminal.write(
             f"{program.path}: {module.name}: {len(module.computations)} computation(s), {len(instructions)} "
             f"instruction(s), devices {ranges(program.devices)} of {world.replicas} x {world.partitions}"
         )
@@ -182,21 +178,21 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
                 for k, placed in enumerate(program.whole.parameters)
                 if not placed.shards.is_whole
             ]
-            click.echo(f"  global: {world.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
+            terminal.write(f"  global: {world.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
         acting = Counter(i.opcode for i in instructions if i.op.effects in COMMUNICATING)
         if acting:
-            click.echo("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
+            terminal.write("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
         if (note := ignored_tiles(module)) is not None:
-            click.echo(f"  note: {note}")
+            terminal.write(f"  note: {note}")
         for text in notes(module):
-            click.echo(printable(f"  note: {text}"))
+            terminal.write(f"  note: {text}")
         for instruction, why in found:
             where = module.locate(instruction, "opcode")
-            click.echo(printable(f"  {instruction.name}: {why}" + (f" ({where})" if where else "")))
+            terminal.write(f"  {instruction.name}: {why}" + (f" ({where})" if where else ""))
         if is_fine:
-            click.echo("  ok")
+            terminal.write("  ok")
     for channel, ways in world.channels().items():
         shown = ", ".join(f"{source} to {target}" for source, target in ways[:MOST_WAYS])
-        click.echo(f"channel {channel}: {shown}" + (f", … ({len(ways)} pairs)" if len(ways) > MOST_WAYS else ""))
+        terminal.write(f"channel {channel}: {shown}" + (f", … ({len(ways)} pairs)" if len(ways) > MOST_WAYS else ""))
     for text in world.channel_notes():
-        click.echo(printable(f"note: {text}"))
+        terminal.write(f"note: {text}")

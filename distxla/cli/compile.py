@@ -8,14 +8,16 @@ from contextlib import suppress
 import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
+from distxla.cli.terminal import progress
+from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError, DeadlockError, VerificationError
 
 STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 
 
 @click.command("compile", short_help="Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, …")
-@click.argument("module", metavar="MODULE")
-@click.option("--emit", "stage", type=click.Choice(STAGES), default="hlo", show_default=True)
+@click.argument("module", metavar="MODULE", shell_complete=files)
+@click.option("--emit", "stage", type=Choice(STAGES), default="hlo", show_default=True)
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where the header doesn't say it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where the header doesn't say it.")
 @custom_call_option
@@ -37,7 +39,6 @@ def command(
         raise ArgumentError("--emit ptx belongs to the gpu backend, which is not available in this version")
 
     from distxla.cli.programs import read_world
-    from distxla.cli.progress import progress
     from distxla.passes.verify import verify_module
     from distxla.runtime.compile_server import CompileServer
 

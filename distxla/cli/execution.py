@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 
+from distxla.cli import terminal
 from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
 from distxla.cli.programs import World
@@ -132,7 +132,7 @@ def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
     finally:
         trace.close()
         if trace.left_out:
-            click.echo(f"distxla: {path}: {trace.left_out}", err=True)
+            terminal.write(f"note: {path}: {trace.left_out}", err=True)
         failing = sys.exception()
         try:
             trace.write(path)
@@ -157,14 +157,14 @@ def run_on_cluster(
 
     trace: a file for the timeline of all steps, written however they end.
     """
-    from distxla.cli.progress import progress
     from distxla.runtime.cluster import Cluster
 
+    terminal.show_notices()
     limit = Deadline(time_limit)
     count = world.device_count
     cluster = Cluster(world.replicas, world.partitions, address=nodes.address, devices_per_host=nodes.devices_per_host)
     with cluster:
-        with progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
+        with terminal.progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             traced = trace is not None
             executables = [cluster.compile(p.module, p.devices, trace=traced) for p in world.programs]
             cluster.wait_started()
@@ -179,7 +179,7 @@ def run_on_cluster(
         placed = {d: [cluster.put(a, d) for a in leaves] for d, leaves in arguments.by_device.items()}
         programs = {executable.devices: executable for executable in executables}
         outs = {}
-        with progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
+        with terminal.progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
             for _ in range(repeat):
                 begin = time.perf_counter()
                 with limit.named():

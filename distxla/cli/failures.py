@@ -1,18 +1,22 @@
-"""What a command leaves behind of a failure, besides the message: a JSON object, and a page of a run that failed."""
+"""What a command tells of a failure: the message on stderr, a JSON object, a page of devices that can't go on."""
 
 from __future__ import annotations
 
-import json
+import os
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from distxla.cli import terminal
 from distxla.errors import (
     ArgumentError,
     DeadlockError,
     DistxlaError,
     HloSyntaxError,
+    InternalError,
     UnsupportedOpError,
     VerificationError,
 )
@@ -20,45 +24,78 @@ from distxla.errors import (
 BEFORE_THE_RUN = (HloSyntaxError, VerificationError, UnsupportedOpError, ArgumentError, DeadlockError)
 
 
-class TellingCommand(click.Command):
-    """A command whose options `as_json` and `report` say what is wanted of its failures."""
+class ReportingCommand(click.Command):
+    """A command whose option `report` names a page to write if devices can't go on."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except DistxlaError as error:
-            if ctx.params.get("as_json"):
-                click.echo(json.dumps(as_json(error)))
             path = ctx.params.get("report")
             if path is not None and error.report is not None:
-                _write(path, error)
+                write_page(path, error.report.page())
             elif path is not None:
                 why = "nothing ran" if isinstance(error, BEFORE_THE_RUN) else "what devices did isn't known"
-                click.echo(f"there is no report for {path}: {why}", err=True)
+                terminal.write(f"note: there is no report for {path}: {why}", err=True)
             raise
 
 
-def as_json(error: DistxlaError) -> dict[str, Any]:
+def write_page(path: str, page: str) -> None:
+    """Write a report, and say where it is; a note where that isn't possible, since there is an error to tell of."""
+    try:
+        Path(path).write_text(page, encoding="utf-8")
+    except OSError as reason:
+        terminal.write(f"note: the report could not be written to {path}: {reason.strerror}", err=True)
+    else:
+        terminal.write(f"note: the report is in {path}", err=True)
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether the command line asks for JSON, even if it can't be understood as a whole."""
+    return "--json" in args[: args.index("--") if "--" in args else None]
+
+
+def tell(error: DistxlaError, *, as_json: bool) -> None:
+    """The failure on stderr, as JSON on stdout, too."""
+    if as_json:
+        terminal.write_json(json_of(error))
+    terminal.write_at(error.location, f"error: {error.code}: {error.message}")
+    if error.report is not None and (text := error.report.text()):
+        terminal.write(text, err=True)
+    for note in getattr(error, "__notes__", ()):
+        lines = str(note).splitlines()
+        if len(lines) == 1:
+            label = "" if lines[0].startswith(("hint: ", "note: ")) else "note: "
+            terminal.write(f"  {label}{lines[0]}", err=True)
+        else:  # a traceback
+            terminal.write_exactly("\n".join(f"    {line}" for line in lines), err=True)
+    if isinstance(error, InternalError):
+        terminal.write("note: this is a bug in distxla; DISTXLA_TRACEBACK=1 shows where it happened", err=True)
+    if os.environ.get("DISTXLA_TRACEBACK") == "1":
+        terminal.write_exactly("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
+
+
+def tell_of_interruption(message: str, exit_status: int, *, as_json: bool) -> None:
+    """That the user, or the system, ended the command: a line on stderr, as JSON on stdout, too."""
+    if as_json:
+        terminal.write_json(_json("interrupted", message, exit_status))
+    terminal.write(message, err=True)
+
+
+def json_of(error: DistxlaError) -> dict[str, Any]:
     """`error`: its code, message, exit status and place; `report`: what every device did at the end, or null."""
     from distxla.collectives.report import location_json
 
-    return {
-        "error": {
-            "code": error.code,
-            "message": error.message,
-            "exit_status": error.exit_status,
-            "location": location_json(error.location),
-            "notes": [str(note) for note in getattr(error, "__notes__", ())],
-        },
-        "report": None if error.report is None else error.report.as_json(),
-    }
+    found = _json(error.code, error.message, error.exit_status)
+    found["error"]["location"] = location_json(error.location)
+    found["error"]["notes"] = [str(note) for note in getattr(error, "__notes__", ())]
+    found["report"] = None if error.report is None else error.report.as_json()
+    return found
 
 
-def _write(path: str, error: DistxlaError) -> None:
-    assert error.report is not None
-    try:
-        Path(path).write_text(error.report.page(), encoding="utf-8")
-    except OSError as reason:
-        click.echo(f"the report could not be written to {path}: {reason.strerror}", err=True)
-    else:
-        click.echo(f"the report is in {path}", err=True)
+def _json(code: str, message: str, exit_status: int) -> dict[str, Any]:
+    error = {"code": code, "message": message, "exit_status": exit_status, "location": None, "notes": []}
+    return {"error": error, "report": None}
+
+
+__all__ = ["ReportingCommand", "json_of", "tell", "tell_of_interruption", "wants_json", "write_page"]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import click
 
-from distxla.errors import DistxlaError, InternalError
+from distxla.cli.failures import tell, tell_of_interruption, wants_json
+from distxla.cli.usage import no_such_command, usage_error
+from distxla.errors import DistxlaError, InternalError, OutOfMemoryError
 
 INTERRUPTED = 130
+TERMINATED = 128 + signal.SIGTERM
 
 # command -> first line of its help; each lives in distxla/cli/<command>.py as `command`
 COMMANDS = {
@@ -37,6 +41,13 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise no_such_command(ctx, args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -54,33 +65,39 @@ def commands() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Entry point: run a command and exit with its status. An error is printed once, to stderr, without a traceback."""
+    """Entry point: run a command and exit with its status. A failure is told once, on stderr, without a traceback; with
+    --json one object on stdout tells of it, too, whatever failed."""
+    as_json = wants_json(sys.argv[1:] if args is None else args)
     try:
         status = commands.main(args, prog_name="distxla", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _end(usage_error(error), as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        tell_of_interruption("interrupted", INTERRUPTED, as_json=as_json)
         sys.exit(INTERRUPTED)
-    except DistxlaError as error:
-        _report(error)
-        sys.exit(error.exit_status)
-    except MemoryError:
-        click.echo("memory: there is not enough memory for this program on this machine", err=True)
+    except SystemExit as ended:
+        if ended.code == TERMINATED:
+            tell_of_interruption("terminated", TERMINATED, as_json=as_json)
+        raise
+    except BrokenPipeError:
+        _close_stdout()
         sys.exit(1)
+    except DistxlaError as error:
+        _end(error, as_json=as_json)
+    except MemoryError:
+        _end(OutOfMemoryError("there is not enough memory for this program on this machine"), as_json=as_json)
     except Exception as error:
-        _report(InternalError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__))
-        sys.exit(InternalError.exit_status)
+        internal = InternalError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+        _end(internal, as_json=as_json)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _report(error: DistxlaError) -> None:
-    click.echo(str(error), err=True)
-    for note in getattr(error, "__notes__", ()):
-        for line in str(note).splitlines():
-            click.echo(f"    {line}", err=True)
-    if isinstance(error, InternalError):
-        click.echo("This is a bug in distxla. DISTXLA_TRACEBACK=1 shows where it happened.", err=True)
-    if os.environ.get("DISTXLA_TRACEBACK") == "1":
-        traceback.print_exception(error)
+def _end(error: DistxlaError, *, as_json: bool) -> NoReturn:
+    with suppress(BrokenPipeError):
+        tell(error, as_json=as_json)
+    sys.exit(error.exit_status)
+
+
+def _close_stdout() -> None:
+    """Whoever read our output has gone: nothing is left to be written when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

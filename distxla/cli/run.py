@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from functools import partial
@@ -11,9 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.failures import TellingCommand
+from distxla.cli.failures import ReportingCommand
 from distxla.cli.nodes import Nodes, nodes_options
+from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -25,38 +26,51 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    "run", cls=TellingCommand, short_help="Run a module on all its devices, or several programs on disjoint devices."
+    "run", cls=ReportingCommand, short_help="Run a module on all its devices, or several programs on disjoint devices."
 )
-@click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...")
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...", shell_complete=files)
 @click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
 @click.option(
     "--args",
     "args_file",
     metavar="FILE.npz",
+    shell_complete=files,
     help="Argument k on device d: key arg{k}@{d}; for all, or of a global module the whole: arg{k}.",
 )
 @click.option(
     "--out",
     "out_file",
     metavar="FILE.npz",
+    shell_complete=files,
     help="Write leaf k of the result on device d as out{k}@{d}; of a global module also the whole, as out{k}.",
 )
 @click.option(
     "--infeed",
     metavar="FILE.npz",
+    shell_complete=files,
     help="Leaf k of the n-th infeed item of device d: key infeed{n}.{k}@{d}; for all devices: infeed{n}.{k}.",
 )
-@click.option("--outfeed", metavar="FILE.npz", help="Write leaf k of the n-th outfeed item as outfeed{n}.{k}@{d}.")
-@click.option("--backend", type=click.Choice(["cpu", "gpu", "reference"]), default="cpu", show_default=True)
-@click.option("--compare", type=click.Choice(["reference"]), help="Run this backend too; exit 1 where results differ.")
-@click.option("--expected", metavar="FILE.npz", help="Compare with these results (keys as --out); exit 1 likewise.")
+@click.option(
+    "--outfeed",
+    metavar="FILE.npz",
+    shell_complete=files,
+    help="Write leaf k of the n-th outfeed item as outfeed{n}.{k}@{d}.",
+)
+@click.option("--backend", type=Choice(["cpu", "gpu", "reference"]), default="cpu", show_default=True)
+@click.option("--compare", type=Choice(["reference"]), help="Run this backend too; exit 1 where results differ.")
+@click.option(
+    "--expected",
+    metavar="FILE.npz",
+    shell_complete=files,
+    help="Compare with these results (keys as --out); exit 1 likewise.",
+)
 @click.option("--tolerance", type=click.FloatRange(0), help="For comparisons: relative to the magnitudes in a leaf.")
 @custom_call_option
 @nodes_options
 @click.option(
     "--reduction-order",
-    type=click.Choice(["rank", "tree", "ring"]),
+    type=Choice(["rank", "tree", "ring"]),
     help="In which order members' values are combined; by default in group order, which is rank.",
 )
 @click.option(
@@ -67,8 +81,15 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary, also of a failure."
 )
-@click.option("--report", metavar="FILE.html", help="If devices can't go on: a page with their timelines and waits.")
-@click.option("--trace", metavar="FILE.json", help="Write a timeline of all devices, which Perfetto opens.")
+@click.option(
+    "--report",
+    metavar="FILE.html",
+    shell_complete=files,
+    help="If devices can't go on: a page with their timelines and waits.",
+)
+@click.option(
+    "--trace", metavar="FILE.json", shell_complete=files, help="Write a timeline of all devices, which Perfetto opens."
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -116,7 +137,6 @@ def command(
     from distxla.cli.array_files import read_leaves, require_writable, write_results
     from distxla.cli.feeds import read_feeds, write_outfeeds
     from distxla.cli.programs import read_world
-    from distxla.cli.progress import progress
     from distxla.runtime.memory_need import require_memory
 
     for path in (out_file, outfeed, report, trace):
@@ -135,7 +155,7 @@ def command(
 
     try:
         if backend == "reference":
-            with progress("evaluating"):
+            with terminal.progress("evaluating"):
                 done = execution.run_on_reference(world, arguments, repeat, time_limit, feeds)
         else:
             nodes = Nodes(address, devices_per_host)
@@ -162,7 +182,7 @@ def command(
     if expected is not None:
         comparisons.append((expected, _differences(done.outs, wanted, shapes, tolerance)))
     if compare is not None:
-        with progress("evaluating the reference"):
+        with terminal.progress("evaluating the reference"):
             steps = repeat if execution.differs_by_step(world, feeds) else 1
             again = feeds.again()
             other = execution.run_on_reference(world, arguments, steps, None, again)
@@ -171,13 +191,13 @@ def command(
         comparisons.append(("the reference", differences))
 
     if as_json:
-        click.echo(json.dumps(summary.as_json(world, backend, arguments, done, comparisons, feeds)))
+        terminal.write_json(summary.as_json(world, backend, arguments, done, comparisons, feeds))
     else:
         for line in summary.text(world, backend, arguments, done, seed, feeds):
-            click.echo(line)
+            terminal.write(line, hang=summary.HANG)
         for name, differences in comparisons:
             for number, line in enumerate(comparison.lines(differences, name)):
-                click.echo(f"  {'compared ' if number == 0 else '         '}  {line}")
+                terminal.write(f"  {'compared ' if number == 0 else '         '}  {line}", hang=summary.HANG)
     if not all(d.fits for _, differences in comparisons for d in differences):
         ctx.exit(1)
 

@@ -14,11 +14,11 @@ from distxla.cli.comparison import Difference
 from distxla.cli.execution import Execution
 from distxla.cli.feeds import Feeds
 from distxla.cli.programs import Program, World, ranges
-from distxla.errors import printable
 from distxla.ir.shape import Shape
 from distxla.passes.resolve_layouts import ignored_tiles
 
 Array = np.ndarray[Any, Any]
+HANG = 13  # column of the values beside their labels
 MOST_VALUES = 4
 MOST_STEPS = 8
 MOST_PIDS = 8
@@ -159,7 +159,7 @@ def _moved(world: World, program: Program) -> Iterator[str]:
     where, before = (f" ({at})" if at else "" for at in (first.location, first.first_location))
     others = f", and {len(mine) - 1} more" if len(mine) > 1 else ""
     text = f"{first.instruction.name}{where} before {first.first_of.name}{before}{others}"
-    yield printable(f"  schedule   executed earlier than in the text: {text}")
+    yield f"  schedule   executed earlier than in the text: {text}"
 
 
 def _feeds(feeds: Feeds) -> Iterator[str]:

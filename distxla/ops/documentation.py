@@ -49,13 +49,16 @@ def table() -> list[OpRow]:
 def describe(opcode: str) -> str:
     """The page of one opcode, as plain text ending in a newline.
 
-    Raises ArgumentError, which names similar opcodes, where HLO has none of that name.
+    Raises ArgumentError, whose note names a similar opcode, where HLO has none of that name.
     """
     try:
         op = op_class(opcode)
     except KeyError:
-        near = ", ".join(difflib.get_close_matches(opcode, op_classes(), 3))
-        raise ArgumentError(f"HLO has no opcode {opcode!r}" + (f"; similar: {near}" if near else "")) from None
+        near = difflib.get_close_matches(opcode, op_classes(), 1)
+        error = ArgumentError(f"HLO has no opcode {opcode!r}")
+        if near:
+            error.add_note(f"hint: did you mean {near[0]}?")
+        raise error from None
     documentation = textwrap.indent(inspect.cleandoc(op.__doc__ or ""), "  ", lambda line: bool(line.strip()))
     lines = [opcode, "", documentation, ""]
     if op.attributes():

@@ -1,8 +1,11 @@
-"""A notice on stderr about devices that others wait for, for seconds: slow ones, or a host that does not feed them."""
+"""Notices about devices that others wait for, for seconds: slow ones, or a host that does not feed them.
+
+They go to the logger `distxla`, whose warnings Python writes to stderr where nobody has said otherwise.
+"""
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from distxla.runtime.deadlocks import Held
     from distxla.runtime.reports import Scene
 
+LOGGER = logging.getLogger("distxla")
 NOTICE_S = 5.0  # that a wait lasts before it is worth a notice; the next ones come after twice as long each
 
 
@@ -44,7 +48,7 @@ class Stragglers:
 def tell(lines: Iterable[str]) -> None:
     """Write notices."""
     for line in lines:
-        print(printable(f"distxla: {line}"), file=sys.stderr, flush=True)
+        LOGGER.warning("%s", printable(f"distxla: {line}"))
 
 
 def late(devices: Iterable[DeviceReport], seconds: float) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
+from distxla.text.missing_files import unreadable
 from distxla.text.parser import parse_module
 
 
@@ -16,7 +17,7 @@ def load_module(path: str | os.PathLike[str]) -> Module:
     try:
         text = Path(name).read_bytes().decode("utf-8")
     except OSError as error:
-        raise ArgumentError(f"cannot read {name}: {error.strerror}") from error
+        raise unreadable(name, error) from error
     except UnicodeDecodeError as error:
         raise ArgumentError(f"{name} is not text: byte {error.start} is not UTF-8") from error
     return parse_module(text, name)

@@ -11,7 +11,7 @@ from tests.cli.test_main import call
 from tests.deadlock_programs import NAMED
 
 CYCLE = """\
-a.hlo:6:3: deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
+a.hlo:6:3: error: deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
       rd = (f32[4], token[]) recv-done(c), channel_id=1
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   device 0 waits in rd (a.hlo:6:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:7:3), but waits in rd \
@@ -150,7 +150,7 @@ def test_the_verdict_on_what_is_refused(  # type: ignore[no-untyped-def]
 def test_the_channel_and_the_text_of_a_deadlock_as_data(files, capsys) -> None:  # type: ignore[no-untyped-def]
     data = json.loads(call(capsys, "check", "--json", *files("recv_done_before_send_on_both_sides"))[1])
     assert data["channel"] == 1
-    assert data["text"].splitlines()[0] == CYCLE.splitlines()[0].removeprefix("a.hlo:6:3: ")
+    assert data["text"].splitlines()[0] == CYCLE.splitlines()[0].removeprefix("a.hlo:6:3: error: ")
 
 
 def test_other_failures_as_data(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -117,7 +117,7 @@ def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
 def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)
     run = distxla("run", str(tmp_path / "endless.hlo"), "--time-limit", "15", status=5)
-    assert "time-limit: the time limit of 15 s ran out\n" in run.stderr  # the whole one, not what was left of it
+    assert "error: time-limit: the time limit of 15 s ran out\n" in run.stderr  # the whole one, not what was left of it
     assert "Traceback" not in run.stderr
 
 
@@ -128,7 +128,7 @@ def test_interruption_takes_everything_down(number: signal.Signals, status: int,
     with running_forever(tmp_path / "endless.hlo", before) as (process, _):
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors.strip()) == (status, "interrupted" if number == signal.SIGINT else "")
+    assert (process.returncode, errors.strip()) == (status, "interrupted" if number == signal.SIGINT else "terminated")
     wait_until_nothing_is_left(before)
 
 
@@ -141,7 +141,7 @@ def test_a_killed_replica_is_named(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 4, errors
     first = errors.splitlines()[0]
-    assert "endless.hlo:4:42: lost: the replica of device " in first, errors
+    assert "endless.hlo:4:42: error: lost: the replica of device " in first, errors
     assert first.endswith("ended during a call in w"), errors
     assert str(replicas[0]) in errors
     wait_until_nothing_is_left(before)

@@ -90,7 +90,7 @@ def test_a_crash_is_one_message_and_status_4(folder: Path) -> None:
     build(folder)
     run = distxla(folder, *RUN, "--replicas", "2", "--custom-call", "f=./libroutines.so:crash")
     assert run.returncode == 4, run.stderr
-    assert run.stderr.startswith("call.hlo:5:8: lost: the replica of device")
+    assert run.stderr.startswith("call.hlo:5:8: error: lost: the replica of device")
     assert "by SIGSEGV (at address 0x0) in r" in run.stderr
     assert "Traceback" not in run.stderr
 

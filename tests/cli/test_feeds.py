@@ -85,7 +85,7 @@ def test_an_infeed_without_items_is_an_error_that_keeps_what_came_out(
     count = 3 if given else 0
     error = capsys.readouterr().err
     assert (
-        f"sums.hlo:7:3: stream-end: f on device 0 wants item {count}: the infeed was closed after {count} items"
+        f"sums.hlo:7:3: error: stream-end: f on device 0 wants item {count}: the infeed was closed after {count} items"
         in error
     )
     assert out.exists() == bool(given)

@@ -101,11 +101,11 @@ BAD = [
     (["run", "{module}", "--trace", "/none/x.json"], "cannot write /none/x.json: No such file or directory"),
     (["run", "{module}", "--backend", "reference", "--address", "x"], "--address goes with the cpu backend"),
     (["run", "{module}", "--devices-per-host", "1,1"], "which takes --address: an embedded Ray has one"),
-    (["run", "{module}", "--repeat", "0"], "Invalid value for '--repeat'"),
-    (["run", "{module}", "--time-limit", "0"], "Invalid value for '--time-limit'"),
-    (["run", "{module}", "--nonsense"], "No such option"),
-    (["run"], "Missing argument"),
-    (["walk"], "No such command"),
+    (["run", "{module}", "--repeat", "0"], "error: usage: invalid value for '--repeat'"),
+    (["run", "{module}", "--time-limit", "0"], "error: usage: invalid value for '--time-limit'"),
+    (["run", "{module}", "--nonsense"], "error: usage: no such option: --nonsense"),
+    (["run"], "error: usage: missing argument 'MODULE"),
+    (["walk"], "error: usage: no such command: walk"),
     (["check", "{cut}"], "syntax"),
     (["check", "{wrong}"], "verify"),
     (["compile", "{module}", "--emit", "ptx"], "gpu backend"),
@@ -131,7 +131,7 @@ def test_our_own_bugs_say_so(module: str, capsys, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("distxla.cli.programs.read_world", lambda *a: 1 / 0)
     status, _, errors = call(capsys, "check", module)
     assert status == 1
-    assert errors.startswith("internal: ZeroDivisionError: division by zero\nThis is a bug in distxla.")
+    assert errors.startswith("error: internal: ZeroDivisionError: division by zero\nnote: this is a bug in distxla;")
 
 
 def test_interruption_has_its_own_status(module: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

@@ -217,7 +217,7 @@ FED = by_device(f"{SLOW}{reduce('ROOT c', 'v')}", reduce("ROOT c", "p"))
 
 @pytest.mark.cluster
 def test_a_starving_infeed_is_no_deadlock(
-    clusters: Clusters, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(stragglers, "NOTICE_S", 0.3)
     cluster = clusters.of(2)
@@ -229,7 +229,7 @@ def test_a_starving_infeed_is_no_deadlock(
         "  device 0 waits in f (a.hlo:10:3) for the host, at the other end of the stream: infeed, round N\n"
         "  device 1 waits in c (a.hlo:16:8) for device 0: all-reduce, group {0,1}, round N"
     )
-    notice = capfd.readouterr().err
+    notice = "\n".join(caplog.messages)
     assert "distxla: device 0 waits in f (a.hlo:10:3) for the host, at the other end of the stream, for" in notice
     later = threading.Timer(0.5, cluster.infeed(0).put, [X])
     later.start()
@@ -311,7 +311,7 @@ def test_a_full_outfeed_that_nobody_reads(clusters: Clusters) -> None:
 @pytest.mark.cluster
 @pytest.mark.parametrize("seconds", [1.5, pytest.param(61.0, marks=pytest.mark.slow)])
 def test_a_straggler_is_no_deadlock(
-    clusters: Clusters, seconds: float, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    clusters: Clusters, seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from distxla.ops.custom_calls import user
 
@@ -329,7 +329,7 @@ def test_a_straggler_is_no_deadlock(
     finally:
         user._registered.clear()
     assert np.array_equal(np.asarray(outs[0][0]), 2 * X)
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("distxla:")]
+    lines = [line for line in caplog.messages if line.startswith("distxla:")]
     assert 1 <= len(lines) <= 3
     pattern = r"distxla: device 0 computes.*; device 1 waits for it in c \(a\.hlo:\d+:8\), for \d+ s so far"
     assert all(re.fullmatch(pattern, line) for line in lines), lines

@@ -1,0 +1,28 @@
+"""Files that can't be read, with a proposal where the name may be misspelt."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from distxla.errors import ArgumentError
+
+
+def unreadable(path: str, reason: OSError) -> ArgumentError:
+    """The error for a file that could not be opened. Its note names a file of the same folder that is called alike."""
+    error = ArgumentError(f"cannot read {path}: {reason.strerror or reason}")
+    if isinstance(reason, FileNotFoundError) and (near := _near_file(Path(path))) is not None:
+        error.add_note(f"hint: did you mean {near}?")
+    return error
+
+
+def _near_file(path: Path) -> Path | None:
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, 1)
+    return path.with_name(near[0]) if near else None
+
+
+__all__ = ["unreadable"]
