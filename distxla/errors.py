@@ -196,12 +196,6 @@ class ExecutionError(DistxlaError):
     code = "execution"
 
 
-class OutOfMemoryError(DistxlaError):
-    """This process could not get the memory that it needs."""
-
-    code = "memory"
-
-
 class InternalError(DistxlaError):
     """A bug in distxla."""
 

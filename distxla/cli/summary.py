@@ -49,7 +49,7 @@ def text(
         yield from _moved(world, program)
         yield from _results(program, execution, alone=len(world.programs) == 1)
     for note in world.channel_notes():
-        yield printable(f"  channels   {note}")
+        yield f"  channels   {note}"
     yield from _feeds(feeds)
     source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
     compiling = f"compile {duration(execution.compile_s)} ({source}), " if execution.compile_wall_s else ""

@@ -111,7 +111,7 @@ def test_proposals_stand_in_the_json_too(capsys: pytest.CaptureFixture[str]) -> 
     ("failure", "code", "status"),
     [
         (lambda: 1 / 0, "internal", 1),
-        (lambda: (_ for _ in ()).throw(MemoryError()), "memory", 1),
+        (lambda: (_ for _ in ()).throw(MemoryError()), "memory", 2),
         (lambda: os.kill(os.getpid(), signal.SIGINT), "interrupted", 130),
         (lambda: run_module._terminate(signal.SIGTERM, None), "interrupted", 143),
     ],
