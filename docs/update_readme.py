@@ -1,23 +1,37 @@
-"""Writes the op table into README.md, between its markers. `make ops-table` runs it, a test compares."""
+"""Writes the generated tables into README.md and docs/custom_calls.md, between their markers.
+
+`make ops-table` runs it, tests compare.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from distxla.ops.documentation import markdown_table
+from distxla.ops.documentation import markdown_table, markdown_targets
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- ops: begin -->\n", "<!-- ops: end -->"
+CUSTOM_CALLS = Path(__file__).parent / "custom_calls.md"
 
 
 def updated(text: str) -> str:
     """README's text with the table that the op classes give."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README.md has no {BEGIN.strip()} … {END}")
-    return f"{head}{begin}{markdown_table()}{end}{tail}"
+    return _between(text, "ops", markdown_table())
+
+
+def updated_custom_calls(text: str) -> str:
+    """docs/custom_calls.md's text with the table that the classes of targets give."""
+    return _between(text, "targets", markdown_targets())
+
+
+def _between(text: str, name: str, table: str) -> str:
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    head, found_begin, rest = text.partition(begin)
+    _, found_end, tail = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(f"there is no {begin.strip()} … {end}")
+    return f"{head}{begin}{table}{end}{tail}"
 
 
 if __name__ == "__main__":
     README.write_text(updated(README.read_text()))
+    CUSTOM_CALLS.write_text(updated_custom_calls(CUSTOM_CALLS.read_text()))

@@ -9,8 +9,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from distxla.cli.main import COMMANDS
+from distxla.ops.custom_calls.target import built_in_targets
 from distxla.ops.registry import op_classes
-from docs.update_readme import updated
+from docs.update_readme import CUSTOM_CALLS, updated, updated_custom_calls
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -29,6 +30,14 @@ def test_the_op_table_is_the_generated_one() -> None:
     assert updated(README) == README, "run `make ops-table`"
     for opcode in op_classes():
         assert f"`{opcode}`" in README
+
+
+def test_the_table_of_custom_calls_is_the_generated_one() -> None:
+    text = CUSTOM_CALLS.read_text()
+    assert updated_custom_calls(text) == text, "run `make ops-table`"
+    for name, target in built_in_targets().items():
+        assert f"`{name}`" in text
+        assert (type(target).__doc__ or "").strip(), f"the class of {name} says nothing"
 
 
 def test_commands_that_it_shows_exist() -> None:

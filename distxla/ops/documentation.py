@@ -13,6 +13,7 @@ from typing import Any
 from distxla.errors import ArgumentError
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ops.attribute import KINDS
+from distxla.ops.custom_calls.target import built_in_targets
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import op_class, op_classes
 
@@ -90,8 +91,22 @@ def markdown_table() -> str:
     return "\n".join(["| opcode | support | summary |", "|---|---|---|", *rows]) + "\n"
 
 
-def _summary(op: type[Op]) -> str:
-    first = inspect.cleandoc(op.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+def markdown_targets() -> str:
+    """The table of docs/custom_calls.md: every target that comes with distxla; ends with a newline."""
+    names: dict[type[Any], list[str]] = {}
+    for name, target in sorted(built_in_targets().items()):
+        names.setdefault(type(target), []).append(name)
+    files = {found: Path(inspect.getfile(found)).relative_to(ROOT) for found in names}
+    rows = []
+    for found in sorted(names, key=lambda found: (files[found].as_posix(), names[found])):
+        summary = _summary(found).replace("|", "\\|")
+        rows.append(f"| {', '.join(f'`{name}`' for name in names[found])} | {summary} | `{files[found]}` |")
+    return "\n".join(["| targets | what they compute | file |", "|---|---|---|", *rows]) + "\n"
+
+
+def _summary(documented: type[Any]) -> str:
+    """The first sentence of a class's docstring."""
+    first = inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     return re.split(r"(?<=[^.]\.) (?=[A-Z])", first)[0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 
 
@@ -70,6 +71,9 @@ class Evaluation(Protocol):
 
     def call(self, computation: str, *arguments: Any) -> Any:
         """Run a computation of the module on this device."""
+
+    def run_module(self, module: Module, *arguments: Any) -> Any:
+        """Run the entry of another module on this device: a static one that communicates with nobody."""
 
     def map(self, computation: str, *arguments: Any) -> tuple[Any, ...]:
         """A computation of scalars applied to every element of arrays of one shape; one array a leaf of its result."""

@@ -1,26 +1,31 @@
-"""Prepare custom-calls for the code generator: those of registered routines, and those that only annotate."""
+"""Prepare custom-calls for the code generator: those of registered routines, those that only annotate, and those that
+are executed as other instructions."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import ClassVar
 
+from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ops.call import Call
 from distxla.ops.custom_call import CustomCall, HostCall
+from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.sharding import Annotation
-from distxla.ops.custom_calls.target import find_target
+from distxla.ops.custom_calls.target import Call as TargetCall
+from distxla.ops.custom_calls.target import find_target, require_target
 from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter, replaced
+from distxla.passes.rewriter import Names, Rewriter, replaced
 
 
 class BindCustomCalls(Pass):
-    """Make calls of Python routines `HostCall`s, let C functions have their arrays as they ask for them, and drop
-    calls that say something of their operand only.
+    """Make calls of Python routines `HostCall`s, let C functions have their arrays as they ask for them, drop calls
+    that say something of their operand only, and call the instructions that stand for a target.
 
     Expects: layouts as in the text. Ensures: custom-calls of C functions take and give row-major arrays, their operands
     transposed before, their results after.
@@ -31,7 +36,8 @@ class BindCustomCalls(Pass):
     def run(self, module: Module) -> Module:
         if not any(isinstance(i.op, CustomCall) for c in module.computations for i in c):
             return module
-        new = []
+        new: list[Computation] = []
+        names = Names(module.by_name)
         for computation in module.computations:
             rewriter = Rewriter(computation)
             for old in computation:
@@ -44,6 +50,13 @@ class BindCustomCalls(Pass):
                     _in_stated_layouts(rewriter, instruction, [o.shape for o in computation.operands(old)])
                 elif isinstance(target, Annotation):
                     rewriter.forward(old.name, instruction.operands[0])
+                elif isinstance(target, ExpandedTarget):
+                    custom_call = TargetCall(old, tuple(o.shape for o in computation.operands(old)))
+                    require_target(custom_call)
+                    new += target.expansion(custom_call, names.fresh)
+                    # the layouts stay, since bitcasts of the result depend on them
+                    op = Call(to_apply=new[-1].name)
+                    rewriter.keep(instruction.replace(op=op, backend_config=None, other=()))
                 else:
                     rewriter.keep(instruction)
             new.append(rewriter.finish())

@@ -10,6 +10,7 @@ import numpy as np
 from distxla.errors import InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
+from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
 from distxla.ops.evaluation import Exchange
@@ -40,6 +41,9 @@ class _Folding:
 
     def call(self, computation: str, *arguments: Any) -> Any:
         raise InternalError(f"constant folding does not run {computation}")
+
+    def run_module(self, module: Module, *arguments: Any) -> Any:
+        raise InternalError(f"constant folding does not run {module.name}")
 
     def map(self, computation: str, *arrays: Any) -> tuple[Any, ...]:
         raise InternalError(f"constant folding does not run {computation}")

@@ -125,6 +125,10 @@ class InstructionEvaluation:
             self.world.loops[-1].iterations += 1
         return call(self.world, self.device, computation, arguments)
 
+    def run_module(self, module: Module, *arguments: Any) -> Any:
+        device = Device(self.device.id, self.replica, self.partition, module)
+        return call(self.world, device, module.entry, arguments)
+
     def map(self, computation: str, *arguments: Any) -> tuple[Array, ...]:
         return map_elements(self.world, self.device, computation, arguments)
 

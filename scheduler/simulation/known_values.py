@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,9 @@ class _Run:
             raise _Exceeded
         run = _Run(self.module, instruction, shapes, self.replica, self.partition, self.steps)
         return instruction.op.evaluate(run, *operands)
+
+    def run_module(self, module: Module, *arguments: Any) -> Any:
+        return replace(self, module=module).call(module.entry, *arguments)
 
     def map(self, computation: str, *arguments: Any) -> tuple[Any, ...]:
         root = self.module[computation].root_instruction

@@ -6,7 +6,7 @@
         def evaluate(self, call, run, matrix): ...
         def emit_kernel(self, call, emit, results, matrix): ...
 
-A file in this folder is imported when the first custom-call is looked at.
+A file in this folder, or in one below it, is imported when the first custom-call is looked at.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def built_in_targets() -> dict[str, Target]:
     if not _loaded:
         import distxla.ops.custom_calls as package
 
-        for found in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{found.name}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
         _loaded = True
     return _targets
 

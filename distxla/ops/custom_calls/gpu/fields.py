@@ -1,0 +1,138 @@
+"""`Fields`: a message of a GPU `backend_config`, as the JSON form of XLA's protocol buffers has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from distxla.ops.custom_calls.config import ConfigError, read_config
+from distxla.ops.custom_calls.target import Call
+from distxla.ops.dot_dimensions import DotDimensions
+
+_BESIDES = {  # of the whole backend_config: when and where a device runs the call
+    "operation_queue_id",
+    "wait_on_operation_queues",
+    "force_earliest_schedule",
+    "reification_cost",
+    "device_type",
+}
+
+
+class Fields:
+    """The fields of one message. A field that is missing has the default that protocol buffers give it, where the
+    caller names none; integers of 64 bits may be strings.
+
+    Raises ConfigError where a field is of another type. path: the message's name, for errors.
+    """
+
+    def __init__(self, path: str, entries: Mapping[str, Any]) -> None:
+        self.path, self.entries = path, entries
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.entries
+
+    def name(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def only(self, known: Collection[str]) -> None:
+        """Refuse fields that this version doesn't know, since they may say what the call computes."""
+        for key in self.entries:
+            if key not in known:
+                raise ConfigError(f"this version does not know the field {self.name(key)} of backend_config")
+
+    def integer(self, key: str, default: int = 0) -> int:
+        value = self.entries.get(key, default)
+        try:
+            if type(value) is str:
+                value = int(value)
+        except ValueError:
+            pass
+        if type(value) is not int:
+            raise self.wrong(key, "an integer")
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        values = self.entries.get(key, [])
+        if type(values) is not list:
+            raise self.wrong(key, "a list of integers")
+        return tuple(Fields(self.name(key), {"": value}).integer("") for value in values)
+
+    def number(self, key: str, default: float = 0.0) -> float:
+        value = self.entries.get(key, default)
+        if type(value) is str and value in ("NaN", "Infinity", "-Infinity"):
+            return float(value)
+        if type(value) not in (int, float):
+            raise self.wrong(key, "a number")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        value = self.entries.get(key, False)
+        if type(value) is not bool:
+            raise self.wrong(key, "true or false")
+        return value
+
+    def text(self, key: str) -> str:
+        value = self.entries.get(key, "")
+        if type(value) is not str:
+            raise self.wrong(key, "a string")
+        return value
+
+    def choice(self, key: str, names: Sequence[str]) -> str:
+        """One of the names, which may be written as its position; the first one where the field is missing."""
+        value = self.entries.get(key, names[0])
+        if type(value) is int and 0 <= value < len(names):
+            return names[value]
+        if value not in names:
+            raise self.wrong(key, f"one of {', '.join(names)}")
+        return str(value)
+
+    def message(self, key: str) -> Fields:
+        value = self.entries.get(key, {})
+        if type(value) is not dict:
+            raise self.wrong(key, "a message")
+        return Fields(self.name(key), value)
+
+    def dot_dimensions(self, key: str) -> DotDimensions:
+        """A field of XLA's DotDimensionNumbers."""
+        numbers = self.message(key)
+        sides = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")
+        numbers.only([f"{side}_dimensions" for side in sides])
+        return DotDimensions(*(numbers.integers(f"{side}_dimensions") for side in sides))
+
+    def require(self, condition: object, key: str, wanted: str) -> None:
+        """Refuse a value that this version doesn't execute. wanted: what it does, `only dropout_rate=0`."""
+        if not condition:
+            raise ConfigError(f"{self.name(key)}={self.entries.get(key)!r}: this version executes {wanted}")
+
+    def wrong(self, key: str, wanted: str) -> ConfigError:
+        return ConfigError(f"backend_config has {self.name(key)}={self.entries.get(key)!r}, which is not {wanted}")
+
+
+def gpu_fields(call: Call, message: str) -> Fields:
+    """The message of that name in the call's GpuBackendConfig, or the whole text where it is not wrapped in one."""
+    entries = call.config.entries
+    if not entries and call.config.text.strip() not in ("", "{}"):
+        raise ConfigError(f"backend_config is no dictionary: {call.config.text[:40]!r}")
+    whole = Fields("", entries)
+    if message in entries:
+        whole.only({message, *_BESIDES})
+        return whole.message(message)
+    if any(key.endswith("_backend_config") for key in entries):
+        raise ConfigError(f"backend_config has no {message!r}")
+    return Fields("", {key: value for key, value in entries.items() if key not in _BESIDES})
+
+
+def ffi_fields(call: Call) -> Fields:
+    """The attributes of a call through XLA's foreign function interface, however they are wrapped."""
+    entries = call.config.entries
+    wrapped = entries.get("custom_call_backend_config")
+    if type(wrapped) is dict:
+        Fields("", entries).only({"custom_call_backend_config", *_BESIDES})
+        entries = read_config(Fields("custom_call_backend_config", wrapped).text("attributes")).entries
+    return Fields("", {key: value for key, value in entries.items() if key not in _BESIDES})
+
+
+def is_identity(value: float) -> bool:
+    """Whether multiplying by the number changes nothing."""
+    return math.isfinite(value) and value == 1

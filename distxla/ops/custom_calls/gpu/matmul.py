@@ -1,0 +1,180 @@
+"""cuBLAS's matrix products: `__cublas$gemm`, `__cublas$lt$matmul` and `__cublas$lt$matmul$f8`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from distxla.ir.element_type import ElementType
+from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
+from distxla.ops.custom_calls.target import Call, target
+from distxla.ops.expansion import Build
+
+GEMM, MATMUL, MATMUL_F8 = "__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"
+# As XLA numbers them. BIAS: a vector is added.  AUX: what the activation was given is a second result.
+EPILOGUES = (
+    "DEFAULT",
+    "BIAS",
+    "RELU",
+    "BIAS_RELU",
+    "GELU",
+    "GELU_AUX",
+    "BIAS_GELU",
+    "BIAS_GELU_AUX",
+    "SILU",
+    "BIAS_SILU",
+)
+ACTIVATIONS = {"RELU": steps.relu, "GELU": steps.gelu_of_tanh, "SILU": steps.silu}
+FIELDS = {
+    "alpha_real",
+    "alpha_imag",
+    "beta",
+    "dot_dimension_numbers",
+    "epilogue",
+    "damax_output",
+    # how fast or how exact: the strides and the batch are those of the operands in memory
+    "precision_config",
+    "selected_algorithm",
+    "autotune_workspace_size",
+    "lhs_stride",
+    "rhs_stride",
+    "batch_size",
+    "grad_x",
+    "grad_y",
+    "is_fp8",
+    "scale_mode",
+}
+
+
+class Operands(NamedTuple):
+    """Operands by what they are for; None where there is none."""
+
+    lhs: str
+    rhs: str
+    matrix: str | None  # is scaled by beta and added
+    bias: str | None
+    lhs_scale: str | None = None
+    rhs_scale: str | None = None
+    matrix_scale: str | None = None
+    result_scale: str | None = None
+
+
+@target(GEMM, MATMUL, MATMUL_F8)
+class Matmul(ExpandedTarget):
+    """A matrix product: activation(alpha lhs rhs + beta C + bias).
+
+    Operands:  lhs, rhs; C if beta is not 0; bias if the epilogue has one. With f8 the scales of lhs and rhs stand
+               between C and bias (with two more, of C and the result, in older dumps), that of an f8 result at the end.
+    Results:   the product; what a GELU_AUX epilogue's activation was given; the largest magnitude before the result is
+               scaled, if damax_output; a workspace.
+    Bias:      runs along the dimensions of the result that are fastest in memory, as many as it has.
+    Source:    XLA, gemm_rewriter.cc and thunk_emitter.cc.
+    """
+
+    def expand(self, call: Call, build: Build, *operands: str) -> str:
+        fields = gpu_fields(call, "gemm_backend_config")
+        fields.only(FIELDS)
+        epilogue = fields.choice("epilogue", EPILOGUES)
+        if call.name == GEMM:
+            fields.require(epilogue == "DEFAULT", "epilogue", f"only DEFAULT of {GEMM}")
+        parts = epilogue.split("_")
+        result = steps.result_shapes(call)[0]
+        if not result.is_array:
+            raise ConfigError(f"the first result is {result}, not an array")
+        given = _operands(call, operands, fields.number("beta") != 0, "BIAS" in parts, result)
+        x = scaled_product(build, fields, given, result.dtype)
+        if given.bias is not None:
+            bias = _along_fastest(build, given.bias, call.operands[operands.index(given.bias)], result)
+            x = build.compute("add", x, build.convert(bias, build.shape(x).dtype))
+        values = [x]
+        if "AUX" in parts:
+            values.append(steps.narrowed(build, x, result.dtype))
+        activation = next((ACTIVATIONS[part] for part in parts if part in ACTIVATIONS), None)
+        if activation is not None:
+            fields.require(build.shape(x).dtype.is_float, "epilogue", "activations of floats")
+            x = activation(build, x)
+        if fields.flag("damax_output"):
+            values.append(self._magnitude(call, build, x, len(values)))
+        if given.result_scale is not None:
+            x = steps.scaled_by(build, x, given.result_scale)
+        values[0] = steps.narrowed(build, x, result.dtype)
+        return steps.joined(call, build, values)
+
+    def _magnitude(self, call: Call, build: Build, x: str, number: int) -> str:
+        shapes = steps.result_shapes(call)
+        if number >= len(shapes) or not shapes[number].is_array:
+            raise ConfigError(f"damax_output asks for one more result, the text says {call.shape}")
+        return build.convert(steps.largest_magnitude(build, x), shapes[number].dtype)
+
+
+def scaled_product(build: Build, fields: Fields, given: Operands, element_type: ElementType) -> str:
+    """alpha lhs rhs + beta C, in what is computed in for results of that type."""
+    wide = steps.compute_type(element_type)
+    if "alpha_real" not in fields:
+        raise ConfigError(f"backend_config has no {fields.name('alpha_real')!r}")
+    alpha, imaginary, beta = (fields.number(key) for key in ("alpha_real", "alpha_imag", "beta"))
+    if not wide.is_complex:
+        fields.require(imaginary == 0, "alpha_imag", f"only 0 where the result is {element_type}")
+    x = steps.dot(build, fields.dot_dimensions("dot_dimension_numbers"), given.lhs, given.rhs, wide)
+    for scale in (given.lhs_scale, given.rhs_scale):
+        if scale is not None:
+            x = steps.scaled_by(build, x, scale)
+    x = steps.scaled(build, x, _factor(alpha, imaginary, wide))
+    if given.matrix is not None:
+        matrix = steps.scaled(build, build.convert(given.matrix, wide), _factor(beta, 0, wide))
+        if given.matrix_scale is not None:
+            matrix = steps.scaled_by(build, matrix, given.matrix_scale)
+        x = build.compute("add", x, matrix)
+    return x
+
+
+def _factor(real: float, imaginary: float, element_type: ElementType) -> float | complex:
+    """The number as a library takes it: whole for integers, which it truncates."""
+    if element_type.is_integer:
+        return int(real)
+    return complex(real, imaginary) if element_type.is_complex else real
+
+
+def _operands(call: Call, names: Sequence[str], has_matrix: bool, has_bias: bool, result: Shape) -> Operands:
+    rest = list(names)
+    wanted = ["lhs", "rhs", *["C (beta is not 0)"] * has_matrix]
+    is_f8 = call.name == MATMUL_F8
+    scales = ["the scale of lhs", "the scale of rhs"] * is_f8
+    bias = ["a bias"] * has_bias
+    scaled = is_f8 and result.dtype.is_float and result.dtype.bits == 8
+    forms = [[*wanted, *scales, *bias, *["the scale of the result"] * scaled]]
+    if is_f8:
+        forms.append([*wanted, *scales, "the scale of C", "the scale of the result", *bias])
+        if scaled:
+            forms.append([*wanted, *scales, *bias])  # as on AMD's devices, which don't scale the result
+    form = next((f for f in forms if len(f) == len(names)), None)
+    steps.operands_required(call, [len(f) for f in forms], ", ".join(forms[0]))
+    by_name = dict(zip(form or (), rest))
+    return Operands(
+        by_name["lhs"],
+        by_name["rhs"],
+        by_name.get("C (beta is not 0)"),
+        by_name.get("a bias"),
+        by_name.get("the scale of lhs"),
+        by_name.get("the scale of rhs"),
+        by_name.get("the scale of C") if has_matrix else None,
+        by_name.get("the scale of the result"),
+    )
+
+
+def _along_fastest(build: Build, vector: str, stated: Shape, result: Shape) -> str:
+    """A bias at every element of the result. stated, result: with their layouts."""
+    order = result.minor_to_major()[: stated.rank]
+    dimensions = [0] * stated.rank
+    for mine, its in zip(stated.minor_to_major(), order):
+        dimensions[mine] = its
+    if stated.rank > result.rank or [result.dims[d] for d in dimensions] != list(stated.dims):
+        raise ConfigError(f"the bias {stated} does not fit the {stated.rank} fastest dimensions of {result}")
+    # a broadcast names its dimensions in ascending order
+    ascending = sorted(range(stated.rank), key=dimensions.__getitem__)
+    vector = steps.transposed(build, vector, ascending)
+    return build.broadcast(vector, result.dims, sorted(dimensions))
