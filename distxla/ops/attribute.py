@@ -34,6 +34,7 @@ KINDS: dict[str, str] = {
     "aliasing": "tuple of (output index, operand, operand index)",  # output_to_operand_aliasing={{0}: (1, {})}
     "shape_list": "tuple[Shape, ...]",  # operand_layout_constraints={f32[2]{0}, ...}
     "comparison": "str",  # type=TOTALORDER
+    "order": "str",  # order=TOTAL: newer text for a comparison
     "domain": "str, raw text in braces",  # domain={kind="sharding", entry={...}, exit={...}}
     "raw": "str, the balanced text as it stands",
     # written between the parentheses instead of operands
@@ -42,15 +43,18 @@ KINDS: dict[str, str] = {
 }
 
 
-def attribute(kind: str, *, default: Any = REQUIRED, text: str | None = None) -> Any:
+def attribute(
+    kind: str, *, default: Any = REQUIRED, text: str | None = None, also: tuple[str, str] | None = None
+) -> Any:
     """Declare an op's field as an HLO attribute.
 
     kind: a key of KINDS.  default: what an absent attribute means (and what is not printed); REQUIRED where XLA
-    requires it.  text: the attribute's name in HLO text where it differs from the field's.
+    requires it.  text: the attribute's name in HLO text where it differs from the field's.  also: another name that it
+    has in texts of other versions of XLA, and the kind of what stands there; it is read, not written.
     """
     if kind not in KINDS:
         raise KeyError(f"no attribute kind {kind!r}")
-    metadata = {"kind": kind, "text": text}
+    metadata = {"kind": kind, "text": text, "also": also}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata, kw_only=True)
     return dataclasses.field(default=default, metadata=metadata, kw_only=True)
@@ -58,12 +62,13 @@ def attribute(kind: str, *, default: Any = REQUIRED, text: str | None = None) ->
 
 @dataclass(frozen=True, slots=True)
 class AttributeSpec:
-    """One attribute of an op class: field name, name in the text, kind, default."""
+    """One attribute of an op class: field name, name in the text, kind, default, other name and its kind."""
 
     field: str
     text: str
     kind: str
     default: Any
+    also: tuple[str, str] | None = None
 
     @property
     def required(self) -> bool:
@@ -86,7 +91,7 @@ def computation_attributes(op_class: type) -> tuple[AttributeSpec, ...]:
 @cache
 def _specs(op_class: type) -> tuple[AttributeSpec, ...]:
     return tuple(
-        AttributeSpec(f.name, f.metadata["text"] or f.name, f.metadata["kind"], f.default)
+        AttributeSpec(f.name, f.metadata["text"] or f.name, f.metadata["kind"], f.default, f.metadata["also"])
         for f in dataclasses.fields(op_class)
         if "kind" in f.metadata
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
+from distxla.ops.attribute import attribute
 from distxla.ops.collective import GroupedCollective, one_or_tuple
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
@@ -16,9 +18,13 @@ from distxla.ops.registry import register
 class CollectiveBroadcast(GroupedCollective):
     """Every member gets the operand of its group's first member; who is in no group gets zeros.
 
-    Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several.
+    A root that is an operand (`has_dynamic_root=true`, one s32 position in the group for each other operand) is
+    checked and not executed.
+
+    Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several; a dynamic root s32[n] behind the n.
     Errors:  C1, C2, C5, C7 of the groups and operands.
              C6  no operand.
+             C8  a dynamic root that is no s32[n] behind n operands.
     Source:  XLA Operation Semantics, CollectiveBroadcast; StableHLO spec, "collective_broadcast".
     """
 
@@ -26,9 +32,24 @@ class CollectiveBroadcast(GroupedCollective):
     covers_all = False
     same_for_all = True
     min_operands = 1
+    has_dynamic_root: bool = attribute("bool", default=False)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
+        if self.has_dynamic_root:
+            *operands, root = operands
+            self.require(
+                operands and root.without_layout() == Shape(S32, (len(operands),)),
+                "C8",
+                f"has_dynamic_root=true with {len(operands)} operand(s) and the root {root.without_layout()}, "
+                f"which is s32[{max(1, len(operands))}] behind at least one",
+                at="operands",
+            )
         return one_or_tuple([operand.without_layout() for operand in operands])
+
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        if self.has_dynamic_root:
+            return "this version cannot execute collective-broadcast from a root that is known only at run time"
+        return super().obstacle(shape, operands)
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
         return tuple(Movement(operand=i, result=i, row=operand.size) for i, operand in enumerate(operands))

@@ -29,6 +29,8 @@ DIRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_INTEGERS = ("signed", "unsigned", "pred")
+
 # 8-bit floats with several NaNs, which the total order tells apart; the others are ordered as the f32 they are
 OWN_ORDER = (F8E5M2, F8E4M3, F8E3M4)
 
@@ -45,7 +47,8 @@ class Compare(Op):
     """Whether two elements stand in a relation: EQ NE LT LE GT GE.
 
     FLOAT follows IEEE 754: a NaN is unequal to everything. TOTALORDER orders all floats:
-    -NaN < -inf < .. < -0 < +0 < .. < inf < NaN. SIGNED and UNSIGNED are of integers (UNSIGNED of pred).
+    -NaN < -inf < .. < -0 < +0 < .. < inf < NaN. SIGNED and UNSIGNED are of integers (UNSIGNED of pred), whose order is
+    total anyway. Newer text has `order=TOTAL` and `order=PARTIAL` for TOTALORDER and FLOAT.
 
     Shapes:  T[dims], T[dims] -> pred[dims].
     Errors:  C1 element types differ.  C2 extents differ.  C3 `type` does not fit T.  C4 `direction` is none of the six,
@@ -58,11 +61,13 @@ class Compare(Op):
     max_operands: ClassVar[int | None] = 2
     is_elementwise: ClassVar[bool] = True
     direction: str = attribute("word")
-    comparison: str | None = attribute("comparison", default=None, text="type")
+    comparison: str | None = attribute("comparison", default=None, text="type", also=("order", "order"))
 
     def comparison_of(self, element_type: ElementType) -> str:
         """FLOAT, TOTALORDER, SIGNED or UNSIGNED."""
-        return self.comparison or default_comparison(element_type)
+        if self.comparison is None or (self.comparison == "TOTALORDER" and element_type.kind in _INTEGERS):
+            return default_comparison(element_type)
+        return self.comparison
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         shape = common_shape(self, operands, "C2")

@@ -174,6 +174,7 @@ class TopK(Op):
     max_operands: ClassVar[int | None] = 1
     k: int = attribute("int")
     largest: bool = attribute("bool", default=True)
+    is_stable: bool = attribute("bool", default=True)  # false leaves the order of equal elements open: it is this one
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         operand = operands[0]

@@ -109,6 +109,16 @@ def _read_comparison(reading: Reading) -> str:
     return word
 
 
+def _read_order(reading: Reading) -> str:
+    """The comparison that an order is: of floats that of IEEE 754 is PARTIAL."""
+    lexer = reading.lexer
+    start = lexer.skip()
+    word = lexer.word("an order")
+    if word not in ("TOTAL", "PARTIAL"):
+        raise lexer.error(f"expected TOTAL or PARTIAL, found {word!r}", start)
+    return "TOTALORDER" if word == "TOTAL" else "FLOAT"
+
+
 def _read_raw(reading: Reading) -> str:
     """A value that stays text: something in brackets, a string, a word, a number, a shape and perhaps its literal."""
     lexer = reading.lexer
@@ -157,6 +167,7 @@ KIND_TEXTS: dict[str, AttributeKind] = {
     "aliasing": AttributeKind(_read_aliasing, _write_aliasing),
     "shape_list": AttributeKind(_read_shapes, _write_shapes),
     "comparison": AttributeKind(_read_comparison, str),
+    "order": AttributeKind(_read_order, str),
     "domain": AttributeKind(lambda r: r.lexer.balanced(), str),
     "raw": AttributeKind(_read_raw, str),
 }

@@ -36,7 +36,7 @@ class _Plan(NamedTuple):
     """
 
     between: tuple[str, str] | None
-    readers: dict[str, tuple[str, Callable[[Reading], Any]]]
+    readers: dict[str, tuple[str, str, Callable[[Reading], Any]]]
     required: tuple[tuple[str, str], ...]
 
 
@@ -51,7 +51,11 @@ def _plan(op: type[Op]) -> _Plan:
         written = [s for s in specs if s.kind not in BETWEEN_PARENTHESES]
         plan = _plans[op] = _Plan(
             between[0] if between else None,
-            {s.text: (s.field, KIND_TEXTS[s.kind].read) for s in written},
+            {
+                name: (s.field, s.text, KIND_TEXTS[kind].read)
+                for s in written
+                for name, kind in ((s.text, s.kind), *([s.also] if s.also else []))
+            },
             tuple((s.field, s.text) for s in written if s.required),
         )
     return plan
@@ -267,8 +271,11 @@ class InstructionReader:
                 raise lexer.error(f"attribute {name!r} stands here twice", *match.span(1))
             lexer.pos = match.end()
             if name in readers:
-                field_name, read = readers[name]
+                field_name, text_name, read = readers[name]
+                if field_name in draft.values:
+                    raise lexer.error(f"{name!r} says again what another attribute says here", *match.span(1))
                 draft.values[field_name] = read(self)
+                draft.offsets[text_name] = start, lexer.pos
             elif name in ANNOTATIONS:
                 read_annotation(lexer, name, draft.annotations)
             else:

@@ -132,6 +132,6 @@ def _tolerance(array: Array) -> float:
     return TOLERANCES.get(element_type_of(array.dtype).name, 0.0)
 
 
-def assert_compiled_agrees(case: StructuredCase) -> None:
+def assert_compiled_agrees(case: StructuredCase, factor: float = 1.0) -> None:
     for got, want in zip(case.compiled(), case.evaluated(), strict=True):
-        assert_close(got, want)
+        assert_close(got, want, factor)

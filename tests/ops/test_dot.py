@@ -81,7 +81,8 @@ def test_extreme_small_integers_are_summed_exactly(element: str, extreme: int) -
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
-    assert_compiled_agrees(case)
+    # libraries add up in an order of their own, by processor: sums of 256 terms that cancel differ by 1.5e-5 on some
+    assert_compiled_agrees(case, factor=4.0)
 
 
 @pytest.mark.parametrize(("extent", "by_library"), [(2**31 - 8, True), (2**31 + 8, False)])

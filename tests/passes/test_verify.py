@@ -272,6 +272,11 @@ def test_the_first_instruction_without_an_executor_is_named(monkeypatch: pytest.
         ),
         ('  ROOT c = f32[4] custom-call(), custom_call_target="f"', 'nothing executes the custom-call target "f"'),
         (
+            "  p = f32[2] parameter(0)\n  q = s32[1] parameter(1)\n"
+            "  ROOT n = f32[2] collective-broadcast(p, q), replica_groups={{0}}, has_dynamic_root=true",
+            "this version cannot execute collective-broadcast from a root that is known only at run time",
+        ),
+        (
             "  p = f32[?] parameter(0)\n  ROOT n = f32[?] negate(p)",
             "this version cannot execute parameter of the unbounded shape f32[?]",
         ),

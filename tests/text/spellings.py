@@ -143,4 +143,49 @@ OPERANDS = {
     ),
 }
 
-ALL = {**ELEMENTS, **OPERANDS}
+_KEYS = np.array([-0.0, np.nan, 1.0], np.float32)
+_ZEROS = np.array([0.0, 1.0, np.nan], np.float32)
+
+# what newer versions of XLA write of an attribute that older ones write otherwise, or not at all
+ATTRIBUTES = {
+    "a total order": Spelling(
+        body(*_PARAMETERS, "ROOT r = pred[3] compare(x, y), direction=LT, order=TOTAL"),
+        body(*_PARAMETERS, "ROOT r = pred[3] compare(x, y), direction=LT, type=TOTALORDER"),
+        (_KEYS, _ZEROS),
+        (np.array([True, False, True]),),
+        since=(0, 12),
+    ),
+    "the order of IEEE 754": Spelling(
+        body(*_PARAMETERS, "ROOT r = pred[3] compare(x, y), order=PARTIAL, direction=LT"),
+        body(*_PARAMETERS, "ROOT r = pred[3] compare(x, y), direction=LT, type=FLOAT"),
+        (_KEYS, _ZEROS),
+        (np.array([False, False, False]),),
+        since=(0, 12),
+    ),
+    "a total order of integers": Spelling(
+        body("x = s8[3] parameter(0)", "ROOT r = pred[3] compare(x, x), direction=GE, order=TOTAL"),
+        body("x = s8[3] parameter(0)", "ROOT r = pred[3] compare(x, x), direction=GE, type=TOTALORDER"),
+        (np.array([-1, 0, 1], np.int8),),
+        (np.array([True, True, True]),),
+        since=(0, 12),
+    ),
+    "a stable topk": Spelling(
+        body(_PARAMETERS[0], "ROOT r = (f32[2], s32[2]) topk(x), k=2, largest=true, is_stable=true"),
+        body(_PARAMETERS[0], "ROOT r = (f32[2], s32[2]) topk(x), k=2, largest=true"),
+        (X,),
+        (X[[2, 1]], np.array([2, 1], np.int32)),
+        since=(0, 12),
+    ),
+    "a root that is the group's first member": Spelling(
+        body(
+            _PARAMETERS[0],
+            "ROOT r = f32[3] collective-broadcast(x), replica_groups={{0}}, has_dynamic_root=false",
+        ),
+        body(_PARAMETERS[0], "ROOT r = f32[3] collective-broadcast(x), replica_groups={{0}}"),
+        (X,),
+        (X,),
+        since=(0, 12),
+    ),
+}
+
+ALL = {**ELEMENTS, **OPERANDS, **ATTRIBUTES}

@@ -330,6 +330,8 @@ REJECTED_VALUES = [
     ("slice", "slice={[0:1:0]}", "expected a stride from 1 to 9223372036854775807"),
     ("pad", "padding=1_1_-1", "expected interior padding that is not negative"),
     ("collective-permute", "source_target_pairs={{0,1,2}}", "expected a pair of integers, found 3 of them"),
+    ("compare", "order=LINEAR", "expected TOTAL or PARTIAL, found 'LINEAR'"),
+    ("compare", "type=FLOAT, order=PARTIAL", "'order' says again what another attribute says here"),
     ("compare", "type=DOUBLE", "expected FLOAT, TOTALORDER, SIGNED or UNSIGNED, found 'DOUBLE'"),
 ]  # fmt: skip
 
