@@ -11,6 +11,7 @@ import click
 from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.failures import ReportingCommand
+from distxla.cli.terminal import counted
 from distxla.cli.usage import files
 from distxla.errors import DeadlockError
 
@@ -160,7 +161,7 @@ def _print_hope(world: World, verdict: Verdict) -> None:
 def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
     """Print what the programs hold. missing: of each what can't be executed.  is_fine: whether nothing speaks against
     running them all."""
-    from distxla.cli.programs import ranges
+    from distxla.collectives.report import named
     from distxla.ops.effects import COMMUNICATING
     from distxla.passes.resolve_layouts import ignored_tiles
     from distxla.scheduler.simulation.transfer_rules import notes
@@ -168,10 +169,8 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
     for program, found in zip(world.programs, missing, strict=True):
         module = program.module
         instructions = [i for computation in module.computations for i in computation]
-        terminal.write(
-            f"{program.path}: {module.name}: {len(module.computations)} computation(s), {len(instructions)} "
-            f"instruction(s), devices {ranges(program.devices)} of {world.replicas} x {world.partitions}"
-        )
+        counts = f"{counted(len(module.computations), 'computation')}, {counted(len(instructions), 'instruction')}"
+        terminal.write(f"{program.path}: {module.name}: {counts}, {named(program.devices)} of {world.counts}")
         if program.whole is not None:
             cut = [
                 f"arg{k} {placed.shape} into {placed.shard_shape}"

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distxla.cli.terminal import counted
 from distxla.collectives.channels import Transfer, module_transfers
 from distxla.collectives.control_block import MOST_DEVICES
 from distxla.collectives.implied_counts import implied_counts
@@ -66,6 +67,11 @@ class World:
     @property
     def device_count(self) -> int:
         return self.replicas * self.partitions
+
+    @property
+    def counts(self) -> str:
+        """`2 replicas x 4 partitions`."""
+        return f"{counted(self.replicas, 'replica')} x {counted(self.partitions, 'partition')}"
 
     def shard(self, leaves: str, k: int, device: int, array: Array) -> Array:
         """A device's part of an array that was given whole, as a view; other arrays as they are.

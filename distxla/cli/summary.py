@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 import zlib
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from distxla.cli.comparison import Difference
 from distxla.cli.execution import Execution
 from distxla.cli.feeds import Feeds
 from distxla.cli.programs import Program, World, ranges
+from distxla.cli.terminal import counted
+from distxla.collectives.report import named
 from distxla.ir.shape import Shape
 from distxla.passes.resolve_layouts import ignored_tiles
 
@@ -21,6 +24,7 @@ Array = np.ndarray[Any, Any]
 HANG = 13  # column of the values beside their labels
 MOST_VALUES = 4
 MOST_STEPS = 8
+MOST_DIFFERENT = 3  # values of one leaf that are shown, each with the devices that have it
 MOST_PIDS = 8
 
 
@@ -35,11 +39,10 @@ def text(
     for program in world.programs:
         devices = "" if len(world.programs) == 1 else f" on devices {ranges(program.devices)}"
         yield f"{program.module.name} ({program.path}){devices}"
-    count = len(world.program_of)
-    yield f"  ran on     {count} of {world.replicas} replica(s) x {world.partitions} partition(s), {backend} backend"
+    yield f"  ran on     {_devices(world)}, {backend} backend"
     for host, pids in _hosts(execution).items():
         shown = ", ".join(map(str, pids[:MOST_PIDS])) + (", …" if len(pids) > MOST_PIDS else "")
-        yield f"             {len(pids)} process(es) on {host}: {shown}"
+        yield f"             {counted(len(pids), 'process')} on {host}: {shown}"
     if arguments.generated:
         names = ", ".join(arguments.generated_names())
         yield f"  arguments  {names} generated from seed {seed}"
@@ -119,6 +122,12 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
+def _devices(world: World) -> str:
+    """`8 devices (1 replica x 8 partitions)`, `4 of 8 devices (…)`."""
+    used, whole = len(world.program_of), counted(world.device_count, "device")
+    return f"{whole if used == world.device_count else f'{used} of {whole}'} ({world.counts})"
+
+
 def _hosts(execution: Execution) -> dict[str, list[int]]:
     hosts: dict[str, list[int]] = {}
     for _, host, pid in execution.places:
@@ -129,24 +138,37 @@ def _hosts(execution: Execution) -> dict[str, list[int]]:
 
 
 def _results(program: Program, execution: Execution, *, alone: bool) -> Iterator[str]:
-    """One line a leaf: name, shape, first values on the first device, a checksum over all devices of the program."""
+    """Of each leaf name, shape, first values and a checksum over all devices of the program; where devices have other
+    values, those of the first few."""
     shapes = result_leaves(program)
     width = max((len(str(s)) for s in shapes), default=0)
     for k, shape in enumerate(shapes):
-        label = "  results   " if k == 0 else "            "
-        arrays = [execution.outs[d][k] for d in program.devices]
-        if any(a is None for a in arrays):
-            yield f"{label} out{k:<3} {shape!s:{width}}"
+        label = f"{'  results' if k == 0 else '':{HANG}}out{k:<3} {shape!s:{width}}"
+        arrays = [(d, array) for d in program.devices if (array := execution.outs[d][k]) is not None]
+        if len(arrays) < len(program.devices):
+            yield label
             continue
-        known = [a for a in arrays if a is not None]
-        contents = [array.tobytes() for array in known]
-        checksum = 0
-        for content in contents:
-            checksum = zlib.crc32(content, checksum)
-        equal = len(contents) > 1 and all(content == contents[0] for content in contents)
-        everybody = "all devices" if alone else f"devices {ranges(program.devices)}"
-        spread = f"the same on {everybody}" if equal else f"device {program.devices[0]}"
-        yield f"{label} out{k:<3} {shape!s:{width}}  {_values(known[0])} ({spread}), crc32 {checksum:08x}"
+        checksum, alike = _compared(arrays)
+        several = "all devices" if alone else named(program.devices)
+        for number, (array, devices) in enumerate(alike[:MOST_DIFFERENT]):
+            who = named(devices) if len(alike) > 1 or len(devices) == 1 else f"the same on {several}"
+            text = f"{_values(array)} ({who})"
+            yield f"{label}  {text}, crc32 {checksum:08x}" if number == 0 else f"{'':{len(label)}}  {text}"
+        if rest := [device for _, devices in alike[MOST_DIFFERENT:] for device in devices]:
+            what = counted(len(alike) - MOST_DIFFERENT, "other value")
+            yield f"{'':{len(label)}}  … and {what} on {named(rest)}"
+
+
+def _compared(arrays: Sequence[tuple[int, Array]]) -> tuple[int, list[tuple[Array, list[int]]]]:
+    """A checksum over the arrays of all devices, and the different ones among them, each with its devices."""
+    checksum = 0
+    alike: dict[tuple[tuple[int, ...], bytes], tuple[Array, list[int]]] = {}
+    for device, array in arrays:
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        checksum = zlib.crc32(content, checksum)
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        alike.setdefault((array.shape, digest), (array, []))[1].append(device)
+    return checksum, list(alike.values())
 
 
 def _moved(world: World, program: Program) -> Iterator[str]:
@@ -168,12 +190,16 @@ def _feeds(feeds: Feeds) -> Iterator[str]:
         left = sorted((device, count) for device, count in feeds.left.items() if count)
         rest = "".join(f"; {count} left over on device {device}" for device, count in left[:MOST_VALUES])
         more = ", …" if len(left) > MOST_VALUES else ""
-        yield f"  infeed     {sum(map(len, feeds.given.values()))} item(s) for {len(feeds.given)} device(s){rest}{more}"
+        items, devices = counted(sum(map(len, feeds.given.values())), "item"), counted(len(feeds.given), "device")
+        yield f"  infeed     {items} for {devices}{rest}{more}"
     if feeds.counts:
-        yield f"  outfeed    {sum(feeds.counts.values())} item(s) from {len(feeds.counts)} device(s)"
+        items, devices = counted(sum(feeds.counts.values()), "item"), counted(len(feeds.counts), "device")
+        yield f"  outfeed    {items} from {devices}"
 
 
 def _values(array: Array) -> str:
+    if not array.size:
+        return "no elements"
     flat = array.reshape(-1)
     shown = " ".join(f"{v:.6g}" if array.dtype.kind == "f" else str(v) for v in flat[:MOST_VALUES])
     return f"{shown} …" if flat.size > MOST_VALUES else shown

@@ -110,6 +110,12 @@ def wrapped(line: str, width: int, hang: int) -> list[str]:
     return [*lines, line.rstrip(" ")]
 
 
+def counted(count: int, what: str) -> str:
+    """`1 process`, `2 processes`."""
+    ending = "" if count == 1 else "es" if what.endswith("s") else "s"
+    return f"{count} {what}{ending}"
+
+
 def _coloured(lines: list[str]) -> list[str]:
     """The lines of one message: its place and its kind stand in the first one."""
     match = LABELLED.match(lines[0])
@@ -159,4 +165,4 @@ def _put(stream: TextIO, text: str) -> None:
     stream.flush()
 
 
-__all__ = ["progress", "show_notices", "wrapped", "write", "write_at", "write_exactly", "write_json"]
+__all__ = ["counted", "progress", "show_notices", "wrapped", "write", "write_at", "write_exactly", "write_json"]

@@ -70,8 +70,8 @@ def test_items_that_are_left_over_are_counted(tmp_path: Path, capsys: pytest.Cap
     module = write(tmp_path, "sums.hlo", sums(2))
     assert status_of("run", module, "--backend", "reference", "--infeed", save(tmp_path, **numbered(5, 1))) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  infeed     5 item(s) for 1 device(s); 3 left over on device 0" in lines
-    assert "  outfeed    2 item(s) from 1 device(s)" in lines
+    assert "  infeed     5 items for 1 device; 3 left over on device 0" in lines
+    assert "  outfeed    2 items from 1 device" in lines
 
 
 @pytest.mark.parametrize("given", [[], ["--infeed"]])

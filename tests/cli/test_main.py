@@ -51,7 +51,7 @@ def test_a_reference_run_says_where_what_and_how_long(module: str, tmp_path: Pat
     with np.load(out) as file:
         assert {key: file[key].tolist() for key in file.files} == {"out0@0": [2, 4], "out0@1": [6, 8]}
     assert "double (" in printed
-    assert "1 replica(s) x 2 partition(s), reference backend" in printed
+    assert "2 devices (1 replica x 2 partitions), reference backend" in printed
     assert "out0   f32[2]  2 4 (device 0)" in printed
     assert "2 steps:" in printed
     assert "generated" not in printed
@@ -147,8 +147,8 @@ def test_check_describes_a_module(capsys) -> None:  # type: ignore[no-untyped-de
     program = next(p for p in PROGRAMS if p.name == "halo_stencil")
     status, printed, _ = call(capsys, "check", str(program.folder / "partitioned.hlo"))
     assert status == 0
-    assert "jit_f: 6 computation(s)" in printed
-    assert "devices 0-7 of 1 x 8" in printed
+    assert "jit_f: 6 computations, " in printed
+    assert "devices 0-7 of 1 replica x 8 partitions" in printed
     assert "1 all-reduce, 4 collective-permute" in printed
     assert printed.endswith("  ok\ndeadlock: none can happen on the 8 devices\n")
 

@@ -56,7 +56,7 @@ def test_a_producer_and_a_consumer(programs: list[str], backend: str, tmp_path: 
     lines = printed.splitlines()
     assert lines[0] == f"producer ({tmp_path / 'a.hlo'}) on devices 0-1"
     assert lines[1] == f"consumer ({tmp_path / 'b.hlo'}) on devices 2-3"
-    assert lines[2] == f"  ran on     4 of 1 replica(s) x 4 partition(s), {backend} backend"
+    assert lines[2] == f"  ran on     4 devices (1 replica x 4 partitions), {backend} backend"
     assert "  arguments  arg1@3 generated from seed 0" in lines
     assert "out0   f32[2]   1 4 (device 0)" in printed
     assert "out0   f32[2]  11 24 (device 2)" in printed
