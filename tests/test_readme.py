@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from distxla.cli.main import COMMANDS
+from distxla.cli.main import COMMANDS, main
 from distxla.ops.custom_calls.target import built_in_targets
 from distxla.ops.registry import op_classes
 from docs.update_readme import CUSTOM_CALLS, updated, updated_custom_calls
@@ -19,11 +19,35 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def test_the_first_two_commands_set_up_run_and_test() -> None:
-    commands = [body.strip() for _, body in BLOCKS[:2]]
+    commands = [body.strip() for language, body in BLOCKS if language == "sh"][:2]
     assert commands == ["make demo", "make test"]
     makefile = (ROOT / "Makefile").read_text()
     for command in commands:
         assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE)
+
+
+def test_the_demo_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command on the reference, which has the same lines but for processes, and no times of a compiler."""
+    command = re.search(r"^demo:.*\n\t\S+/distxla (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert command is not None
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as ended:
+        main([*command[1].replace("$(DEMO)", "examples/dp_mlp").split(), "--backend", "reference"])
+    assert ended.value.code == 0
+    shown = next(body for language, body in BLOCKS if language == "text")
+    printed = capsys.readouterr().out
+
+    def results(text: str) -> list[str]:
+        """Without what depends on the machine; times have a form, and the comparison an outcome."""
+        text = re.sub(r", crc32 [0-9a-f]{8}$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"largest\s+difference .*", "", text)
+        text = re.sub(r"\d+ process(es)? on .*", "processes", text).replace("cpu backend", "reference backend")
+        text = re.sub(r"compile .* start\), ", "", text)
+        text = re.sub(r", start .* load .*", "", text)
+        text = re.sub(r"[\d.]+ (ms|s|µs)\b", "time", text)
+        return [re.sub(r"-?\d+\.\d{4,}", lambda m: f"{float(m[0]):.3g}", line) for line in text.splitlines()]
+
+    assert results(printed) == results(shown)
 
 
 def test_the_op_table_is_the_generated_one() -> None:
