@@ -81,6 +81,8 @@ class Fields:
     def choice(self, key: str, names: Sequence[str]) -> str:
         """One of the names, which may be written as its position; the first one where the field is missing."""
         value = self.entries.get(key, names[0])
+        if type(value) is str and value.isdecimal():
+            value = int(value)
         if type(value) is int and 0 <= value < len(names):
             return names[value]
         if value not in names:

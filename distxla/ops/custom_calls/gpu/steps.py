@@ -97,7 +97,7 @@ def largest_magnitude(build: Build, operand: str) -> str:
 
 
 def narrowed(build: Build, operand: str, element_type: ElementType) -> str:
-    """A conversion from floats as the libraries do it: to 8 bits it saturates, and integers are rounded to even."""
+    """A conversion as the libraries do it: to 8 bits it saturates, and floats that become integers round to even."""
     source = build.shape(operand).dtype
     if source is element_type:
         return operand
@@ -109,6 +109,9 @@ def narrowed(build: Build, operand: str, element_type: ElementType) -> str:
         operand = build.compute("round-nearest-even", operand)
         if element_type is not S32:
             operand = _clamped(build, operand, limits.min, limits.max)
+    elif source.is_integer and element_type.is_integer and element_type.bits < source.bits:
+        limits = np.iinfo(element_type.dtype)
+        operand = _clamped(build, operand, limits.min, limits.max)
     return build.convert(operand, element_type)
 
 
