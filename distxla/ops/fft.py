@@ -32,11 +32,14 @@ class Fft(Op):
     The inverse ones divide by the number of elements. RFFT transforms the last dimension first, IRFFT transforms it
     last and takes no notice of the imaginary parts that real results rule out.
 
+    FFT and IFFT of other lengths than the operand's extents transform its first elements, zeros behind them where it
+    has fewer than `fft_length`, and put as many of the results into the operand's shape, zeros behind them.
+
     Shapes:  FFT, IFFT: complex -> complex. RFFT: real [.., n] -> complex [.., n/2+1]. IRFFT: complex [.., n/2+1]
              -> real [.., n]. fft_length: n of each transformed dimension.
-    Errors:  C1 more lengths than dimensions; C2 the element type; C3 not one to three lengths; C4 extents that differ
-             from the lengths; kind: no such fft_type.
-    Source:  StableHLO spec, "fft"; Operation Semantics, "Fft".
+    Errors:  C1 more lengths than dimensions; C2 the element type; C3 not one to three lengths; C4 extents of a real
+             transform that differ from the lengths; C5 a negative length; kind: no such fft_type.
+    Source:  StableHLO spec, "fft"; Operation Semantics, "Fft"; for other lengths XLA's HloEvaluator.
     """
 
     opcode: ClassVar[str] = "fft"
@@ -51,6 +54,9 @@ class Fft(Op):
         result_type = _result_type(self, operand)
         self.require(1 <= len(lengths) <= 3, "C3", f"has {len(lengths)} lengths", at="fft_length")
         self.require(len(lengths) <= operand.rank, "C1", f"{len(lengths)} lengths for {operand}", at="fft_length")
+        self.require(min(lengths) >= 0, "C5", f"has a negative length: {list(lengths)}", at="fft_length")
+        if self.fft_type in ("FFT", "IFFT"):
+            return operand.without_layout()
         half = (*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0)
         want = half if self.fft_type == "IRFFT" else lengths
         have = operand.dims[operand.rank - len(lengths) :]
@@ -61,11 +67,13 @@ class Fft(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """By the sum that defines it, split by the length's prime factors; in double precision."""
         (operand,) = operands
-        if not run.shape.size:
+        if not run.shape.size or 0 in self.fft_length:
             return np.zeros(run.shape.dims, run.shape.dtype.dtype)
         sign = -1 if self.fft_type in ("FFT", "RFFT") else 1
         axes = range(operand.ndim - len(self.fft_length), operand.ndim)
         value = operand.astype(np.complex128)
+        if self.fft_type in ("FFT", "IFFT"):
+            value = _fitted(value, self._lengths(operand.shape))
         with np.errstate(all="ignore"):
             for axis in list(axes)[:-1]:
                 value = np.moveaxis(_sums(np.moveaxis(value, axis, -1), sign), -1, axis)
@@ -76,7 +84,13 @@ class Fft(Op):
                 value = value / prod(self.fft_length)
             if self.fft_type == "IRFFT":
                 value = value.real
+            if self.fft_type in ("FFT", "IFFT"):
+                return _fitted(value, operand.shape).astype(run.shape.dtype.dtype)
             return value[..., : run.shape.dims[-1]].astype(run.shape.dtype.dtype)
+
+    def _lengths(self, dims: Sequence[int]) -> tuple[int, ...]:
+        """Extents with those that are transformed as fft_length has them."""
+        return (*dims[: len(dims) - len(self.fft_length)], *self.fft_length)
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         """A call of a library's transform for each axis."""
@@ -84,6 +98,16 @@ class Fft(Op):
         if not result.shape.size:
             return
         rank, lengths = operand.shape.rank, self.fft_length
+        if self.fft_type in ("FFT", "IFFT") and (fitted := self._lengths(operand.shape.dims)) != operand.shape.dims:
+            if not prod(lengths):
+                emit.fill(result, emit.constant(0, result.shape.dtype))
+                return
+            work = emit.scratch(operand.shape.without_layout().with_dims(fitted))
+            _emit_fitted(emit, work, operand)
+            for axis in range(rank - len(lengths), rank):
+                _emit_axis(emit, self.fft_type.lower(), axis, work, work, fitted[axis])
+            _emit_fitted(emit, result, work)
+            return
         others = range(rank - len(lengths), rank - 1)
         source = operand
         if self.fft_type == "IRFFT" and others:
@@ -101,6 +125,15 @@ class Fft(Op):
             _emit_axis(emit, self.fft_type.lower(), rank - 1, source, result, last)
         for axis in others:
             _emit_axis(emit, "ifft" if self.fft_type == "IFFT" else "fft", axis, result, result, lengths[axis - rank])
+
+
+def _emit_fitted(emit: KernelEmitter, target: Buffer, source: Buffer) -> None:
+    """The source's first elements along each dimension, zeros where it has none."""
+    common = tuple(map(min, target.shape.dims, source.shape.dims))
+    if common != target.shape.dims:
+        emit.fill(target, emit.constant(0, target.shape.dtype))
+    with emit.loops(common) as index:
+        target.store(index, source.load(index))
 
 
 def _emit_axis(emit: KernelEmitter, function: str, axis: int, source: Buffer, target: Buffer, length: int) -> None:
@@ -151,6 +184,16 @@ def _sums(x: Any, sign: int) -> Any:
         part = _sums(x[..., first::factor], sign)
         total += np.tile(part, factor) * np.exp(sign * 2j * np.pi / n * (first * numbers % n))
     return total
+
+
+def _fitted(x: Any, dims: Sequence[int]) -> Any:
+    """The first elements of x along each dimension, zeros where it has none."""
+    common = tuple(slice(min(have, want)) for have, want in zip(x.shape, dims, strict=True))
+    if x[common].shape == tuple(dims):
+        return x[common]
+    fitted = np.zeros(dims, x.dtype)
+    fitted[common] = x[common]
+    return fitted
 
 
 def _with_other_half(x: Any, length: int) -> Any:

@@ -26,7 +26,8 @@ class Gather(Op):
     Each vector along `index_vector_dim` of start_indices is one start: its component k is the position in operand
     dimension start_index_map[k], clamped so that the window fits. Result dimensions `offset_dims` run over the window
     without collapsed_slice_dims and operand_batching_dims, the others over start_indices without index_vector_dim.
-    Operand dimension operand_batching_dims[k] is indexed by start_indices dimension start_indices_batching_dims[k].
+    Operand dimension operand_batching_dims[k] is indexed by start_indices dimension start_indices_batching_dims[k]; a
+    component that start_index_map has for it counts for nothing, as in XLA's HloEvaluator.
 
     Shapes:  T[dims], integer[batch dims with a vector of starts at index_vector_dim] -> T[batch dims and window dims].
              index_vector_dim equal to the rank of start_indices: each element is a start of its own.
@@ -35,7 +36,7 @@ class Gather(Op):
              C8 C9 collapsed dimensions repeated, not ascending, out of range, with a slice size above 1.  C10 C11
              C12 operand batching dimensions likewise.  C13 C14 C15 batching dimensions of start_indices repeated,
              out of range, or index_vector_dim among them.  C16 C17 the two lists of batching dimensions differ in
-             length or extents.  C18 C19 start_index_map repeated, batching, or out of range.  C20 C21 slice_sizes.
+             length or extents.  C18 C19 start_index_map repeated or out of range.  C20 C21 slice_sizes.
              C24 start_indices is no integer array.
     """
 
@@ -102,9 +103,9 @@ class Gather(Op):
         check("C16", name, len(batching) == len(starts_batching), "are not as many as operand_batching_dims")
         equal = all(operand.dims[a] == starts.dims[b] for a, b in zip(batching, starts_batching, strict=True))
         check("C17", name, equal, "have other extents than operand_batching_dims")
-        mapped = (*self.start_index_map, *batching)
-        check("C18", "start_index_map", len(set(mapped)) == len(mapped), "repeats a dimension or holds a batching one")
-        check("C19", "start_index_map", all(0 <= d < operand.rank for d in self.start_index_map), f"of {operand}")
+        mapped = self.start_index_map
+        check("C18", "start_index_map", len(set(mapped)) == len(mapped), "repeats a dimension")
+        check("C19", "start_index_map", all(0 <= d < operand.rank for d in mapped), f"of {operand}")
 
     def _window_dimensions(self, rank: int) -> list[int]:
         """Operand dimensions that the result keeps, in order: those of offset_dims."""

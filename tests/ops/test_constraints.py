@@ -146,10 +146,10 @@ VIOLATIONS = [
             ("C14", "start_indices_batching_dims", {"start_indices_batching_dims": (2,)}),
             ("C15", "start_indices_batching_dims", {"start_indices_batching_dims": (1,)}),
             ("C16", "start_indices_batching_dims", {"start_indices_batching_dims": ()}),
-            ("C18", "start_index_map", {"start_index_map": (0,)}),
         )
     ),
     _row("gather", "C17", "start_indices_batching_dims", (F23, array("s32", 4, 1)), **BATCHED),
+    _row("gather", "C18", "start_index_map", (F23, array("s32", 2, 2)), **{**BATCHED, "start_index_map": (1, 1)}),
     _row("gather", "C24", "operands", (F23, array("f32", 5, 1)), **ROWS),
 ]
 

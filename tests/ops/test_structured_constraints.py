@@ -341,6 +341,8 @@ BROKEN = [
     FFT.but("C2", operands="c64[2,8]"),
     FFT.but("C3", fft_length=()),
     FFT.but("C4", fft_length=(7,)),
+    FFT.but("C5", fft_length=(-8,)),
+    FFT.but("C5", operands="c64[2,8]", result="c64[2,8]", fft_type="FFT", fft_length=(2, -1)),
     FFT.but("kind", fft_type="DCT"),
     CHOLESKY.but("C2", operands="f32[3]"),
     CHOLESKY.but("C3", operands="f32[2,3]"),
