@@ -157,6 +157,13 @@ class Report:
         named = {d for cycle in self.cycles for d in cycle} | {d for d, _ in self.without_end} | {*self.behind}
         return tuple(sorted(named))
 
+    def __str__(self) -> str:
+        """The summary and all lines."""
+        return f"{self.kind}: {self.summary}\n{self.text()}"
+
+    def __repr__(self) -> str:
+        return f"Report({self.kind}: {self.summary})"
+
     def text(self) -> str:
         """Lines, without the summary."""
         return printable("\n".join(_lines(self)))

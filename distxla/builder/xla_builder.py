@@ -32,12 +32,13 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.conversion import integer_range
 from distxla.ops.parameter import Parameter
 
 
-class XlaBuilder(Numerics, Contractions, Reductions, Collectives, ControlFlow, Transfers):
+class XlaBuilder(PublicNames, Numerics, Contractions, Reductions, Collectives, ControlFlow, Transfers):
     """Records a computation, instruction by instruction, and makes it a module.
 
         b = XlaBuilder("mean")

@@ -12,6 +12,7 @@ from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import OperandLike
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
+from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import Shape
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 IndexItem: TypeAlias = "int | slice | EllipsisType | None"
 
 
-class XlaOp:
+class XlaOp(PublicNames):
     """What a method of `XlaBuilder` gives and takes: a value of `shape` that is computed when the program runs.
 
     Operators are the operations of that name: `+` Add, `-` Sub, `*` Mul, `/` Div, `%` Rem, `**` Pow, `& | ^ ~` And, Or,

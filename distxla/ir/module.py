@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -77,6 +78,18 @@ class Module:
     header: tuple[tuple[str, str], ...] = ()
     frames: FrameTables = FrameTables()
     source: Source | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """The HLO text."""
+        printer = importlib.import_module("distxla.text.printer")  # by its name: text lies above
+        return str(printer.print_module(self))
+
+    def __repr__(self) -> str:
+        counts = (("replica_count", self.replica_count), ("num_partitions", self.num_partitions))
+        stated = "".join(f", {name}={count}" for name, count in counts if count is not None)
+        many, several = sum(len(c.instructions) for c in self.computations), len(self.computations)
+        size = f"{many} instruction{'' if many == 1 else 's'} in {several} computation{'' if several == 1 else 's'}"
+        return f"Module({self.name}{stated}, {size})"
 
     @cached_property
     def by_name(self) -> dict[str, Computation]:

@@ -29,6 +29,7 @@ from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
+from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.nodes import checked_counts
 from distxla.runtime.loading import Loader
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
     from distxla.runtime.trace import Trace
 
+_NOT_STARTED = (
+    "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and at last `close()`"
+)
+
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
 
 
@@ -50,7 +55,7 @@ def _close_all() -> None:
         cluster.close()
 
 
-class Cluster:
+class Cluster(Handle):
     """replicas x partitions devices, each a Ray actor in a process of its own.
 
         with Cluster(replicas=8) as cluster:
@@ -67,6 +72,8 @@ class Cluster:
     CPUs, and where all together have too few, in proportion to them.  start_s: seconds from `start` until all replicas
     served.  Methods may be called from several threads; calls run one after another.
     """
+
+    _INTERNAL = frozenset({"adopt", "call", "heap", "memory", "resident_bytes"})
 
     def __init__(
         self,
@@ -110,6 +117,21 @@ class Cluster:
 
     # --- life
 
+    def __repr__(self) -> str:
+        counts = f"replicas={self.replicas}, partitions={self.partitions}"
+        return f"Cluster({counts}{f', address={self.address!r}' if self.address else ''}): {self._state()}"
+
+    def _state(self) -> str:
+        if self._closing.is_set():
+            return "closed"
+        if self._thread is None:
+            return "not started"
+        if self._failure is not None:
+            return "could not be started"
+        return (
+            "starting" if self._loader is None else f"{self.devices} device{'' if self.devices == 1 else 's'} running"
+        )
+
     def __enter__(self) -> Cluster:
         return self.start()
 
@@ -139,7 +161,7 @@ class Cluster:
     def wait_started(self) -> None:
         """Block until all replicas serve; raises ClusterError where they could not be started."""
         if self._thread is None:
-            raise ClusterError("the cluster is not started: use `with Cluster(...)`")
+            raise ClusterError("the cluster is closed" if self._closing.is_set() else _NOT_STARTED)
         while self._thread.is_alive():
             self._thread.join(0.05)  # in slices: Ctrl-C
         if self._closing.is_set():
@@ -195,8 +217,10 @@ class Cluster:
         longer.  Blocks while compiling. Raises ArgumentError where the module's counts are not the cluster's, and the
         verifier's and the compiler's errors.
         """
-        if self._server is None or self._closing.is_set():
-            raise ClusterError("the cluster is not open")
+        if self._closing.is_set():
+            raise ClusterError("the cluster is closed")
+        if self._server is None:
+            raise ClusterError(_NOT_STARTED)
         if not isinstance(module, Module):
             raise ArgumentError(f"compile takes a Module, as load and parse give it, found {type(module).__name__}")
         whole = None

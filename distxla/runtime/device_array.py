@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
+from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import Shape
 from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
 from distxla.runtime.hosts.host import DeviceMemory
@@ -32,7 +33,7 @@ class _Bytes:
         }
 
 
-class DeviceArray(NDArrayOperatorsMixin):
+class DeviceArray(PublicNames, NDArrayOperatorsMixin):
     """An array on one device, which is never written again. It can be used as a NumPy array that is read-only.
 
         outs = step(args)
@@ -52,6 +53,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     __slots__ = ("_block", "_memory", "_sizes", "device", "hlo_shape", "offset")
     __hash__: ClassVar[None]  # type: ignore[assignment]
+    _INTERNAL = frozenset({"is_in", "offset"})
 
     def __init__(
         self,
@@ -163,8 +165,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         raise AttributeError(f"a DeviceArray has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        own = (name for name in object.__dir__(self) if not name.startswith("_"))
-        return sorted({*_OF_NUMPY, *own} - {"is_in", "offset"})
+        return sorted({*_OF_NUMPY, *super().__dir__()})
 
     def __dlpack__(
         self,

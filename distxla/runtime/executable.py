@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.program import CompiledProgram
+from distxla.collectives.report import named
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import S32, element_type_of, held_number
 from distxla.ir.shape import Shape
 from distxla.runtime.device_array import DeviceArray
+from distxla.runtime.handle import Handle
 from distxla.runtime.memory import Block
 
 if TYPE_CHECKING:
@@ -24,13 +26,14 @@ if TYPE_CHECKING:
     from distxla.runtime.cluster import Cluster
 
 Row = list[DeviceArray]
+_SHOWN = 6  # leaves in a repr
 
 
 def _aligned(size: int) -> int:
     return max(ALIGNMENT, (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
 
 
-class Executable:
+class Executable(Handle):
     """What `Cluster.compile` returns; call it with arguments.
 
     devices: flattened ids that run it.  compile_s, cached: how long compiling took, and whether the program came from
@@ -43,6 +46,22 @@ class Executable:
     """
 
     _serials = itertools.count()
+    _INTERNAL = frozenset(
+        {
+            "arena",
+            "arity",
+            "call_area",
+            "number",
+            "place_arguments",
+            "place_results",
+            "program",
+            "serial",
+            "shared",
+            "targets",
+            "together",
+            "whole",
+        }
+    )
 
     def __init__(
         self,
@@ -198,7 +217,14 @@ class Executable:
         ]
 
     def __repr__(self) -> str:
-        return f"Executable({self.program.name}, devices={list(self.devices)})"
+        takes, gives = (_listed(shapes) for shapes in (self.program.parameter_leaves, self.program.result_leaves))
+        return f"Executable({self.program.name} on {named(self.devices)}: ({takes}) -> ({gives}))"
+
+
+def _listed(shapes: Sequence[Shape]) -> str:
+    """`f32[2], s32[]`; of many leaves the first, and how many there are."""
+    shown = [str(shape.without_layout()) for shape in shapes[:_SHOWN]]
+    return ", ".join([*shown, f"... {len(shapes)} in all"] if len(shapes) > _SHOWN else shown)
 
 
 def rows_of(args: Sequence[Any], devices: Sequence[int]) -> list[Sequence[Any]]:

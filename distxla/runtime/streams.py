@@ -25,6 +25,7 @@ from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionE
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
 from distxla.ops.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
+from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.memory import Block
 from distxla.runtime.stream_ends import (
@@ -43,7 +44,7 @@ _FAILURES = (Status.STREAM_ENDED, Status.ITEM_REFUSED)
 KNOWN_SHAPES = 2 * streams.SLOTS  # of the items put last; more than can wait in a stream
 
 
-class Infeed:
+class Infeed(Handle):
     """What a device takes: its infeed, or a channel on which it receives from the host. Made by a cluster.
 
     Items are numbered from 0 over the cluster's life. Threads may share it.
@@ -58,8 +59,11 @@ class Infeed:
         self.device = device
         self.key = key
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"{self.key} of device {self.device}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self}: {self._owner.state(self)})"
 
     @property
     def pending(self) -> int:
@@ -130,6 +134,8 @@ class Infeed:
 
     # --- for the owner
 
+    _INTERNAL = frozenset({"failure", "settle"})
+
     def settle(self) -> None:
         self._end.settle()
 
@@ -151,7 +157,7 @@ class Infeed:
         )
 
 
-class Outfeed:
+class Outfeed(Handle):
     """What a device gives: its outfeed, or a channel on which it sends to the host. Made by a cluster.
 
     Threads may share it.
@@ -163,8 +169,11 @@ class Outfeed:
         self.device = device
         self.key = key
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"{self.key} of device {self.device}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self}: {self._owner.state(self)})"
 
     @property
     def pending(self) -> int:
@@ -196,6 +205,8 @@ class Outfeed:
 
     # --- for the owner
 
+    _INTERNAL = frozenset({"holds", "move"})
+
     def holds(self, size: int) -> bool:
         """Whether the area has room for two items of `size` bytes."""
         return 2 * size <= self._end.capacity - streams.NEAR_BYTES
@@ -204,12 +215,22 @@ class Outfeed:
         self._end.move(block)
 
 
-class HostChannel:
+class HostChannel(Handle):
     """The host's side of a channel of one device: `put` for its recvs, `get` for its sends (is_host_transfer)."""
 
-    def __init__(self, to_device: Callable[[], Infeed], from_device: Callable[[], Outfeed]) -> None:
-        self._to_device = to_device
-        self._from_device = from_device
+    def __init__(self, owner: Streams, device: int, channel: int) -> None:
+        self._owner = owner
+        self.device = device
+        self.channel = channel
+
+    def __repr__(self) -> str:
+        return f"HostChannel(channel {self.channel} of device {self.device})"
+
+    def _to_device(self) -> Infeed:
+        return self._owner.infeed(self.device, self.channel)
+
+    def _from_device(self) -> Outfeed:
+        return self._owner.outfeed(self.device, self.channel)
 
     def put(self, value: Any, timeout: float | None = None) -> None:
         """See Infeed.put."""
@@ -275,7 +296,7 @@ class Streams:
         return self._outfeeds[device, key]
 
     def channel(self, device: int, channel: int) -> HostChannel:
-        return HostChannel(lambda: self.infeed(device, channel), lambda: self.outfeed(device, channel))
+        return HostChannel(self, device, channel)
 
     def place(self, device: int, key: StreamKey) -> int:
         """Where the stream's state lies in the control block."""
@@ -336,6 +357,12 @@ class Streams:
             raise
         finally:
             self._running = frozenset()
+
+    def state(self, stream: Infeed | Outfeed) -> str:
+        """What a person sees of a stream."""
+        if self._closed:
+            return "the cluster is closed"
+        return f"{stream.pending} item{'' if stream.pending == 1 else 's'} waiting"
 
     def runs(self, device: int) -> bool:
         """Whether a call is under way on the device."""

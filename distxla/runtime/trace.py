@@ -21,6 +21,7 @@ from distxla.collectives import recorder
 from distxla.collectives.recorder import Event
 from distxla.errors import DistxlaError, Location
 from distxla.ir.module import Module
+from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.timeline import Arrow, Slice, Span, Timeline
@@ -50,7 +51,7 @@ class _Call:
         return sum(map(len, self.data.values()))
 
 
-class Trace:
+class Trace(Handle):
     """Records the calls that are made until it is left; `Cluster.trace` makes it.
 
     Programs show what they communicate; those that were compiled with `trace=True` also each step that they compute.
@@ -75,6 +76,8 @@ class Trace:
         self._active = True
         self._place_rings(ring)
         self._note_seen(self._rows())
+
+    _INTERNAL = frozenset({"add_call"})
 
     def __enter__(self) -> Trace:
         return self
@@ -104,6 +107,10 @@ class Trace:
                 mask = 0 if ring is None else self._events - 1
                 host.control_write(control.record_offset(device) + control.R_RING, place.to_bytes(8, "little"))
                 host.control_write(control.record_offset(device) + control.R_RING_MASK, mask.to_bytes(4, "little"))
+
+    def __repr__(self) -> str:
+        count = self._dropped + len(self._calls)
+        return f"Trace({count} call{'' if count == 1 else 's'}, {'recording' if self._active else 'ended'})"
 
     # --- reading
 
