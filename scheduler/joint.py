@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from distxla.collectives.async_computations import with_async_inlined
 from distxla.errors import Location
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -62,7 +63,7 @@ class JointOrder:
             if new is not old:
                 found += [
                     Move(number, moved, old.locate(moved), first, old.locate(first))
-                    for moved, first in _moved(old, new)
+                    for moved, first in _moved(with_async_inlined(old), new)
                 ]
         return tuple(found)
 
@@ -124,10 +125,15 @@ def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], replicas: int
     from distxla.scheduler.joint_order.order_search import Search
     from distxla.scheduler.joint_order.reordering import is_settled
 
-    if all(module.is_scheduled or is_settled(module) for _, module in programs):
+    inlined = tuple((devices, with_async_inlined(module)) for devices, module in programs)
+    if all(module.is_scheduled or is_settled(module) for _, module in inlined):
         return JointOrder(programs, tuple(module for _, module in programs))
-    search = Search(programs, replicas, partitions)
-    return JointOrder(programs, tuple(search.run()), search.is_safe, search.is_complete)
+    search = Search(inlined, replicas, partitions)
+    found = [
+        old if new is before else new
+        for new, (_, before), (_, old) in zip(search.run(), inlined, programs, strict=True)
+    ]
+    return JointOrder(programs, tuple(found), search.is_safe, search.is_complete)
 
 
 def _moved(old: Module, new: Module) -> Iterator[tuple[Instruction, Instruction]]:

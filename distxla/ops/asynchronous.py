@@ -1,7 +1,9 @@
 """HLO `async-start`, `async-update` and `async-done`: a computation that may overlap with other instructions.
 
-One that is a single collective begins its round when it is started, and async-done waits for the round's end. Any other
-one runs when it is started.
+One that is a single collective begins its round when it is started, and async-done waits for the round's end. Of others
+that communicate the start begins all transfers and collectives, the done waits for them and computes the rest: they are
+put in the place of both before anything executes them (collectives/async_computations.py). One that doesn't communicate
+runs when it is started.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
 
 @register
 class AsyncStart(Op):
-    """Begin a computation; async-done takes its result. This version runs what is no single collective at once.
+    """Begin a computation; async-done takes its result. All its transfers and collectives begin together.
+
+    A start waits for nobody. What needs the result of a transfer or a collective is executed by async-done, and so are
+    feeds, and loops and conditionals that communicate. A send or recv without a done of its own is ended by async-done,
+    and its context is then (the value that was sent or received, 0, token); another one's context may come from outside
+    or go there, to its done.
 
     Shapes:  (T_0, ..) -> ((T_0, ..), U, context..) for a computation (T_0, ..) -> U. The context is zeros.
     Errors:  C1 the computation's signature; C2 the result's shape; aliasing: an alias of an operand or output that

@@ -9,6 +9,7 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.call import Call
 from distxla.ops.custom_call import CustomCall, HostCall
@@ -20,7 +21,7 @@ from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_maj
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Names, Rewriter, replaced
+from distxla.passes.rewriter import Rewriter, replaced
 
 
 class BindCustomCalls(Pass):

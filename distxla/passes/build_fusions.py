@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
+from distxla.ir.names import Names
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
 from distxla.ops.call import Fusion
@@ -11,7 +12,6 @@ from distxla.ops.constant import Constant
 from distxla.ops.parameter import Parameter
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.fusion_group import Group
-from distxla.passes.rewriter import Names
 
 EMBEDDED_BYTES = 1024  # larger constants are read from memory, unless all their elements are equal
 

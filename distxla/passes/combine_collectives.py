@@ -10,6 +10,7 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.order import ancestors, stable_order
 from distxla.ir.shape import Shape
 from distxla.ops.control_flow import Conditional
@@ -17,7 +18,7 @@ from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Names, replaced
+from distxla.passes.rewriter import replaced
 
 MIB = 1 << 20
 

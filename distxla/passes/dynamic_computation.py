@@ -10,6 +10,7 @@ import numpy as np
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import PRED, S32, S64, ElementType
 from distxla.ir.instruction import Instruction
+from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ir.window import WindowDimension
 from distxla.ops.all_reduce import AllReduce
@@ -27,7 +28,6 @@ from distxla.ops.select import Select
 from distxla.ops.select_and_scatter import SelectAndScatter
 from distxla.ops.sort import Sort
 from distxla.passes.dynamic_site import Extent, Extents, Site, Sizes, dynamic_rule
-from distxla.passes.rewriter import Names
 
 
 @dynamic_rule(Reduce)

@@ -10,6 +10,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import S32, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
 from distxla.ops.constant import Constant
@@ -18,7 +19,7 @@ from distxla.ops.op import Op
 from distxla.ops.parameter import Parameter
 from distxla.ops.run_time_extents import static_shape
 from distxla.ops.slice import Slice
-from distxla.passes.rewriter import Names, Rewriter
+from distxla.passes.rewriter import Rewriter
 
 Extent = (
     int | str

@@ -10,6 +10,7 @@ from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.effects import has_effects
 from distxla.ops.expansion import Build
@@ -17,7 +18,7 @@ from distxla.ops.op import Lowering, Op
 from distxla.ops.parameter import Parameter
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Names, Rewriter
+from distxla.passes.rewriter import Rewriter
 
 
 class Expand(Pass):

@@ -13,6 +13,7 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
 from distxla.ops.op import Lowering
@@ -21,7 +22,7 @@ from distxla.passes.fusion_group import Group, Path
 from distxla.passes.merge_fusions import merge_fusions
 from distxla.passes.module_pass import Pass
 from distxla.passes.pairs_under_way import PairsUnderWay
-from distxla.passes.rewriter import Names, replaced
+from distxla.passes.rewriter import replaced
 
 
 @dataclass(frozen=True)

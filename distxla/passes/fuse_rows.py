@@ -13,6 +13,7 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
 from distxla.ops.call import Fusion
@@ -23,7 +24,7 @@ from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.fuse import awaited, running_computations
 from distxla.passes.module_pass import Pass
 from distxla.passes.pairs_under_way import PairsUnderWay
-from distxla.passes.rewriter import Names, replaced
+from distxla.passes.rewriter import replaced
 
 
 @dataclass(frozen=True)

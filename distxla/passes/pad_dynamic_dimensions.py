@@ -7,6 +7,7 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import Effects
@@ -16,7 +17,7 @@ from distxla.ops.run_time_extents import has_dynamic_dimensions, static_shape
 from distxla.passes import dynamic_batches, dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
 from distxla.passes.dynamic_site import RULES, Extents, Site, Sizes, bounds, dynamic_shape, is_static
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Names, Rewriter
+from distxla.passes.rewriter import Rewriter
 
 Flags = tuple[tuple[bool, ...], ...]  # by leaf and dimension: whether an s32[] size goes with the value
 

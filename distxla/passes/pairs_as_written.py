@@ -5,6 +5,7 @@ from __future__ import annotations
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart
 from distxla.ops.collective import GroupedCollective, synchronous
@@ -12,7 +13,6 @@ from distxla.ops.op import CollectiveOp
 from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_classes
 from distxla.ops.round_halves import Half, half_of, whole
-from distxla.passes.rewriter import Names
 
 
 def as_written(module: Module) -> Module:

@@ -16,6 +16,7 @@ from distxla.passes.effects_in_order import EffectsInOrder
 from distxla.passes.expand import Expand
 from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
+from distxla.passes.inline_async import InlineAsync
 from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.keep_transfers import KeepTransfers
 from distxla.passes.module_pass import Pass
@@ -65,6 +66,7 @@ def result_shape(module: Module) -> Shape:
 def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
+        InlineAsync(),
         BindCustomCalls(),
         ResolveLayouts(),
         Expand(),

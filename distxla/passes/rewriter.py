@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
+from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.op import Op
-
-
-class Names:
-    """Hands out names that nobody has in the computation (or module) it was made for."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-        self._next: dict[str, int] = {}
-
-    def fresh(self, wanted: str) -> str:
-        """`wanted` itself where it is free, otherwise `wanted.N`."""
-        name = wanted
-        if name in self._taken:
-            number = self._next.get(wanted, 1)
-            while (name := f"{wanted}.{number}") in self._taken:
-                number += 1
-            self._next[wanted] = number + 1
-        self._taken.add(name)
-        return name
 
 
 class Rewriter:

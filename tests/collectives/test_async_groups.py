@@ -1,0 +1,69 @@
+"""Asynchronous computations of several transfers and collectives: begun together, ended together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.passes.verify import verify_module
+from distxla.passes.verify_world import verify_world
+from distxla.reference.lockstep import run_reference
+from distxla.runtime.compiler import compile_module, emit
+from distxla.scheduler.deadlocks import examine
+from distxla.scheduler.verdict import Outcome
+from distxla.text.parser import parse_module
+from distxla.text.printer import print_module
+from tests.codegen.runner import Devices
+from tests.collectives.async_group_flows import FLOWS
+from tests.collectives.async_groups import DEVICES, GROUPS, Group
+from tests.collectives.transports import DelayedDevices
+
+EVERYBODY = range(DEVICES)
+ALL = [*GROUPS, *FLOWS]
+
+
+def check(group: Group, outs: list[list[Any]]) -> None:
+    xs = group.arguments()
+    for device, leaves in enumerate(outs):
+        wanted = group.expected(xs, device)
+        assert len(leaves) == len(wanted)
+        for k, (got, want) in enumerate(zip(leaves, wanted, strict=True)):
+            np.testing.assert_array_equal(np.asarray(got), want, f"leaf {k} on device {device}")
+
+
+@pytest.mark.parametrize("scheduled", [False, True], ids=["", "scheduled"])
+@pytest.mark.parametrize("group", ALL, ids=lambda group: group.name)
+def test_results(group: Group, scheduled: bool) -> None:
+    """By the reference and by compiled code, also with devices that come late; and no run of it can deadlock."""
+    module = parse_module(group.module_text(scheduled=scheduled))
+    verify_world([(EVERYBODY, module)], DEVICES, 1)
+    assert examine([(EVERYBODY, module)], DEVICES, 1).outcome is Outcome.SAFE
+    arguments = [[x] for x in group.arguments()]
+    check(group, run_reference(module, arguments, replicas=DEVICES, partitions=1))
+    program = compile_module(module, replicas=DEVICES, partitions=1)
+    devices = Devices(program)
+    for _ in range(2):
+        check(group, devices(arguments))
+    devices.close()
+    late = DelayedDevices(program, 1, 0.002)
+    check(group, late(arguments))
+    late.close()
+
+
+@pytest.mark.parametrize("group", ALL, ids=lambda group: group.name)
+def test_text_survives(group: Group) -> None:
+    module = parse_module(group.module_text())
+    verify_module(module)
+    assert parse_module(print_module(module)) == module
+
+
+@pytest.mark.parametrize("group", ALL, ids=lambda group: group.name)
+def test_xla_reads_what_a_stage_prints(group: Group) -> None:
+    """The module, and what the compiler makes of it."""
+    hlo = pytest.importorskip("jaxlib._hlo")
+    module = parse_module(group.module_text())
+    for text in (print_module(module), emit(module, "hlo", replicas=DEVICES, partitions=1)):
+        assert isinstance(text, str)
+        hlo.hlo_module_from_text(text)
