@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -75,8 +76,14 @@ class Evaluation(Protocol):
     def run_module(self, module: Module, *arguments: Any) -> Any:
         """Run the entry of another module on this device: a static one that communicates with nobody."""
 
-    def map(self, computation: str, *arguments: Any) -> tuple[Any, ...]:
-        """A computation of scalars applied to every element of arrays of one shape; one array a leaf of its result."""
+    def map(self, computation: str, *arguments: Any, result: str | None = None) -> tuple[Any, ...]:
+        """A computation of scalars applied to every element of arrays of one shape; one array a leaf of its result.
+
+        result: the instruction of it whose values are wanted instead of the root's.
+        """
+
+    def computation(self, name: str) -> Computation:
+        """A computation of the module, to be looked at."""
 
     def join(self, operands: tuple[Any, ...]) -> Any:
         """Collectives: meet the other members; returns this device's result (see `evaluate_group`)."""

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from distxla.ir.element_type import PRED, S32, S64, ElementType
+from distxla.ir.element_type import PRED, S32, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.comparator import SortKey, sort_keys
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.key_sort import LONGEST_LINE, emit_key_sort, key_words
+from distxla.ops.merge_sort import emit_merge_sort, merge_sorted
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_scalar_computation, result_of
 from distxla.ops.registry import register
 from distxla.ops.run_time_extents import Agreement, same_positions
 
 if TYPE_CHECKING:
+    from distxla.ir.computation import Computation
     from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+    from distxla.ops.merge_sort import Before
 
 
 @register
@@ -29,7 +32,8 @@ class Sort(Op):
     Shapes:      N arrays T_i[d0,..] -> themselves reordered; a tuple of them for N > 1.
     Comparator:  (a_0, b_0, a_1, b_1, ..) -> pred[]: whether the a's come before the b's.
     Order:       equal elements keep their order, whatever is_stable says. NaNs that FLOAT compares, which are before
-                 nothing and after nothing, come last in compiled code where the order is that of keys.
+                 nothing and after nothing, come last where the order is that of keys (ops/comparator.py). Of any other
+                 comparator that contradicts itself the result is some permutation, the same in both executors.
     Errors:      C3 arrays of different extents; C4 not one dimension of them; C5 the comparator's signature.
     Source:      StableHLO spec, "sort"; Operation Semantics, "Sort".
     """
@@ -40,6 +44,8 @@ class Sort(Op):
     dimensions: tuple[int, ...] = attribute("int_list")
     is_stable: bool = attribute("bool", default=False)
     to_apply: str = attribute("computation")
+    # The comparator of the program's text has no keys, whatever passes have made of it (passes/sorts_as_written.py).
+    has_no_keys: bool = False
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         for operand in operands:
@@ -62,45 +68,50 @@ class Sort(Op):
         return same_positions(operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        """Runs of doubling length are merged, in all lines at once."""
+        """By keys or by merging, whichever compiled code does, where that makes a difference."""
         if operands[0].size == 0 or operands[0].ndim == 0:
             return operands[0] if len(operands) == 1 else operands
         axis = self.dimensions[0]
         moved = [np.moveaxis(o, axis, -1) for o in operands]
         lines = [m.reshape(-1, m.shape[-1]) for m in moved]
-        width = 1
-        while width < lines[0].shape[1]:
-            places = self._merged_places(run, lines, width)
-            merged = [np.empty_like(line) for line in lines]
-            for to, line in zip(merged, lines):
-                np.put_along_axis(to, places, line, axis=1)
-            lines, width = merged, 2 * width
-        results = [np.moveaxis(line.reshape(m.shape), -1, axis) for line, m in zip(lines, moved)]
+        bound = run.operand_shapes[0].dims[axis]
+        keys = self._keys(run.computation(self.to_apply), bound)
+        if keys is not None and _may_meet_nans(keys):
+            places = self._places_by_keys(run, keys, lines)
+        else:
+            places = self._places_by_merging(run, lines, bound)
+        sorted_lines = [np.take_along_axis(line, places, axis=1) for line in lines]
+        results = [np.moveaxis(line.reshape(m.shape), -1, axis) for line, m in zip(sorted_lines, moved)]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _merged_places(self, run: Evaluation, lines: Sequence[Any], width: int) -> Any:
-        """Where each element goes when neighbouring sorted runs of `width` elements are merged.
+    def _keys(self, comparator: Computation, extent: int) -> tuple[SortKey, ...] | None:
+        """The keys by which lines of `extent` elements are sorted; None where they are merged."""
+        keys = None if extent >= LONGEST_LINE else sort_keys(comparator)
+        return None if keys is not None and self.has_no_keys and _may_meet_nans(keys) else keys
 
-        It passes by those elements of the neighbour that come before it, found by halving; of equal elements those of
-        the first run come first.
-        """
+    def _places_by_keys(self, run: Evaluation, keys: Sequence[SortKey], lines: Sequence[Any]) -> Any:
         count, extent = lines[0].shape
-        number = np.broadcast_to(np.arange(extent), (count, extent))
-        mine = number // width
-        in_first = mine % 2 == 0
-        neighbour = (mine ^ 1) * width
-        low, high = np.minimum(neighbour, extent), np.minimum(neighbour + width, extent)
-        while (low < high).any():
-            middle = np.minimum((low + high) // 2, extent - 1)
-            theirs = [np.take_along_axis(line, middle, axis=1) for line in lines]
-            # The first run's elements let pass what precedes them; the second run's, what they don't precede.
-            pairs = [(np.where(in_first, t, o), np.where(in_first, o, t)) for o, t in zip(lines, theirs)]
-            precedes = run.map(self.to_apply, *(v.ravel() for pair in pairs for v in pair))[0]
-            passes = precedes.reshape(count, extent) == in_first
-            searching = low < high
-            low, high = np.where(searching & passes, middle + 1, low), np.where(searching & ~passes, middle, high)
-        passed = low - np.minimum(neighbour, extent)
-        return mine // 2 * 2 * width + number % width + passed
+        order = np.broadcast_to(np.arange(extent), (count, extent))
+        both = [element.ravel() for line in lines for element in (line, line)]
+        for key in reversed(keys):
+            values = run.map(self.to_apply, *both, result=key.value)[0].reshape(count, extent)
+            element = run.computation(self.to_apply)[key.value].shape.dtype
+            ranks = _ascending(values, element, key.comparison, largest_first=key.descending)
+            order = np.take_along_axis(
+                order, np.argsort(np.take_along_axis(ranks, order, axis=1), axis=1, kind="stable"), axis=1
+            )
+        return order
+
+    def _places_by_merging(self, run: Evaluation, lines: Sequence[Any], bound: int) -> Any:
+        """bound: elements of a line in compiled code, where what a dynamic dimension lacks stands behind the others."""
+        count, extent = lines[0].shape
+
+        def before(rows: Any, ours: Any, theirs: Any) -> Any:
+            there = [np.minimum(places, extent - 1) for places in (ours, theirs)]
+            found = run.map(self.to_apply, *(line[rows, places] for line in lines for places in there))[0]
+            return np.where((ours < extent) == (theirs < extent), found, ours < extent)
+
+        return merge_sorted(count, bound, before)[:, :extent]
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         """By keys where the comparator has some, otherwise by merging."""
@@ -110,9 +121,9 @@ class Sort(Op):
                 emit.copy(result, operand)
             return
         axis = self.dimensions[0]
-        keys = sort_keys(emit.computation(self.to_apply))
-        if keys is None or dims[axis] >= LONGEST_LINE:
-            self._emit_merge_sort(emit, results, operands)
+        keys = self._keys(emit.computation(self.to_apply), dims[axis])
+        if keys is None:
+            self._emit_merging(emit, results, operands)
             return
 
         def key(of: SortKey) -> Callable[[Index], Value]:
@@ -135,7 +146,7 @@ class Sort(Op):
         ]
         emit_key_sort(emit, dims, axis, words, store)
 
-    def _emit_merge_sort(self, emit: KernelEmitter, results: tuple[Buffer, ...], operands: Sequence[Buffer]) -> None:
+    def _emit_merging(self, emit: KernelEmitter, results: tuple[Buffer, ...], operands: Sequence[Buffer]) -> None:
         """Each line is copied into scratch, merged there in runs of doubling length, and stored."""
         dims, axis = operands[0].shape.dims, self.dimensions[0]
         extent = dims[axis]
@@ -151,7 +162,7 @@ class Sort(Op):
             with emit.loops((extent,)) as (i,):
                 for buffer, operand in zip(source, operands):
                     buffer.store((i,), operand.load(place(i)))
-            merged = _emit_sorted(emit, source, target, before)
+            merged = emit_merge_sort(emit, source, target, before)
             with emit.loops((extent,)) as (i,):
                 for result, buffer in zip(results, merged):
                     result.store(place(i), buffer.load((i,)))
@@ -191,7 +202,9 @@ class TopK(Op):
         return super().obstacle(shape, operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        order = np.argsort(_descending(operands[0], run.operand_shapes[0].dtype, self.largest), axis=-1, kind="stable")
+        element = run.operand_shapes[0].dtype
+        ranks = _ascending(operands[0], element, "TOTALORDER", largest_first=self.largest)
+        order = np.argsort(ranks, axis=-1, kind="stable")
         best = order[..., : self.k]
         return np.take_along_axis(operands[0], best, -1), best.astype(np.int32)
 
@@ -213,7 +226,7 @@ class TopK(Op):
             with emit.loops((sorted_first,)) as (i,):
                 source[0].store((i,), operand.load((*line, i)))
                 source[1].store((i,), emit.value_of(i, S32))
-            merged = _emit_sorted(emit, source, target, before)
+            merged = emit_merge_sort(emit, source, target, before)
             with emit.loops((extent - sorted_first,)) as (i,):
                 candidate = operand.load((*line, i + sorted_first))
                 with emit.when(before([candidate], [merged[0].load((sorted_first - 1,))])):
@@ -223,8 +236,16 @@ class TopK(Op):
                     result.store((*line, i), buffer.load((i,)))
 
 
-def _descending(array: Any, element: ElementType, largest: bool) -> Any:
-    """Integers that ascend where the elements get worse."""
+def _may_meet_nans(keys: Sequence[SortKey]) -> bool:
+    """Whether sorting by the keys and merging may give different orders: the comparator is none where a key is NaN."""
+    return any(key.comparison == "FLOAT" for key in keys)
+
+
+def _ascending(array: Any, element: ElementType, comparison: str, *, largest_first: bool) -> Any:
+    """Numbers whose ascending order is that of the elements. comparison: as of `compare`; FLOAT puts NaNs last."""
+    if comparison == "FLOAT":
+        wide = array.astype(np.float64)
+        return -wide if largest_first else wide
     keys = array
     if element.is_float:
         # The lower bits of negative floats count away from zero.
@@ -234,7 +255,7 @@ def _descending(array: Any, element: ElementType, largest: bool) -> Any:
         keys = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
     elif element.bits <= 8:
         keys = array.astype(np.int16)
-    return ~keys if largest else keys
+    return ~keys if largest_first else keys
 
 
 def _emit_insert(emit: KernelEmitter, lines: Sequence[Buffer], values: tuple[Value, ...], before: Before) -> None:
@@ -249,99 +270,3 @@ def _emit_insert(emit: KernelEmitter, lines: Sequence[Buffer], values: tuple[Val
         return (*(emit.select(found, theirs, ours) for ours, theirs in zip(moved, present)), found)
 
     emit.fold(lines[0].shape.dims, (*values, emit.constant(False, PRED)), step)
-
-
-Before = Callable[[Sequence[Any], Sequence[Any]], Any]
-BOTH_ENDS = 32  # elements of a run from which on merging from both ends pays for its code
-
-
-def _emit_sorted(
-    emit: KernelEmitter, source: Sequence[Buffer], target: Sequence[Buffer], before: Before
-) -> Sequence[Buffer]:
-    """Sort the lines in `source` together, `target` being room for them; returns which of the two holds the result.
-
-    before: whether the first argument's elements, one of each line, come before the second's.
-    """
-    extent = source[0].shape.dims[0]
-    width = 1
-    while width < extent:
-        pairs, rest = divmod(extent, 2 * width)
-        with emit.loops((pairs,)) as (pair,):
-            merge = _emit_merge_from_both_ends if width >= BOTH_ENDS else _emit_merge
-            merge(emit, source, target, pair * (2 * width), (width, width), before)
-        start = pairs * 2 * width
-        if rest > width:
-            _emit_merge(emit, source, target, start, (width, rest - width), before)
-        elif rest:
-            with emit.loops((rest,)) as (i,):
-                for to, of in zip(target, source):
-                    to.store((i + start,), of.load((i + start,)))
-        source, target = target, source
-        width *= 2
-    return source
-
-
-def _emit_merge_from_both_ends(
-    emit: KernelEmitter,
-    source: Sequence[Buffer],
-    target: Sequence[Buffer],
-    start: IndexLike,
-    lengths: tuple[int, int],
-    before: Before,
-) -> None:
-    """Merge two neighbouring sorted runs of equal lengths: the front half from the front, the other from the back.
-
-    Neither half can run out of elements, and the two don't wait for each other. They meet unless the comparator
-    contradicts itself: then elements would be lost, and the runs are merged from the front alone.
-    """
-    width, zero = lengths[0], emit.constant(0, S64)
-
-    def step(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-        front, back = (emit.index_of(c) for c in carried)
-        ours, theirs = (
-            [s.load((start + at,)) for s in source] for at in (front, index[0] - front + width)
-        )  # fmt: skip
-        right = before(theirs, ours)
-        for to, our, their in zip(target, ours, theirs):
-            to.store((start + index[0],), emit.select(right, their, our))
-        # From the back: the first run's elements are taken where the second run's come before them.
-        last, end = width - 1 - (index[0] - back), 2 * width - 1
-        ours, theirs = ([s.load((start + at,)) for s in source] for at in (last, end - back))
-        left = before(theirs, ours)
-        for to, our, their in zip(target, ours, theirs):
-            to.store((start + end - index[0],), emit.select(left, our, their))
-        return (
-            emit.value_of(emit.index_select(right, front, front + 1), S64),
-            emit.value_of(emit.index_select(left, back, back + 1), S64),
-        )
-
-    taken, from_back = emit.fold((width,), (zero, zero), step)
-    with emit.when(emit.index_compare("NE", emit.index_of(taken), emit.index_of(from_back))):
-        _emit_merge(emit, source, target, start, lengths, before)
-
-
-def _emit_merge(
-    emit: KernelEmitter,
-    source: Sequence[Buffer],
-    target: Sequence[Buffer],
-    start: IndexLike,
-    lengths: tuple[int, int],
-    before: Before,
-) -> None:
-    """Merge two neighbouring sorted runs; of equal elements those of the first run come first."""
-    first, second = lengths
-
-    def step(index: Index, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-        taken = emit.index_of(carried[0])
-        left, right = emit.index_clamp(0, taken, first - 1), emit.index_clamp(0, index[0] - taken, second - 1)
-        ours = [s.load((start + left,)) for s in source]
-        theirs = [s.load((start + first + right,)) for s in source]
-        # The second run's element is next where it comes before the first run's, or that run is at its end.
-        left_over = emit.index_compare("LT", index[0] - taken, second)
-        at_end = emit.index_compare("GE", taken, first)
-        next_right = emit.binary("or", at_end, emit.binary("and", left_over, before(theirs, ours)))
-        for to, our, their in zip(target, ours, theirs):
-            to.store((start + index[0],), emit.select(next_right, their, our))
-        return (emit.value_of(emit.index_select(next_right, taken, taken + 1), S64),)
-
-    emit.fold((first + second,), (emit.constant(0, S64),), step)

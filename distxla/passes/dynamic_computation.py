@@ -134,10 +134,12 @@ def _padding_last(site: Site, comparator: str, count: int) -> str:
         Instruction(ours, scalar, Parameter(number=2 * count)),
         Instruction(theirs, scalar, Parameter(number=2 * count + 1)),
     )
-    equal = Instruction(names.fresh("same"), scalar, op_class("compare")(direction="EQ"), (ours, theirs))  # type: ignore[call-arg]
-    root = Instruction(names.fresh("before"), scalar, Select(), (equal.name, old.root, ours))
+    compare = op_class("compare")
+    equal = Instruction(names.fresh("same"), scalar, compare(direction="EQ"), (ours, theirs))  # type: ignore[call-arg]
+    only_ours = Instruction(names.fresh("only"), scalar, compare(direction="GT"), (ours, theirs))  # type: ignore[call-arg]
+    root = Instruction(names.fresh("before"), scalar, Select(), (equal.name, old.root, only_ours.name))
     name = site.program.names.fresh(f"{comparator}.within")
-    site.program.done.append(Computation(name, (*added, *old.instructions, equal, root), root.name))
+    site.program.done.append(Computation(name, (*added, *old.instructions, equal, only_ours, root), root.name))
     return name
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distxla.errors import InternalError
+from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
@@ -45,8 +46,11 @@ class _Folding:
     def run_module(self, module: Module, *arguments: Any) -> Any:
         raise InternalError(f"constant folding does not run {module.name}")
 
-    def map(self, computation: str, *arrays: Any) -> tuple[Any, ...]:
+    def map(self, computation: str, *arrays: Any, result: str | None = None) -> tuple[Any, ...]:
         raise InternalError(f"constant folding does not run {computation}")
+
+    def computation(self, name: str) -> Computation:
+        raise InternalError(f"constant folding does not read {name}")
 
     def join(self, operands: tuple[Any, ...]) -> Any:
         raise InternalError("constant folding does not communicate")

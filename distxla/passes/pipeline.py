@@ -23,6 +23,7 @@ from distxla.passes.module_pass import Pass
 from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions, padded
 from distxla.passes.resolve_layouts import ResolveLayouts
 from distxla.passes.simplify import Simplify
+from distxla.passes.sorts_as_written import SortsAsWritten
 from distxla.passes.verify import verify_module
 
 
@@ -66,6 +67,7 @@ def result_shape(module: Module) -> Shape:
 def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
+        SortsAsWritten(),
         InlineAsync(),
         BindCustomCalls(),
         ResolveLayouts(),

@@ -129,8 +129,11 @@ class InstructionEvaluation:
         device = Device(self.device.id, self.replica, self.partition, module)
         return call(self.world, device, module.entry, arguments)
 
-    def map(self, computation: str, *arguments: Any) -> tuple[Array, ...]:
-        return map_elements(self.world, self.device, computation, arguments)
+    def map(self, computation: str, *arguments: Any, result: str | None = None) -> tuple[Array, ...]:
+        return map_elements(self.world, self.device, computation, arguments, result)
+
+    def computation(self, name: str) -> Computation:
+        return self.device.module[name]
 
     def advance_state(self, delta: int) -> int:
         state = self.device.random_state
@@ -205,8 +208,11 @@ class InstructionEvaluation:
         return self.world.channels.take(done)
 
 
-def call(world: World, device: Device, name: str, arguments: tuple[Any, ...]) -> Any:
-    """The root's value of a computation that is run instruction by instruction in the order of its text."""
+def call(world: World, device: Device, name: str, arguments: tuple[Any, ...], result: str | None = None) -> Any:
+    """The root's value of a computation that is run instruction by instruction in the order of its text.
+
+    result: the instruction whose value is wanted instead.
+    """
     computation = device.module[name]
     values: dict[str, Any] = {}
     for instruction in computation:
@@ -235,7 +241,7 @@ def call(world: World, device: Device, name: str, arguments: tuple[Any, ...]) ->
         except Exception as error:
             message = f"evaluating {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}"
             raise InternalError(message, device.module.locate(instruction)) from error
-    return values[computation.root]
+    return values[result or computation.root]
 
 
 @contextmanager
@@ -272,13 +278,16 @@ def _dynamic_value(
     return dynamic.note(value, op.dynamic_result(static, shapes, lambda name: device.module[name].program_shape))
 
 
-def map_elements(world: World, device: Device, name: str, arguments: tuple[Any, ...]) -> tuple[Array, ...]:
+def map_elements(
+    world: World, device: Device, name: str, arguments: tuple[Any, ...], result: str | None = None
+) -> tuple[Array, ...]:
     """The leaves of a scalar computation's results for all elements of equally shaped arrays.
 
-    Where all its ops work element by element they are run on the whole arrays at once; otherwise once an element.
+    result: the instruction whose values are wanted instead of the root's.  Where all its ops work element by element
+    they are run on the whole arrays at once; otherwise once an element.
     """
     computation, dims = device.module[name], arguments[0].shape
-    root = computation.root_instruction
+    root = computation[result or computation.root]
     leaves = tuple(root.shape.leaves())
     if _works_on_whole_arrays(device.module, computation):
         values: dict[str, Any] = {}
@@ -292,9 +301,9 @@ def map_elements(world: World, device: Device, name: str, arguments: tuple[Any, 
         return tuple(np.broadcast_to(np.asarray(v, s.dtype.dtype), dims) for v, s in zip(found, leaves, strict=True))
     results = tuple(np.empty(dims, leaf.dtype.dtype) for leaf in leaves)
     for index in np.ndindex(dims):
-        found = call(world, device, name, tuple(a[index] for a in arguments))
-        for result, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
-            result[index] = value
+        found = call(world, device, name, tuple(a[index] for a in arguments), result)
+        for to, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
+            to[index] = value
     return results
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from distxla.errors import DistxlaError
+from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -145,7 +146,13 @@ class _Run:
     def join(self, operands: tuple[Any, ...]) -> Any:
         raise _Exceeded
 
+    def computation(self, name: str) -> Computation:
+        return self.module[name]
+
     def call(self, computation: str, *arguments: Any) -> Any:
+        return self._called(computation, arguments, self.module[computation].root)
+
+    def _called(self, computation: str, arguments: Sequence[Any], result: str) -> Any:
         called = self.module[computation]
         values: dict[str, Any] = {}
         for instruction in called:
@@ -157,7 +164,7 @@ class _Run:
                 continue
             shapes = tuple(called[o].shape for o in instruction.operands)
             values[instruction.name] = self._of(instruction, shapes, [values[o] for o in instruction.operands])
-        return values[called.root]
+        return values[result]
 
     def _of(self, instruction: Instruction, shapes: tuple[Shape, ...], operands: Sequence[Any]) -> Any:
         if not is_small((instruction.shape, *shapes)) or instruction.op.effects is not Effects.PURE:
@@ -168,14 +175,15 @@ class _Run:
     def run_module(self, module: Module, *arguments: Any) -> Any:
         return replace(self, module=module).call(module.entry, *arguments)
 
-    def map(self, computation: str, *arguments: Any) -> tuple[Any, ...]:
-        root = self.module[computation].root_instruction
+    def map(self, computation: str, *arguments: Any, result: str | None = None) -> tuple[Any, ...]:
+        called = self.module[computation]
+        root = called[result or called.root]
         leaves = tuple(root.shape.leaves())
         results = tuple(np.empty(arguments[0].shape, leaf.dtype.dtype) for leaf in leaves)
         for index in np.ndindex(arguments[0].shape):
-            found = self.call(computation, *(a[index] for a in arguments))
-            for result, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
-                result[index] = value
+            found = self._called(computation, [a[index] for a in arguments], root.name)
+            for to, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):
+                to[index] = value
         return results
 
 
