@@ -45,7 +45,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionDimensions:
-    """`dim_labels=b01f_01io->b01f` taken apart; each number is a dimension of that array."""
+    """`dim_labels=b01f_01io->b01f` taken apart; each number is a dimension of that array.
+
+    An array may have dimensions without a label, which no convolution can compute but a custom-call may.
+    """
 
     input_batch: int
     input_feature: int

@@ -11,7 +11,7 @@ from distxla.ops.attribute import attribute
 from distxla.ops.collective import (
     RANK,
     RING,
-    GlobalIdsCollective,
+    ReducingCollective,
     check_reduction,
     fold,
     one_or_tuple,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @register
-class AllReduce(GlobalIdsCollective):
+class AllReduce(ReducingCollective):
     """Combine the members' operands element by element; every member gets the same bits.
 
     Elements are folded in group order, f(..f(f(x0, x1), x2)..), by `to_apply`, which may be any computation of two
@@ -45,6 +45,7 @@ class AllReduce(GlobalIdsCollective):
              C6  no operand.
              C8  `to_apply` is not (T[], T[]) -> T[] with the operands' type T.
              C11 `reduction_order` is none of rank, tree, ring.
+             C12 `mode` contradicts channel_id and use_global_device_ids.
     Source:  XLA Operation Semantics, AllReduce and CrossReplicaSum; StableHLO spec, "all_reduce".
     """
 

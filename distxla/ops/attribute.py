@@ -28,6 +28,7 @@ KINDS: dict[str, str] = {
     "padding": "tuple[PaddingDimension, ...]",  # padding=0_1_0x2_2
     "slice": "tuple[SliceDimension, ...]",  # slice={[0:2], [1:9:2]}
     "replica_groups": "ir.replica_groups.ReplicaGroups",
+    "group_mode": "ir.replica_groups.GroupMode",  # mode=cross_replica
     "pairs": "tuple[tuple[int, int], ...]",  # source_target_pairs={{0,1},{1,0}}
     "int_list_list": "tuple[tuple[int, ...], ...]",  # slice_sizes={{1,2},{3}}
     "precision": "tuple[str, ...]",  # operand_precision={highest,default}

@@ -187,6 +187,29 @@ class GlobalIdsCollective(GroupedCollective):
         return GroupMode.FLATTENED_ID if self.global_ids else GroupMode.CROSS_REPLICA_AND_PARTITION
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ReducingCollective(GlobalIdsCollective):
+    """all-reduce, all-reduce-start and reduce-scatter, whose text may say the group mode in a word of its own.
+
+    mode: XLA wrote it for a while; it reads it still, and goes by channel_id and use_global_device_ids all the same.
+    So it is checked and not kept: rule C12 where it contradicts them.
+    """
+
+    mode: GroupMode | None = attribute("group_mode", default=None)
+
+    def __post_init__(self) -> None:
+        if self.mode is None:
+            return
+        meant = self.group_mode
+        self.require(
+            self.mode is meant,
+            "C12",
+            f"mode is {self.mode.value}; XLA goes by channel_id and use_global_device_ids, which say {meant.value}",
+            at="mode",
+        )
+        object.__setattr__(self, "mode", None)
+
+
 def _missing(groups: Sequence[Sequence[int]], count: int) -> tuple[int, ...]:
     listed = {device for group in groups for device in group}
     return tuple(device for device in range(count) if device not in listed)
@@ -275,4 +298,4 @@ def _list(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes))
 
 
-__all__ = ["GlobalIdsCollective", "GroupedCollective", "check_reduction", "fold", "one_or_tuple"]
+__all__ = ["GlobalIdsCollective", "GroupedCollective", "ReducingCollective", "check_reduction", "fold", "one_or_tuple"]

@@ -10,14 +10,14 @@ import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import RANK, GlobalIdsCollective, check_reduction, fold, one_or_tuple
+from distxla.ops.collective import RANK, ReducingCollective, check_reduction, fold, one_or_tuple
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
 from distxla.ops.registry import register
 
 
 @register
-class ReduceScatter(GlobalIdsCollective):
+class ReduceScatter(ReducingCollective):
     """Reduce like `all-reduce`, in group order, and give the i-th member the i-th part along a dimension.
 
     Shapes:  operands T_i[.., n * d, ..] -> T_i[.., d, ..] at dimension `dimensions[0]`, n the group size; a tuple for
@@ -28,6 +28,7 @@ class ReduceScatter(GlobalIdsCollective):
              C9  `dimensions` is not one dimension of every operand.
              C10 the dimension is not a multiple of the group size.
              C11 `reduction_order`: as for all-reduce. A ring's chunks are the members' parts.
+             C12 `mode` contradicts channel_id and use_global_device_ids.
     Source:  XLA Operation Semantics, ReduceScatter; StableHLO spec, "reduce_scatter".
     """
 

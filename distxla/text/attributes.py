@@ -161,6 +161,7 @@ KIND_TEXTS: dict[str, AttributeKind] = {
     "padding": AttributeKind(lambda r: windows.read_padding(r.lexer), windows.print_padding),
     "slice": AttributeKind(lambda r: windows.read_slice(r.lexer), windows.print_slice),
     "replica_groups": AttributeKind(lambda r: groups.read_replica_groups(r.lexer), groups.print_replica_groups),
+    "group_mode": AttributeKind(lambda r: groups.read_group_mode(r.lexer), groups.print_group_mode),
     "pairs": AttributeKind(_read_pairs, groups.print_int_lists),
     "int_list_list": AttributeKind(lambda r: groups.read_int_lists(r.lexer), groups.print_int_lists),
     "precision": AttributeKind(_read_precision, lambda words: "{" + ",".join(words) + "}"),

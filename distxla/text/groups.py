@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from distxla.ir.replica_groups import ReplicaGroups
+from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.text.lexer import BLANK, Lexer
 
 MAX_DEVICES: Final = 1 << 20  # a list that is written in a few characters must not fill the memory
@@ -31,6 +31,20 @@ def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
     if not lexer.at("{"):
         raise lexer.expected("replica groups: '{', '[' or 'mesh'")
     return ReplicaGroups(read_int_lists(lexer))
+
+
+def read_group_mode(lexer: Lexer) -> GroupMode:
+    """`cross_replica`, `cross_partition`, `cross_replica_and_partition` or `flattened_id`."""
+    start = lexer.skip()
+    word = lexer.word("a group mode")
+    modes = {print_group_mode(mode): mode for mode in GroupMode}
+    if word not in modes:
+        raise lexer.error(f"expected one of {', '.join(modes)}, found {word!r}", start)
+    return modes[word]
+
+
+def print_group_mode(mode: GroupMode) -> str:
+    return mode.name.lower()
 
 
 def read_int_lists(lexer: Lexer) -> tuple[tuple[int, ...], ...]:

@@ -48,8 +48,10 @@ class Header:
 
 
 def read_header(lexer: Lexer) -> Header:
-    """`HloModule name, attribute=value, ...`; the word HloModule has been read."""
+    """`HloModule name, attribute=value, ...` or `HloModule name: ...`; the word HloModule has been read."""
     header = Header(lexer.name("the module's name"))
+    if lexer.text.startswith(":", lexer.pos):
+        lexer.pos += 1
     seen: set[str] = set()
     while lexer.accept(","):
         start = lexer.skip()
@@ -68,9 +70,9 @@ def _read_attribute(lexer: Lexer, name: str, header: Header) -> None:
     if name == "is_scheduled":
         header.is_scheduled = lexer.boolean()
     elif name == "replica_count":
-        header.replica_count = lexer.integer("a number of replicas", 1, 2**31)
+        header.replica_count = lexer.integer("a number of replicas", 0, 2**31) or None  # 0 says nothing
     elif name == "num_partitions":
-        header.num_partitions = lexer.integer("a number of partitions", 1, 2**31)
+        header.num_partitions = lexer.integer("a number of partitions", 0, 2**31) or None
     elif name == "entry_computation_layout":
         lexer.expect("{")
         header.entry_layout = read_program_shape(lexer)

@@ -319,7 +319,10 @@ class InstructionReader:
                     if lexer.at_end()
                     else lexer.error(f"{draft.opcode} needs attribute {text_name}=", *draft.offsets["opcode"])
                 )
-        op = op_type(**draft.values)
+        try:
+            op = op_type(**draft.values)
+        except RuleViolation as violation:
+            raise self._located(draft, violation) from violation
         count = len(draft.operands)
         if count < op.min_operands or (op.max_operands is not None and count > op.max_operands):
             raise lexer.violation(
@@ -350,11 +353,14 @@ class InstructionReader:
         try:
             shape = op.inferred_result([known[name].shape for name in draft.operands], self._program_shape)
         except RuleViolation as violation:
-            start, end = draft.offsets.get(violation.at or "", (draft.start, self.lexer.pos))
-            raise self.lexer.violation(violation.message, start, end) from violation
+            raise self._located(draft, violation) from violation
         if shape is None:
             raise self._shape_needed(draft)
         return shape
+
+    def _located(self, draft: _Draft, violation: RuleViolation) -> VerificationError:
+        start, end = draft.offsets.get(violation.at or "", (draft.start, self.lexer.pos))
+        return self.lexer.violation(violation.message, start, end)
 
     def _program_shape(self, computation: str) -> ProgramShape:
         return self.computations[computation].program_shape

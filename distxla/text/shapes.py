@@ -167,12 +167,12 @@ def _read_property(lexer: Lexer, found: dict[str, list[str]]) -> None:
 
 
 def read_program_shape(lexer: Lexer) -> ProgramShape:
-    """`(f32[2]{0}, s32[])->f32[2]{0}`; parameters may carry names: `(x: f32[2]) -> f32[2]`."""
+    """`(f32[2]{0}, s32[])->f32[2]{0}`; parameters may carry names: `(x: f32[2], y f32[2]) -> f32[2]`."""
     parameters: list[Shape] = []
     for _ in lexer.separated("(", ")", "a parameter's shape"):
         if not starts_shape(lexer):
             lexer.name("a parameter")
-            lexer.expect(":")
+            lexer.accept(":")
         parameters.append(read_shape(lexer))
     lexer.expect("->")
     return ProgramShape(tuple(parameters), read_shape(lexer))

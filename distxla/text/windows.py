@@ -77,17 +77,17 @@ def print_window(window: Window) -> str:
 
 
 def read_dim_labels(lexer: Lexer) -> ConvolutionDimensions:
-    """`b01f_01io->b01f`."""
+    """`b01f_01io->b01f`; `?` stands for a dimension that the convolution knows nothing of: `bf01?_io01?->bf01?`."""
     match = _LABELS.match(lexer.text, lexer.pos)
     if match is None:
         raise lexer.expected("dimension labels such as b01f_01io->b01f")
     lexer.pos = match.end()
     found = []
-    ranks = {len(match.group(group)) for group in (1, 2, 3)}
     for group, special in ((1, "bf"), (2, "io"), (3, "bf")):
         labels = match.group(group)
-        wanted = special + "".join(_digits(len(labels) - 2))
-        if len(labels) > 12 or sorted(labels) != sorted(wanted) or len(ranks) > 1:
+        named = labels.replace("?", "")
+        wanted = special + "".join(_digits(len(match.group(1).replace("?", "")) - 2))
+        if len(labels) > 12 or sorted(named) != sorted(wanted):
             raise lexer.error(
                 f"expected the letters {special[0]} and {special[1]} and each of the digits from 0 once in every part",
                 match.start(group),
@@ -104,7 +104,7 @@ def _digits(count: int) -> Sequence[str]:
 
 def print_dim_labels(dims: ConvolutionDimensions) -> str:
     def labels(first: int, second: int, letters: tuple[str, str], spatial: tuple[int, ...]) -> str:
-        out = ["?"] * (len(spatial) + 2)
+        out = ["?"] * (max(first, second, *spatial) + 1)
         out[first], out[second] = letters
         for k, d in enumerate(spatial):
             out[d] = str(k)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.text.snippets import body
+from tests.text.snippets import ADD, body
 
 
 @dataclass(frozen=True)
@@ -188,4 +188,90 @@ ATTRIBUTES = {
     ),
 }
 
-ALL = {**ELEMENTS, **OPERANDS, **ATTRIBUTES}
+_NEGATED = ("x = f32[3] parameter(0)", "ROOT r = f32[3] negate(x)")
+_USUAL = body(*_NEGATED)
+
+HEADERS = {
+    "colon after the module's name": Spelling(body(*_NEGATED, header="HloModule m:"), _USUAL, (X,), (-X,)),
+    "colon and attributes": Spelling(
+        body(*_NEGATED, header="HloModule m:, is_scheduled=true"),
+        body(*_NEGATED, header="HloModule m, is_scheduled=true"),
+    ),
+    "no partitions, no replicas": Spelling(
+        body(*_NEGATED, header="HloModule m, replica_count=0, num_partitions=0"), _USUAL, (X,), (-X,)
+    ),
+    "signature without colons": Spelling(
+        "HloModule m\n\nENTRY e (x f32[3], %y f32[3]) -> f32[3] {\n x = f32[3] parameter(0)\n"
+        " y = f32[3] parameter(1)\n ROOT r = f32[3] subtract(x, y)\n}",
+        body(*_PARAMETERS, "ROOT r = f32[3] subtract(x, y)"),
+        (X, Y),
+        (X - Y,),
+    ),
+}
+
+_CONVOLVED = (
+    "x = f32[1,4,2] parameter(0)",
+    "k = f32[3,2,1] parameter(1)",
+)
+_VECTORISED = (
+    "x = s8[1,4,2,4] parameter(0)",
+    "k = s8[3,2,1,4] parameter(1)",
+)
+
+
+def _convolution(labels: str) -> str:
+    return body(*_CONVOLVED, f"ROOT r = f32[1,2,1] convolution(x, k), window={{size=3}}, dim_labels={labels}")
+
+
+def _custom_convolution(labels: str) -> str:
+    line = 'ROOT r = s8[1,2,1,4] custom-call(x, k), custom_call_target="conv", window={size=3}, dim_labels='
+    return body(*_VECTORISED, line + labels)
+
+
+LABELS = {
+    "labels with ? at the end": Spelling(
+        _convolution("b0f?_0io?->b0f?"),
+        _convolution("b0f_0io->b0f"),
+        (np.arange(8, dtype=np.float32).reshape(1, 4, 2), np.ones((3, 2, 1), np.float32)),
+        (np.array([[[15], [27]]], np.float32),),
+    ),
+    "labels with ? between": Spelling(_custom_convolution("b0?f_?0io->b0f?"), _custom_convolution("b0?f_?0io->b0f")),
+}
+
+
+def _reducing(line: str) -> str:
+    return body("x = f32[3] parameter(0)", line, before=ADD)
+
+
+_MODES = {
+    "cross_replica": "replica_groups={{0}}",
+    "cross_replica_and_partition": "channel_id=1, replica_groups={{0}}",
+    "flattened_id": "channel_id=1, replica_groups={{0}}, use_global_device_ids=true",
+}
+COLLECTIVES = {
+    **{
+        f"mode of an all-reduce, {mode}": Spelling(
+            _reducing(f"ROOT r = f32[3] all-reduce(x), {attributes}, mode={mode}, to_apply=add_f32"),
+            _reducing(f"ROOT r = f32[3] all-reduce(x), {attributes}, to_apply=add_f32"),
+            (X,),
+            (X,),
+        )
+        for mode, attributes in _MODES.items()
+    },
+    "mode of an all-reduce-start": Spelling(
+        _reducing(
+            "s = f32[3] all-reduce-start(x), mode=cross_replica, to_apply=add_f32\n ROOT r = f32[3] all-reduce-done(s)"
+        ),
+        _reducing("s = f32[3] all-reduce-start(x), to_apply=add_f32\n ROOT r = f32[3] all-reduce-done(s)"),
+        (X,),
+        (X,),
+    ),
+    "mode of a reduce-scatter": Spelling(
+        _reducing("ROOT r = f32[3] reduce-scatter(x), mode=cross_replica, dimensions={0}, to_apply=add_f32"),
+        _reducing("ROOT r = f32[3] reduce-scatter(x), dimensions={0}, to_apply=add_f32"),
+        (X,),
+        (X,),
+    ),
+}
+
+ALL = {**ELEMENTS, **OPERANDS, **ATTRIBUTES, **HEADERS, **LABELS, **COLLECTIVES}

@@ -96,6 +96,13 @@ SYNTAX: dict[str, tuple[str, str]] = {
         "      y = f32[4] transpose(x), dimensions={0}, dimensions={0}\n"
         "                                               ^^^^^^^^^^",
     ),
+    "group mode": (
+        "HloModule m\nadd { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
+        "ENTRY e { x = f32[4] parameter(0)\n ROOT r = f32[4] all-reduce(x), mode=global, to_apply=add }",
+        "f:6:38: syntax: expected one of cross_replica, cross_partition, cross_replica_and_partition, flattened_id, "
+        "found 'global'\n     ROOT r = f32[4] all-reduce(x), mode=global, to_apply=add }\n"
+        "                                         ^^^^^^",
+    ),
     "missing attribute": (
         HEAD + "  y = f32[4] transpose(x)\n}",
         "f:5:14: syntax: transpose needs attribute dimensions=\n"
@@ -194,6 +201,15 @@ VERIFICATION: dict[str, tuple[str, str]] = {
         HEAD + "  y = f32[4] abs(f32[3] x)\n}",
         "f:5:18: verify: operands.shape: x is f32[4], here it is said to be f32[3]\n"
         "      y = f32[4] abs(f32[3] x)\n                     ^^^^^^^^",
+    ),
+    "group mode that channel_id contradicts": (
+        "HloModule m\nadd { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
+        "ENTRY e { x = f32[4] parameter(0)\n ROOT r = f32[4] all-reduce(x), channel_id=1, mode=flattened_id, "
+        "to_apply=add }",
+        "f:6:47: verify: all-reduce.C12: mode is flattened-id; XLA goes by channel_id and use_global_device_ids, which "
+        "say cross-replica-and-partition\n"
+        "     ROOT r = f32[4] all-reduce(x), channel_id=1, mode=flattened_id, to_apply=add }\n"
+        "                                                  ^^^^^^^^^^^^^^^^^",
     ),
     "operand shape of an element": (
         HEAD + "  t = (f32[4], s32[]) parameter(1)\n  y = f32[4] abs(f32[] %t#1)\n}",
