@@ -114,25 +114,31 @@ class Matmul(ExpandedTarget):
 def scaled_product(build: Build, fields: Fields, given: Operands, element_type: ElementType) -> str:
     """alpha lhs rhs + beta C, in what is computed in for results of that type."""
     wide = steps.compute_type(element_type)
-    if "alpha_real" not in fields:
-        raise ConfigError(f"backend_config has no {fields.name('alpha_real')!r}")
-    alpha, imaginary, beta = (fields.number(key) for key in ("alpha_real", "alpha_imag", "beta"))
-    if not wide.is_complex:
-        fields.require(imaginary == 0, "alpha_imag", f"only 0 where the result is {element_type}")
     x = steps.dot(build, fields.dot_dimensions("dot_dimension_numbers"), given.lhs, given.rhs, wide)
     for scale in (given.lhs_scale, given.rhs_scale):
         if scale is not None:
             x = steps.scaled_by(build, x, scale)
-    x = steps.scaled(build, x, _factor(alpha, imaginary, wide))
+    x = steps.scaled(build, x, factor(fields, wide))
     if given.matrix is not None:
-        matrix = steps.scaled(build, build.convert(given.matrix, wide), _factor(beta, 0, wide))
+        beta = _number(fields.number("beta"), 0, wide)
+        matrix = steps.scaled(build, build.convert(given.matrix, wide), beta)
         if given.matrix_scale is not None:
             matrix = steps.scaled_by(build, matrix, given.matrix_scale)
         x = build.compute("add", x, matrix)
     return x
 
 
-def _factor(real: float, imaginary: float, element_type: ElementType) -> float | complex:
+def factor(fields: Fields, element_type: ElementType) -> float | complex:
+    """alpha."""
+    if "alpha_real" not in fields:
+        raise ConfigError(f"backend_config has no {fields.name('alpha_real')!r}")
+    imaginary = fields.number("alpha_imag")
+    if not element_type.is_complex:
+        fields.require(imaginary == 0, "alpha_imag", "only 0 of real numbers")
+    return _number(fields.number("alpha_real"), imaginary, element_type)
+
+
+def _number(real: float, imaginary: float, element_type: ElementType) -> float | complex:
     """The number as a library takes it: whole for integers, which it truncates."""
     if element_type.is_integer:
         return int(real)
