@@ -25,6 +25,7 @@ from distxla.ops.collective import GroupedCollective
 from distxla.ops.constant import Constant
 from distxla.ops.op import CollectiveOp, Op, RuleViolation
 from distxla.ops.parameter import Parameter
+from distxla.ops.sharding_rules import check_sharding
 from distxla.ops.tuple import Tuple
 from distxla.text.lexer import Lexer
 from distxla.text.shardings import read_sharding
@@ -128,6 +129,11 @@ class Recorder:
         shapes = [operand.shape for operand in operands]
         shape = self._verified(op, shapes, shape)
         annotations = self._annotations
+        if annotations.sharding is not None:
+            try:
+                check_sharding(annotations.sharding, shape, self.num_partitions)
+            except RuleViolation as violation:
+                raise broken_rule(violation.message, violation.at) from None
         instruction = Instruction(
             self._names.unique(name or f"{op.opcode}.{len(self._instructions)}"),
             shape,

@@ -20,9 +20,9 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.effects import COMMUNICATING
 from distxla.ops.registry import op_classes
-from distxla.passes.manual_partitions import PerDevice, has_manual_regions, per_device
+from distxla.passes.manual_partitions import PerDevice
+from distxla.passes.partitioning import device_program
 from distxla.passes.reduction_order import with_reduction_order
-from distxla.passes.verify import verify_module
 from distxla.passes.verify_world import verify_order, verify_world
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.text.files import load_module
@@ -185,7 +185,7 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     begin = time.perf_counter()
     modules = [load_module(path) for path, _ in split]
     parse_s = time.perf_counter() - begin
-    wholes = [_per_device(module, partitions) for module in modules]
+    wholes = [device_program(module, partitions) for module in modules]
     modules = [module if whole is None else whole.module for module, whole in zip(modules, wholes, strict=True)]
 
     named = [device for _, devices in split for device in devices or ()]
@@ -209,14 +209,6 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
 
 def _all(module: Module) -> Iterator[Instruction]:
     return (instruction for computation in module.computations for instruction in computation)
-
-
-def _per_device(module: Module, partitions: int | None) -> PerDevice | None:
-    """What each device runs of a global module; None for any other, which is verified by whoever runs it."""
-    if not has_manual_regions(module):
-        return None
-    verify_module(module)
-    return per_device(module, partitions)
 
 
 def split_devices(name: str) -> tuple[str, tuple[int, ...] | None]:

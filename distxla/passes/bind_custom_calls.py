@@ -13,8 +13,8 @@ from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.call import Call
 from distxla.ops.custom_call import CustomCall, HostCall
+from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.expanded import ExpandedTarget
-from distxla.ops.custom_calls.sharding import Annotation
 from distxla.ops.custom_calls.target import Call as TargetCall
 from distxla.ops.custom_calls.target import find_target, require_target
 from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major

@@ -15,15 +15,16 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import S32, U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
+from distxla.ir.mesh import Mesh
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ir.sharding import Sharding
+from distxla.ir.sharding import Placement, Sharding
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.ops.constant import Constant
 from distxla.ops.convert import Convert
 from distxla.ops.copy import Copy
 from distxla.ops.custom_call import CustomCall
-from distxla.ops.custom_calls.sharding import (
+from distxla.ops.custom_calls.annotation import (
     BARRIER,
     BOUNDARIES,
     FULL_TO_SHARD,
@@ -41,14 +42,7 @@ from distxla.ops.tuple import Tuple
 from distxla.passes.dead_code import DeadCode
 from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.rewriter import Rewriter
-from distxla.text.sdy import (
-    Mesh,
-    UnreadableSharding,
-    read_manual_axes,
-    read_meshes,
-    read_named_sharding,
-    read_shardings,
-)
+from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_manual_axes, read_meshes, read_shardings
 
 State = Shards | None  # of a leaf: how the global array is cut; None for a value that each partition has for itself
 
@@ -89,6 +83,14 @@ def _target(instruction: Instruction) -> str:
     return op.custom_call_target if isinstance(op, CustomCall) else ""
 
 
+def _unannotated(i: Instruction) -> Instruction:
+    """The instruction without its shardings, which are true by now."""
+    attributes = tuple((key, value) for key, value in i.frontend_attributes if key != SHARDING_ATTRIBUTE)
+    if i.sharding is None and len(attributes) == len(i.frontend_attributes):
+        return i
+    return i.replace(sharding=None, frontend_attributes=attributes)
+
+
 class _Partitioner:
     def __init__(self, module: Module, partitions: int | None) -> None:
         self.module = module
@@ -115,7 +117,7 @@ class _Partitioner:
             try:
                 self.states[old.name] = self.instruction(old, self.rewriter.current(old))
             except UnreadableSharding as error:
-                raise self.refused(old, f"{error} cannot be executed", "sharding") from error
+                raise self.refused(old, str(error), "sharding") from error
         root = self.entry.root_instruction
         results = []
         wanted = self.stated(root, root.sharding)
@@ -132,7 +134,7 @@ class _Partitioner:
             if state is not None
         ]
         finished = self.rewriter.finish()
-        unannotated = tuple(i.replace(sharding=None) if i.sharding is not None else i for i in finished)
+        unannotated = tuple(map(_unannotated, finished))
         entry = Computation(finished.name, unannotated, finished.root, finished.execution_thread, finished.span)
         computations = tuple(entry if c.name == entry.name else c for c in self.module.computations)
         module = self.module.replace(computations=computations, num_partitions=self.partitions, entry_layout=None)
@@ -334,16 +336,16 @@ class _Partitioner:
         try:
             return self.read(instruction, sharding)
         except UnreadableSharding as error:
-            raise self.refused(instruction, f"{error} cannot be executed", "sharding") from error
+            raise self.refused(instruction, str(error), "sharding") from error
 
     def read(self, instruction: Instruction, sharding: Sharding | None) -> list[State]:
         """`stated`, raising UnreadableSharding."""
         leaves = list(instruction.shape.leaves())
-        own = instruction.frontend_attribute("xla.sdy.sharding")
+        own = instruction.frontend_attribute(SHARDING_ATTRIBUTE)
         if own is not None and self.meshes:
-            found = read_shardings(own, self.meshes, self.partitions)
+            found = read_shardings(own, self.meshes)
             if len(found) == len(leaves):
-                return list(found)
+                return [shards_of(one, leaf.rank, self.partitions) for one, leaf in zip(found, leaves, strict=True)]
         if sharding is None or sharding.kind == "unknown":
             return [None] * len(leaves)
         parts = list(sharding.elements) if sharding.kind == "tuple" else [sharding] * len(leaves)
@@ -353,9 +355,10 @@ class _Partitioner:
 
     def listed(self, call: Instruction, key: str, count: int) -> list[Shards]:
         try:
-            found = read_shardings(call.frontend_attribute(key) or "", self.meshes, self.partitions)
+            shardings = read_shardings(call.frontend_attribute(key) or "", self.meshes)
+            found = [shards_of(sharding, len(sharding.tiles), self.partitions) for sharding in shardings]
         except UnreadableSharding as error:
-            raise self.refused(call, f"{error} cannot be executed", "frontend_attributes") from error
+            raise self.refused(call, str(error), "frontend_attributes") from error
         if len(found) != count:
             raise UnreadableSharding(f"{key} with {len(found)} shardings for {count} arrays")
         return found
@@ -385,19 +388,19 @@ class _Partitioner:
 
 
 def shards_of(sharding: Sharding, rank: int, partitions: int) -> Shards:
-    """How HLO's sharding cuts an array. UnreadableSharding for those that neither replicate nor cut."""
-    if sharding.kind == "replicated":
+    """How a sharding cuts an array. UnreadableSharding for those that neither replicate nor cut."""
+    if sharding.placement is Placement.WHOLE:
         return Shards.whole(rank, partitions)
-    if sharding.kind == "mesh":
-        return read_named_sharding(sharding.text, partitions)
-    if sharding.kind != "devices" or any(kind != "replicated" for kind in sharding.last_tile_dims):
-        raise UnreadableSharding(f"the sharding {sharding.text}")
-    extra = len(sharding.last_tile_dims) + (1 if sharding.replicate_on_last else 0)
-    if len(sharding.tile_dims) != rank + extra:
-        raise UnreadableSharding(f"the sharding {sharding.text} of an array of rank {rank}")
+    if sharding.placement is not Placement.TILED or any(kind != "replicated" for kind in sharding.last_tile_dims):
+        raise UnreadableSharding(f"the sharding {sharding.text} cannot be executed")
+    if len(sharding.tiles) != rank:
+        raise UnreadableSharding(f"the sharding {sharding.text} is none of an array of rank {rank}")
     if sorted(sharding.devices) != list(range(partitions)):
-        raise UnreadableSharding(f"the sharding {sharding.text} over {partitions} partitions")
+        size = len(sharding.devices)
+        raise UnreadableSharding(
+            f"the sharding {sharding.text} is over {size} devices where there are {partitions} partitions"
+        )
     places: list[tuple[int, ...]] = [()] * partitions
     for device, place in zip(sharding.devices, product(*map(range, sharding.tile_dims)), strict=True):
         places[device] = place[:rank]
-    return Shards(sharding.tile_dims[:rank], tuple(places))
+    return Shards(sharding.tiles, tuple(places))

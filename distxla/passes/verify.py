@@ -2,7 +2,7 @@
 
 Each op checks its own shapes and attributes (`Op.verify`); what concerns several instructions or the module stands
 here. Rule ids: those of an op begin with its opcode, the others with `module`, `computation`, `parameter`, `control`,
-`schedule`, `shape` or `channel`.
+`schedule`, `shape`, `channel` or `sharding`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from distxla.ops.effects import Effects
 from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.verify_contexts import verify_contexts
+from distxla.passes.verify_shardings import verify_shardings
 
 # whose computations are applied to elements, as scalar code
 ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
@@ -119,6 +120,7 @@ class _Verifier:
         self._callers()
         self._channels()
         verify_contexts(module)
+        verify_shardings(module, self.partitions)
 
     # --- reporting ----------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
-from distxla.passes.manual_partitions import has_manual_regions, per_device
+from distxla.passes.partitioning import device_program
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.passes.verify import require_executable, verify_module
@@ -78,12 +78,14 @@ class Cluster(Handle):
     def __init__(
         self,
         replicas: int = 1,
-        partitions: int = 1,
+        partitions: int | None = None,
         *,
         address: str | None = None,
         devices_per_host: Sequence[int] | None = None,
         backend: str = "cpu",
     ) -> None:
+        are_stated = partitions is not None
+        partitions = 1 if partitions is None else partitions
         counts = f"replicas={replicas!r}, partitions={partitions!r}"
         try:
             replicas, partitions = operator.index(replicas), operator.index(partitions)
@@ -101,6 +103,7 @@ class Cluster(Handle):
             devices_per_host = checked_counts(devices_per_host, replicas * partitions)
         self.replicas = replicas
         self.partitions = partitions
+        self._stated_partitions = partitions if are_stated else None
         self.address = address
         self.start_s = 0.0
         self._server: CompileServer | None = None
@@ -223,11 +226,8 @@ class Cluster(Handle):
             raise ClusterError(_NOT_STARTED)
         if not isinstance(module, Module):
             raise ArgumentError(f"compile takes a Module, as load and parse give it, found {type(module).__name__}")
-        whole = None
-        if has_manual_regions(module):
-            verify_module(module)
-            whole = per_device(module, self.partitions)
-            module = module if whole is None else whole.module
+        whole = device_program(module, self._stated_partitions)
+        module = module if whole is None else whole.module
         for name, wanted, found in (
             ("replica_count", self.replicas, module.replica_count),
             ("num_partitions", self.partitions, module.num_partitions),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from distxla.ir.mesh import Axis, Mesh, MeshError
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.text.lexer import BLANK, Lexer
 
@@ -97,14 +97,6 @@ def read_reshape(lexer: Lexer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return dims, permutation
 
 
-@dataclass(frozen=True, slots=True)
-class Mesh:
-    """Named axes over devices. devices: flattened ids in the order of the axes, major first."""
-
-    axes: tuple[tuple[str, int], ...]
-    devices: np.ndarray[Any, Any]
-
-
 def read_mesh(lexer: Lexer) -> Mesh:
     """`mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0))`; without device_ids the devices are in order."""
     start = lexer.skip()
@@ -119,7 +111,7 @@ def read_mesh(lexer: Lexer) -> Mesh:
     count = prod(extent for _, extent in axes)
     if count > MAX_DEVICES:
         raise lexer.error(f"expected a mesh of at most {MAX_DEVICES} devices, found {count}", start)
-    devices = np.arange(count)
+    devices = tuple(range(count))
     match = re.compile(r"\s*,\s*device_ids=").match(lexer.text, lexer.pos)
     if match is not None:
         lexer.pos = match.end()
@@ -135,78 +127,58 @@ def _axis_name(lexer: Lexer) -> str:
     return match.group(1)
 
 
-def _read_device_ids(lexer: Lexer, count: int) -> np.ndarray[Any, Any]:
+def _read_device_ids(lexer: Lexer, count: int) -> tuple[int, ...]:
     start = lexer.skip()
     lexer.expect("(")
     if lexer.at("["):
         dims, permutation = read_reshape(lexer)
         table = np.arange(prod(dims)).reshape(dims)
-        devices = (table.transpose(permutation) if permutation else table).reshape(-1)
+        ids: list[int] = (table.transpose(permutation) if permutation else table).reshape(-1).tolist()
     else:
         ids = [lexer.integer("a device id", 0)]
         while lexer.accept(","):
             ids.append(lexer.integer("a device id", 0))
-        devices = np.array(ids)
     lexer.expect(")")
-    if devices.size != count:
-        raise lexer.error(f"expected {count} device ids, as many as the mesh has, found {devices.size}", start)
-    return devices
+    if len(ids) != count:
+        raise lexer.error(f"expected {count} device ids, as many as the mesh has, found {len(ids)}", start)
+    return tuple(ids)
 
 
-def _read_mesh_axes(lexer: Lexer) -> ReplicaGroups:
-    """Groups that vary along some axes of a mesh; `'y':(2)2` is the part of axis y of extent 2 below a part of 2."""
-    start = lexer.skip()
-    mesh = read_mesh(lexer)
-    extents = dict(mesh.axes)
-    chosen: list[tuple[str, int, int]] = []  # axis, extent of what lies above, extent
+def read_axes(lexer: Lexer, mesh: Mesh, closing: str | None = None) -> list[Axis]:
+    """`{'x', 'y':(2)2}`: axes of the mesh, the second the part of axis y of extent 2 below a part of 2.
+
+    closing: a word that may stand for the last one.
+    """
+    axes: list[Axis] = []
     for _ in lexer.separated("{", "}", "an axis"):
+        if closing is not None and lexer.accept(closing):
+            if not lexer.at("}"):
+                raise lexer.expected("'}'")
+            continue
         at = lexer.skip()
-        name = _axis_name(lexer)
-        if name not in extents:
-            raise lexer.error(f"the mesh has no axis {name!r}", at)
-        above, extent = 1, extents[name]
+        name, above, extent = _axis_name(lexer), 1, None
         if lexer.accept(":"):
             lexer.expect("(")
             above = lexer.integer("an extent", 1, MAX_DEVICES)
             lexer.expect(")")
             extent = lexer.integer("an extent", 1, MAX_DEVICES)
-        if extents[name] % (above * extent):
-            raise lexer.error(f"({above}){extent} does not divide axis {name!r} of extent {extents[name]}", at)
-        chosen.append((name, above, extent))
+        try:
+            axes.append(mesh.axis(name, above, extent))
+        except MeshError as error:
+            raise lexer.error(str(error), at) from None
+    return axes
+
+
+def _read_mesh_axes(lexer: Lexer) -> ReplicaGroups:
+    """Groups that vary along some axes of a mesh."""
+    start = lexer.skip()
+    mesh = read_mesh(lexer)
+    axes = read_axes(lexer, mesh)
     text = " ".join(lexer.text[start : lexer.pos].split())
-    groups = _expand(mesh, chosen)
-    if groups is None:
-        raise lexer.error("the parts of one axis overlap", start)
-    return ReplicaGroups(groups, mesh=text)
-
-
-def _expand(mesh: Mesh, chosen: list[tuple[str, int, int]]) -> tuple[tuple[int, ...], ...] | None:
-    """Ids by group: the parts of axes that were not chosen number the groups. None where chosen parts overlap."""
-    dims: list[int] = []
-    position: dict[tuple[str, int], int] = {}  # (axis, extent above) -> dimension of the split mesh
-    for name, whole in mesh.axes:
-        cuts = {1, whole}
-        for axis, above, extent in chosen:
-            if axis == name:
-                cuts |= {above, above * extent}
-        ordered = sorted(cuts)
-        for above, below in pairwise(ordered):
-            if below % above:
-                return None
-            position[name, above] = len(dims)
-            dims.append(below // above)
-    picked: list[int] = []
-    for axis, above, extent in chosen:
-        if extent == 1:
-            continue
-        where = position[axis, above]
-        if where in picked or dims[where] != extent:
-            return None
-        picked.append(where)
-    rest = [d for d in range(len(dims)) if d not in picked]
-    size = prod(dims[d] for d in picked)
-    table = mesh.devices.reshape(dims).transpose(rest + picked).reshape(-1, size)
-    return tuple(tuple(int(i) for i in row) for row in table)
+    try:
+        return ReplicaGroups(tuple(map(tuple, mesh.rows(axes))), mesh=text)
+    except MeshError as error:
+        raise lexer.error(str(error), start) from None
 
 
 def print_replica_groups(groups: ReplicaGroups) -> str:

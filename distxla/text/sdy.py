@@ -8,119 +8,87 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import product
 from math import prod
 
-from distxla.ir.shards import Shards
+from distxla.ir.mesh import Axis, Mesh, MeshError
+from distxla.ir.sharding import Sharding
+
+SHARDING_ATTRIBUTE = "xla.sdy.sharding"  # the frontend attribute of a value's sharding
 
 _AXIS = re.compile(r'"([^"]*)"\s*=\s*(\d+)')
-_NAME = re.compile(r'"([^"]*)"(\s*:\s*\(\d+\)\d+)?')
+_NAME = re.compile(r'"([^"]*)"(?:\s*:\s*\((\d+)\)(\d+))?')
 _MESH = re.compile(r"([\w.\-]+)\s*=\s*#sdy\.mesh<")
-_ONE = re.compile(r"<\s*(@[\w.\-]+|mesh<.*?>)\s*,\s*\[")
+_ONE = re.compile(r"<\s*(@[\w.\-]+|mesh<)")
 _DEVICES = re.compile(r"device_ids\s*=\s*\[([\d\s,]*)\]")
+_UNREDUCED = re.compile(r"unreduced\s*=\s*(?=\{)")
 
 
 class UnreadableSharding(ValueError):
     """The attribute is not understood, or says something that distxla doesn't have; the message says what."""
 
 
-@dataclass(frozen=True)
-class Mesh:
-    """axes: names and sizes, the last one fastest.  devices: partition numbers in that order."""
-
-    axes: tuple[tuple[str, int], ...]
-    devices: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return prod(size for _, size in self.axes)
-
-
 def read_meshes(text: str) -> dict[str, Mesh]:
     """`{mesh = #sdy.mesh<["i"=8]>, …}`: by name."""
-    found = {}
-    for match in _MESH.finditer(text):
-        body = _balanced(text, match.end() - 1)
-        axes = tuple((name, int(size)) for name, size in _AXIS.findall(body.partition("]")[0]))
-        count = prod(size for _, size in axes)
-        ids = _DEVICES.search(body)
-        if ids and not axes:
-            continue  # of one device, for what lies on that one alone
-        devices = tuple(int(i) for i in ids[1].split(",")) if ids and ids[1].strip() else tuple(range(count))
-        if sorted(devices) != list(range(count)):
-            raise UnreadableSharding(f"the devices of the mesh {match[1]} are not 0 to {count - 1}, each once")
-        found[match[1]] = Mesh(axes, devices)
-    return found
+    return {match[1]: _mesh(match[1], _balanced(text, match.end() - 1)) for match in _MESH.finditer(text)}
+
+
+def _mesh(name: str, body: str) -> Mesh:
+    """`<["i"=8], device_ids=[..]>`; one without axes has one device, for what lies on that one alone."""
+    axes = tuple((axis, int(size)) for axis, size in _AXIS.findall(body.partition("]")[0]))
+    count = prod(size for _, size in axes)
+    ids = _DEVICES.search(body)
+    devices = tuple(range(count)) if axes else ()
+    if ids and ids[1].strip():
+        devices = tuple(int(i) for i in ids[1].split(","))
+    if sorted(devices) != list(range(count)) if axes else len(devices) > 1:
+        raise UnreadableSharding(f"the devices of the mesh {name} are not 0 to {count - 1}, each once")
+    return Mesh(axes, devices)
 
 
 def read_manual_axes(text: str) -> frozenset[str]:
     """`#sdy<manual_axes{"y", "x"}>`."""
-    return frozenset(name for name, _ in _NAME.findall(text))
+    return frozenset(name for name, _, _ in _NAME.findall(text))
 
 
-def read_shardings(text: str, meshes: Mapping[str, Mesh], partitions: int) -> list[Shards]:
+def read_shardings(text: str, meshes: Mapping[str, Mesh]) -> list[Sharding]:
     """Every sharding of the text, one or a list of them. UnreadableSharding where one can't be expressed."""
     found = []
     for match in _ONE.finditer(text):
-        name = match[1].removeprefix("@")
-        if name not in meshes:
-            raise UnreadableSharding(f"there is no mesh {name!r}")
-        dims = _balanced(text, match.end() - 1)
-        rest = text[match.end() - 1 + len(dims) :]
-        if re.match(r"\s*,\s*unreduced", rest):
-            raise UnreadableSharding("an unreduced sharding")
-        found.append(_shards(_dimensions(dims), meshes[name], partitions))
+        whole = _balanced(text, match.start())
+        after = whole[match.end() - match.start() :]
+        if match[1].startswith("@"):
+            name = match[1][1:]
+            if name not in meshes:
+                raise UnreadableSharding(f"there is no mesh {name!r}")
+            mesh = meshes[name]
+        else:
+            body = _balanced(text, match.end() - 1)
+            mesh, after = _mesh("in the sharding", body), after[len(body) - 1 :]
+        found.append(_sharding(whole, after, mesh))
     return found
 
 
-def read_named_sharding(text: str, partitions: int) -> Shards:
-    """HLO's own form: `{mesh['x'=2,'y'=4], [{'x'}, {}]}`. UnreadableSharding where it can't be expressed."""
-    text = text.replace("'", '"')
-    start = text.index("[")
-    axes_text = _balanced(text, start)
-    axes = tuple((name, int(size)) for name, size in _AXIS.findall(axes_text))
-    rest = text[start + len(axes_text) :]
-    if "device_ids" in rest or "unreduced" in rest or "manual" in rest:
-        raise UnreadableSharding(f"the sharding {text}")
-    at = rest.find("[")
-    dims = _balanced(rest, at) if at >= 0 else "[]"
-    return _shards(_dimensions(dims), Mesh(axes, tuple(range(prod(size for _, size in axes)))), partitions)
+def _sharding(text: str, after: str, mesh: Mesh) -> Sharding:
+    """after: what follows the mesh in the text, as in `, [{"y"}, {}], unreduced={"x"}>`."""
+    if mesh.devices and not mesh.axes:
+        return Sharding("maximal", text, device=mesh.devices[0])
+    start = after.find("[")
+    if start < 0:
+        raise UnreadableSharding(f"{text} does not say how dimensions are cut")
+    dims = _balanced(after, start)
+    unreduced = _UNREDUCED.search(after, start + len(dims))
+    try:
+        parts = [_axes(part, mesh) for part in re.findall(r"\{[^}]*\}", dims)]
+        sums = _axes(_balanced(after, unreduced.end()), mesh) if unreduced else []
+        return mesh.sharding(text, parts, unreduced=sums)
+    except MeshError as error:
+        raise UnreadableSharding(str(error)) from error
 
 
-def _dimensions(text: str) -> list[tuple[str, ...]]:
-    """`[{"y"}, {"x", ?}p1, {}]`: the axes of each dimension."""
-    dims = []
-    for part in re.findall(r"\{([^}]*)\}", text):
-        names = _NAME.findall(part)
-        if any(sub for _, sub in names):
-            raise UnreadableSharding(f"a part of an axis, {{{part}}}")
-        dims.append(tuple(name for name, _ in names))
-    return dims
-
-
-def _shards(dims: list[tuple[str, ...]], mesh: Mesh, partitions: int) -> Shards:
-    sizes = dict(mesh.axes)
-    for axes in dims:
-        for axis in axes:
-            if axis not in sizes:
-                raise UnreadableSharding(f"the mesh has no axis {axis!r}")
-    if all(not axes for axes in dims):
-        return Shards.whole(len(dims), partitions)
-    if mesh.size != partitions:
-        raise UnreadableSharding(f"a mesh of {mesh.size} devices where there are {partitions} partitions")
-    places: list[tuple[int, ...]] = [()] * partitions
-    coordinates = product(*(range(size) for _, size in mesh.axes))
-    for device, position in zip(mesh.devices, coordinates, strict=True):
-        at = dict(zip(sizes, position, strict=True))
-        place = []
-        for axes in dims:
-            part = 0
-            for axis in axes:
-                part = part * sizes[axis] + at[axis]
-            place.append(part)
-        places[device] = tuple(place)
-    return Shards(tuple(prod(sizes[axis] for axis in axes) for axes in dims), tuple(places))
+def _axes(text: str, mesh: Mesh) -> list[Axis]:
+    """`{"y", "x":(1)2, ?}`."""
+    found = _NAME.findall(text)
+    return [mesh.axis(name, int(above), int(extent)) if above else mesh.axis(name) for name, above, extent in found]
 
 
 def _balanced(text: str, start: int) -> str:

@@ -6,8 +6,9 @@ import re
 from math import prod
 from typing import Final
 
+from distxla.ir.mesh import Axis, MeshError
 from distxla.ir.sharding import Sharding
-from distxla.text.groups import MAX_DEVICES, read_ints, read_mesh, read_reshape
+from distxla.text.groups import MAX_DEVICES, read_axes, read_ints, read_mesh, read_reshape
 from distxla.text.lexer import MAX_DEPTH, Lexer
 
 _KINDS: Final = ("replicated", "maximal", "manual", "unreduced", "unknown")
@@ -32,7 +33,10 @@ def read_sharding(lexer: Lexer, depth: int = 0) -> Sharding:
         elements = _read_elements(lexer, depth)
         text = "{" + ", ".join(element.text for element in elements) + "}"
         return Sharding("tuple", text, elements=elements)
-    sharding = _read_mesh_sharding(lexer, start) if lexer.at("mesh") else _read_tokens(lexer, start)
+    if lexer.at("maximal_mesh"):
+        sharding = _read_maximal_mesh(lexer, start)
+    else:
+        sharding = _read_mesh_sharding(lexer, start) if lexer.at("mesh") else _read_tokens(lexer, start)
     if flat is not None and flat.end() == lexer.pos:
         if len(_cache) > 10_000:
             _cache.clear()
@@ -55,11 +59,38 @@ def _text(lexer: Lexer, start: int) -> str:
 
 
 def _read_mesh_sharding(lexer: Lexer, start: int) -> Sharding:
-    """`{mesh['x'=2,'y'=4], [{'x'}, {}]}`: kept as text; only the mesh is looked at."""
-    read_mesh(lexer)
-    lexer.pos = start
-    lexer.balanced()
-    return Sharding("mesh", _text(lexer, start))
+    """`mesh['x'=2,'y'=4], [{'x'}, {}], manual={'y'}}`; `replicated` may stand for the list of dimensions."""
+    mesh = read_mesh(lexer)
+    lexer.accept(",")
+    dims = None
+    if not lexer.accept_word("replicated"):
+        dims = [read_axes(lexer, mesh, closing="?") for _ in lexer.separated("[", "]", "the axes of a dimension")]
+    found: dict[str, list[Axis]] = {}
+    while lexer.accept(","):
+        at = lexer.skip()
+        word = lexer.word("one of replicated=, unreduced=, manual= and metadata=")
+        if word not in ("replicated", "unreduced", "manual", "metadata") or word in found:
+            raise lexer.error(f"expected each of replicated=, unreduced=, manual= once, found {word!r}", at)
+        lexer.expect("=")
+        if word == "metadata":
+            lexer.balanced()
+        else:
+            found[word] = read_axes(lexer, mesh)
+    lexer.expect("}", "',' or '}' in the sharding")
+    try:
+        return mesh.sharding(_text(lexer, start), dims, found.get("manual", ()), found.get("unreduced", ()))
+    except MeshError as error:
+        raise lexer.error(str(error), start) from None
+
+
+def _read_maximal_mesh(lexer: Lexer, start: int) -> Sharding:
+    """`maximal_mesh[device_id=3]}`."""
+    for symbol in ("maximal_mesh", "[", "device_id", "="):
+        lexer.expect(symbol)
+    device = lexer.integer("a device id", 0)
+    lexer.expect("]")
+    lexer.expect("}")
+    return Sharding("maximal", _text(lexer, start), device)
 
 
 def _read_tokens(lexer: Lexer, start: int) -> Sharding:
@@ -145,3 +176,21 @@ def _iota(dims: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...
 
     table = np.arange(prod(dims)).reshape(dims)
     return tuple((table.transpose(permutation) if permutation else table).reshape(-1).tolist())
+
+
+def parse_domain(text: str) -> tuple[Sharding, ...]:
+    """The shardings on both sides of `{kind="sharding", entry={..}, exit={..}}`; () for a domain of another kind."""
+    lexer = Lexer(text)
+    lexer.expect("{")
+    lexer.expect("kind")
+    lexer.expect("=")
+    if lexer.string() != "sharding":
+        return ()
+    found = []
+    for side in ("entry", "exit"):
+        lexer.expect(",")
+        lexer.expect(side)
+        lexer.expect("=")
+        found.append(read_sharding(lexer))
+    lexer.expect("}")
+    return tuple(found)

@@ -111,8 +111,8 @@ def test_a_manual_region_inside_of_a_call_is_found() -> None:
         ),
         (
             r'xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\"y\"}',
-            r'xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\"y\":(1)2}',
-            "a part of an axis",
+            r'xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\"z\"}',
+            "in (custom-call) in a global module: the mesh has no axis 'z'",
             "in_shardings",
         ),
         (
@@ -177,17 +177,6 @@ ENTRY e { p = f32[4] parameter(0)
     module = parse_module(text)
     assert per_device(module) is None
     assert [i.name for i, why in obstacles(module) if "inside of a loop, a branch" in why] == ["s", "f"]
-
-
-def test_a_sharding_without_manual_regions_is_an_obstacle() -> None:
-    body = 'ROOT s = f32[4] custom-call(p), custom_call_target="Sharding", sharding={%s} }'
-    asks = parse_module("ENTRY e { p = f32[4] parameter(0)\n" + body % "devices=[2]<=[2]")
-    ((_, why),) = obstacles(asks)
-    assert "needs an SPMD partitioner" in why
-    says_nothing = parse_module("ENTRY e { p = f32[4] parameter(0)\n" + body % "replicated")
-    assert obstacles(says_nothing) == []
-    x = np.arange(4, dtype=np.float32)
-    assert np.array_equal(run_reference(says_nothing, [[x]], replicas=1, partitions=1)[0][0], x)
 
 
 def test_shards_come_apart_and_together() -> None:

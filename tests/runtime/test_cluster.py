@@ -156,6 +156,16 @@ def test_counts_that_disagree_are_refused(cluster: Cluster) -> None:
         cluster.compile(dx.parse(ALL_REDUCE.replace("replica_count=3", "replica_count=2").replace(",2}}", "}}")))
 
 
+def test_a_module_that_has_to_be_partitioned_is_refused_where_nobody_says_that_there_is_one_partition(
+    cluster: Cluster,
+) -> None:
+    module = dx.parse("ENTRY e { ROOT x = f32[8] parameter(0), sharding={devices=[3]<=[3]} }")
+    with pytest.raises(dx.UnsupportedOpError, match="each of 3 partitions would compute all of it") as caught:
+        cluster.compile(module)
+    assert caught.value.location is not None
+    assert caught.value.location.column == 41
+
+
 def test_programs_on_disjoint_devices(cluster: Cluster) -> None:
     double = dx.parse("ENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] add(x, x) }")
     negate = dx.parse("ENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] negate(x) }")

@@ -48,6 +48,26 @@ def test_programs_of_jax_before_they_are_partitioned(cluster: dx.Cluster, progra
     program.assert_results(cluster.compile(dx.parse(program.text("global")))(program.arguments))
 
 
+def test_a_module_without_a_manual_region_is_refused_and_one_that_is_partitioned_is_not(cluster: dx.Cluster) -> None:
+    b = dx.XlaBuilder("b", num_partitions=PARTITIONS)
+    with b.sharding("{devices=[8]<=[8]}"):
+        x = b.parameter(0, "f32[8]")
+    with pytest.raises(dx.UnsupportedOpError, match=r"is cut into tiles, .*It needs an SPMD partitioner") as caught:
+        cluster.compile(b.build(x + x))
+    assert Path(caught.value.location.file).name == "test_global_modules.py"  # type: ignore[union-attr]
+    done = "ENTRY e_spmd { x = f32[1] parameter(0), sharding={devices=[8]<=[8]}\n ROOT y = f32[1] add(x, x) }"
+    rows = [[np.float32([d])] for d in range(PARTITIONS)]
+    assert [np.asarray(row[0]).item() for row in cluster.compile(dx.parse(done))(rows)] == [2 * d for d in range(8)]
+
+
+def test_one_partition_that_somebody_asked_for_runs_it_whole() -> None:
+    with dx.Cluster(partitions=1) as one:
+        step = one.compile(
+            dx.parse("ENTRY e { x = f32[8] parameter(0), sharding={devices=[8]<=[8]}\n ROOT y = f32[8] add(x, x) }")
+        )
+        assert np.array_equal(np.asarray(step([np.ones(8, np.float32)])[0][0]), np.full(8, 2, np.float32))
+
+
 def test_arguments_of_other_extents_and_joining_what_is_not_global(cluster: dx.Cluster) -> None:
     step = cluster.compile(dx.parse(SHARDY))
     with pytest.raises(dx.ArgumentError, match=r"argument 0 on device 0: expected f32\[2,2\], found f32\[4,4\]"):

@@ -457,6 +457,10 @@ SHARDINGS: dict[str, str] = {
         "{devices=[2]<=[2] shard_as 1}": "f32[4]",
         "{{replicated}, {devices=[2]<=[2]}}": "(f32[4], f32[4])",
         "{mesh['x'=2,'y'=4], [{'x'}, {}]}": "f32[4,4]",
+        "{mesh['x'=2,'y'=4], replicated}": "f32[4,4]",
+        "{mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0)), [{'x', ?}, {'y':(1)2}]}": "f32[4,4]",
+        "{mesh['x'=2,'y'=4], [{}, {?}], replicated={'y':(1)2}, unreduced={'y':(2)2}, manual={'x'}}": "f32[4,4]",
+        "{maximal_mesh[device_id=3]}": "f32[4]",
     }.items()
 }
 

@@ -1,7 +1,8 @@
-"""Custom-calls by which a program says how arrays are cut over partitions: GSPMD's and Shardy's.
+"""Custom-calls that say something of an array: how it is cut over partitions, in GSPMD's and Shardy's words, in which
+memory it lies, or in which order of its dimensions.
 
-A global module is turned into the module of one device before anything else looks at it
-(passes/manual_partitions.py); what is left of these calls then either says nothing or needs a partitioner.
+A global module is turned into the module of one device before anything else looks at it, or refused where it needs a
+partitioner (passes/partitioning.py); what is left of these calls then says nothing of the values.
 """
 
 from __future__ import annotations
@@ -19,27 +20,33 @@ BARRIER = "xla.sdy.PropagationBarrier"
 GROUP = "xla.sdy.ShardingGroup"
 GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL = "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"
 FULL_TO_SHARD, SHARD_TO_FULL = "SPMDFullToShardShape", "SPMDShardToFullShape"
+SHARD_BARRIERS = ("ShardBarrierFrom", "ShardBarrierTo")
 BOUNDARIES = (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, FULL_TO_SHARD, SHARD_TO_FULL)
 
 
-@target(*SHARDING, BARRIER)
-class Annotation(Target):
-    """The operand itself; what the call says of its sharding must be true of a module of one device already.
+# MoveTo…, PinTo… and annotate_device_placement name a memory, LayoutConstraint an order of dimensions in memory.
+PLACES = (
+    "MoveToHost",
+    "MoveToDevice",
+    "PinToDevice",
+    "PinToDeviceSram",
+    "annotate_device_placement",
+    "LayoutConstraint",
+)
 
-    Source: XLA's SPMD partitioner and Shardy's export to HLO, which write these names.
+
+@target(*SHARDING, BARRIER, *SHARD_BARRIERS, *PLACES)
+class Annotation(Target):
+    """The operand itself. What is said of it are its sharding, where sharding propagation ends, or where it lies.
+
+    A sharding that asks for a partitioner has been looked at before (passes/partitioning.py). A device here has one
+    memory, in which arrays are row-major.
+    Source: XLA's SPMD partitioner, its host offloader and Shardy's export to HLO, which write these names.
     """
 
     def obstacle(self, call: Call) -> str | None:
         if len(call.operands) != 1 or not call.operands[0].compatible(call.shape):
             return f'custom-call of "{call.name}" from {", ".join(map(str, call.operands))} to {call.shape}'
-        sharding = call.instruction.sharding
-        axes = call.instruction.frontend_attribute("xla.sdy.sharding") or ""
-        is_cut = sharding is not None and sharding.kind not in ("manual", "replicated", "unknown")
-        if is_cut or '{"' in axes.replace(" ", ""):
-            return (
-                f'custom-call of "{call.name}" asks for a sharding of {call.shape}: that needs an SPMD partitioner; '
-                "run the partitioned module, or write the computation as one manual region (shard_map)"
-            )
         return None
 
     def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:
