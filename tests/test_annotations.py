@@ -17,6 +17,7 @@ from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall
 from distxla.passes.bind_custom_calls import BindCustomCalls
 from distxla.passes.partitioning import device_program
+from distxla.passes.pipeline import Pipeline, standard_passes
 from distxla.passes.verify import require_executable, verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
@@ -394,3 +395,11 @@ def test_a_builder_checks_shardings_as_values_are_added_and_points_at_its_line()
         device_program(b.build(x))
     assert caught.value.location is not None
     assert (Path(caught.value.location.file).name, caught.value.location.line) == ("test_annotations.py", line)
+
+
+def test_a_layout_constraint_is_what_a_bitcast_sees() -> None:
+    text = """ENTRY e { x = f32[8,4]{1,0} parameter(0)
+  y = f32[8,4]{0,1} custom-call(x), custom_call_target="LayoutConstraint"
+  ROOT z = f32[4,8]{1,0} bitcast(y) }"""
+    for module in (parse_module(text), Pipeline(standard_passes(), verify=True).run(parse_module(text))):
+        assert np.array_equal(np.asarray(run_reference(module, [[X]], replicas=1, partitions=1)[0][0]), X.T)

@@ -12,6 +12,7 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.call import Call
+from distxla.ops.copy import Copy
 from distxla.ops.custom_call import CustomCall, HostCall
 from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.expanded import ExpandedTarget
@@ -50,7 +51,10 @@ class BindCustomCalls(Pass):
                 elif isinstance(target, NativeTarget):
                     _in_stated_layouts(rewriter, instruction, [o.shape for o in computation.operands(old)])
                 elif isinstance(target, Annotation):
-                    rewriter.forward(old.name, instruction.operands[0])
+                    if computation[old.operands[0]].shape == old.shape:
+                        rewriter.forward(old.name, instruction.operands[0])
+                    else:  # bitcasts of the result depend on its layout
+                        rewriter.keep(instruction.replace(op=Copy()))
                 elif isinstance(target, ExpandedTarget):
                     custom_call = TargetCall(old, tuple(o.shape for o in computation.operands(old)))
                     require_target(custom_call)
