@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from distxla.errors import HloSyntaxError
 from distxla.ir.element_type import ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.shape import UNBOUNDED, Shape
@@ -77,6 +78,8 @@ def read_literal(lexer: Lexer, shape: Shape, depth: int = 0) -> Literal:
             raise lexer.error(bad.message, match.start(1), match.end(1)) from None
         return Literal(shape.without_layout(), array.reshape(()))
     start = lexer.skip()
+    if not lexer.at("{"):
+        raise _no_array(lexer, shape)
     rows: list[np.ndarray[Any, Any]] = []
     if not _read_rows(lexer, shape, 0, rows):
         return Literal(shape.without_layout())
@@ -84,6 +87,25 @@ def read_literal(lexer: Lexer, shape: Shape, depth: int = 0) -> Literal:
     if array.size != shape.size:
         raise lexer.error(f"expected {shape.size} elements of {shape}, found {array.size}", start)
     return Literal(shape.without_layout(), array.reshape(shape.dims))
+
+
+def _no_array(lexer: Lexer, shape: Shape) -> HloSyntaxError:
+    """The error for what is no array's literal; a scalar in the place of one is a common slip in hand-made modules."""
+    match = _SCALAR.match(lexer.text, lexer.pos)
+    if match is None:
+        return lexer.expected(f"'{{' of dimension 0 of a literal of shape {shape}")
+    try:
+        _convert([match.group(1)], shape.dtype)
+    except _Bad:
+        return lexer.expected(f"'{{' of dimension 0 of a literal of shape {shape}")
+    scalar, array = match.group(1), shape.without_layout()
+    return lexer.error(
+        f"expected a literal of shape {array} in braces, found the scalar {scalar}, which XLA's parser takes for the "
+        f"first element, with 0 for all others; if every element is meant, write "
+        f"{array} broadcast({shape.dtype}[] constant({scalar})), dimensions={{}}",
+        match.start(1),
+        match.end(1),
+    )
 
 
 def _read_tuple(lexer: Lexer, shape: Shape, depth: int) -> Literal:

@@ -148,6 +148,18 @@ SYNTAX: dict[str, tuple[str, str]] = {
         "f:5:25: syntax: expected 2 rows in dimension 0 of f32[2,1], found 3\n"
         "      y = f32[2,1] constant({{1}, {2}, {3}})\n                            ^",
     ),
+    "literal of a scalar": (
+        HEAD + "  y = f32[2,3]{1,0} constant(-2.5)\n}",
+        "f:5:30: syntax: expected a literal of shape f32[2,3] in braces, found the scalar -2.5, which XLA's parser "
+        "takes for the first element, with 0 for all others; if every element is meant, write "
+        "f32[2,3] broadcast(f32[] constant(-2.5)), dimensions={}\n"
+        "      y = f32[2,3]{1,0} constant(-2.5)\n                                 ^^^^",
+    ),
+    "literal of a scalar of another type": (
+        HEAD + "  y = s32[2] constant(2.5)\n}",
+        "f:5:23: syntax: expected '{' of dimension 0 of a literal of shape s32[2], found '2.5'\n"
+        "      y = s32[2] constant(2.5)\n                          ^^^",
+    ),
     "literal token": (
         HEAD + "  y = s32[3] constant({1, 2.5, 3})\n}",
         "f:5:27: syntax: expected a literal of type s32, found '2.5'\n"

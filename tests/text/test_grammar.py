@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from distxla.errors import HloSyntaxError
 from distxla.ir.element_type import F32, FLOATS, TOKEN
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.module import Module
@@ -245,6 +246,18 @@ def test_literal_arrays() -> None:
     np.testing.assert_array_equal(table, np.array([[1, 2], [3, 4]], np.float32))
     assert empty.shape == (0,)
     assert number[0] == 1 - 2j
+
+
+def test_what_xla_makes_of_a_scalar_for_an_array_is_what_the_refusal_says() -> None:
+    hlo = pytest.importorskip("jaxlib._hlo")
+    text = body("ROOT r = f32[2,3]{1,0} constant(-2.5)")
+    with pytest.raises(HloSyntaxError) as caught:
+        parse_module(text)
+    assert "constant({ { -2.5, 0, 0 }, { 0, 0, 0 } })" in hlo.hlo_module_from_text(text).to_string()
+    advice = caught.value.message.partition("write ")[2]
+    module = parse_module(body(f"ROOT r = {advice}"))
+    hlo.hlo_module_from_text(print_module(module))
+    assert [i.opcode for i in module.entry_computation] == ["constant", "broadcast"]
 
 
 def test_elided_literal() -> None:
