@@ -1,7 +1,8 @@
-"""The arguments of a run: from a file, and generated from a seed where the file has none."""
+"""The arguments of a run: from a file, generated from a seed where there is no file, or where that is asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from distxla.cli.array_files import read_leaves
-from distxla.cli.programs import World, ranges
+from distxla.cli.programs import Program, World, ranges
+from distxla.collectives.report import named
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.passes.given_whole import given_whole, leaf_names
 
 Array = np.ndarray[Any, Any]
+_LISTED = 3  # missing arguments that an error names
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,19 @@ class Arguments:
         return names
 
 
-def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
-    """The arguments of every device that runs a program; ArgumentError where file and programs don't fit."""
+def read_arguments(world: World, path: str | None, seed: int, generate_missing: bool = False) -> Arguments:
+    """The arguments of every device that runs a program; ArgumentError where file and programs don't fit.
+
+    Without a file all of them are generated; those that a file lacks only where `generate_missing` asks for it.
+    """
     shapes = {device: parameter_leaves(program.module) for device, program in world.program_of.items()}
     for device, leaves in shapes.items():
         for k, shape in enumerate(leaves):
             if not shape.is_array:
                 raise ArgumentError(f"argument {k} of device {device} is {shape}, which no file can hold")
-    given = read_leaves(path, "arg", shapes, partial(world.shard, "arg")) if path is not None else {}
+    given = read_leaves(path, "arg", shapes, partial(_part, world, path)) if path is not None else {}
+    if path is not None and not generate_missing:
+        _require_all(world, path, given)
     generated: dict[int, tuple[int, ...]] = {}
     by_device: dict[int, list[Array]] = {}
     for device, leaves in shapes.items():
@@ -58,6 +67,55 @@ def read_arguments(world: World, path: str | None, seed: int) -> Arguments:
             else:
                 by_device[device].append(given[k, device])
     return Arguments(by_device, generated)
+
+
+def _part(world: World, path: str, k: int, device: int, array: Array) -> Array:
+    """The device's part of an array in the file; ArgumentError where it fits neither as the whole nor as a part."""
+    program = world.program_of[device]
+    shape = parameter_leaves(program.module)[k]
+    found = world.shard("arg", k, device, array)
+    if shape.holds(found.shape):
+        return found
+    sizes, name = list(array.shape), leaf_names(program.module)[k]
+    if program.whole is not None and not program.whole.parameters[k].shards.is_whole:
+        whole = program.whole.parameters[k].shape
+        raise ArgumentError(
+            f"{path}: arg{k} has extents {sizes}; {name} is {whole} as a whole, or {shape} as the part arg{k}@{device}"
+        )
+    hint = given_whole(program.module, world.partitions, k, array.shape, lambda d: f"arg{k}@{d}")
+    if hint is None:
+        return found
+    error = ArgumentError(
+        f"{path}: arg{k} has extents {sizes}, a device's part {name} has {list(shape.dims)} ({shape})"
+    )
+    error.add_note(f"hint: {hint}")
+    raise error
+
+
+def _require_all(world: World, path: str, given: Mapping[tuple[int, int], Array]) -> None:
+    """ArgumentError that names what the file lacks: key, parameter, shape, and devices."""
+    missing = [
+        (k, program, devices)
+        for program in world.programs
+        for k in range(len(parameter_leaves(program.module)))
+        if (devices := [device for device in program.devices if (k, device) not in given])
+    ]
+    if not missing:
+        return
+    lacks = []
+    for k, program, devices in missing[:_LISTED]:
+        key = f"arg{k}" if len(devices) == len(world.program_of) else f"arg{k}@{ranges(devices)}"
+        where = f" on {named(devices)}" if len(world.program_of) > 1 else ""
+        lacks.append(f"{key}, the argument {leaf_names(program.module)[k]} of {_taken(program, k)}{where}")
+    more = f", and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
+    error = ArgumentError(f"{path} lacks {'; '.join(lacks)}{more}")
+    error.add_note("hint: --generate makes random values for what --args lacks")
+    raise error
+
+
+def _taken(program: Program, k: int) -> str:
+    """The shape of an argument: of a global module the whole."""
+    return str(program.whole.parameters[k].shape if program.whole else parameter_leaves(program.module)[k])
 
 
 def parameter_leaves(module: Module) -> list[Shape]:

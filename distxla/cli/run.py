@@ -77,7 +77,8 @@ if TYPE_CHECKING:
     "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Steps, each on the same arguments."
 )
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds; exit 5 beyond.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For arguments --args doesn't give.")
+@click.option("--generate", is_flag=True, help="Make random values, by --seed, for arguments that --args lacks.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For generated arguments.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary, also of a failure."
 )
@@ -110,6 +111,7 @@ def command(
     reduction_order: str | None,
     repeat: int,
     time_limit: float | None,
+    generate: bool,
     seed: int,
     as_json: bool,
     report: str | None,
@@ -117,8 +119,9 @@ def command(
 ) -> None:
     """Run one SPMD module on all its devices, or several programs on disjoint devices: a.hlo@0-3 b.hlo@4,5.
 
-    Arguments that --args does not give are generated from --seed. Every step computes on the same arguments. Types that
-    NumPy lacks stand in .npz files as unsigned integers of the same width that hold the bits.
+    Without --args, arguments are generated from --seed; those that its file lacks only with --generate. Every step
+    computes on the same arguments. Types that NumPy lacks stand in .npz files as unsigned integers of the same width
+    that hold the bits.
     """
     if trace is not None and backend == "reference":
         raise ArgumentError("--trace goes with the cpu backend: the reference runs one device at a time")
@@ -146,7 +149,7 @@ def command(
     world = read_world(modules, replicas, partitions).in_order(reduction_order).settled()
     for program in world.programs:
         require_memory(program.module)
-    arguments = read_arguments(world, args_file, seed)
+    arguments = read_arguments(world, args_file, seed, generate)
     feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}
     wanted = read_leaves(expected, "out", shapes, partial(world.shard, "out")) if expected is not None else {}

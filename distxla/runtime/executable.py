@@ -15,6 +15,7 @@ from distxla.collectives.report import named
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import S32, element_type_of, held_number
 from distxla.ir.shape import Shape
+from distxla.passes.given_whole import given_whole
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.handle import Handle
 from distxla.runtime.memory import Block
@@ -150,7 +151,11 @@ class Executable(Handle):
                     continue
                 if self.whole is not None and k < self.arity:
                     value = self._shard(value, k, device)
-                array = as_argument(value, shape, k, device)
+                try:
+                    array = as_argument(value, shape, k, device)
+                except ArgumentError as error:
+                    self._explain(error, value, k)
+                    raise
                 block = copied.get(k)
                 if block is None:
                     block = copied[k] = self._cluster.heap.allocate(self._bytes[k])
@@ -160,6 +165,14 @@ class Executable(Handle):
         if count:
             self.call_area[:, :count] = offsets
         return list(copied.values())
+
+    def _explain(self, error: ArgumentError, value: Any, k: int) -> None:
+        """Add how to cut an argument that was given whole."""
+        if self.module is None or k >= self.arity:
+            return
+        hint = given_whole(self.module, self.program.partitions, k, np.shape(value), lambda d: f"args[{d}][{k}]")
+        if hint is not None:
+            error.add_note(f"hint: {hint}")
 
     def _shard(self, value: Any, k: int, device: int) -> Any:
         """The device's part of an argument that is given whole."""

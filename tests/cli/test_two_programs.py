@@ -50,7 +50,8 @@ def programs(tmp_path: Path) -> list[str]:
 def test_a_producer_and_a_consumer(programs: list[str], backend: str, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     out = tmp_path / "out.npz"
     status, printed, errors = call(
-        capsys, "run", *programs, "--backend", backend, "--out", str(out), "--compare", "reference", "--repeat", "2"
+        *(capsys, "run", *programs, "--generate", "--backend", backend, "--out", str(out)),
+        *("--compare", "reference", "--repeat", "2"),
     )
     assert (status, errors) == (0, "")
     lines = printed.splitlines()
@@ -66,6 +67,14 @@ def test_a_producer_and_a_consumer(programs: list[str], backend: str, tmp_path: 
     assert found == {"out0@0": [1, 4], "out0@1": [9, 16], "out0@2": [11, 24], "out0@3": [39, 56], "out1@2": 7}
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_an_argument_that_the_file_lacks_is_not_invented(programs: list[str], backend: str, capsys) -> None:  # type: ignore[no-untyped-def]
+    status, printed, errors = call(capsys, "run", *programs, "--backend", backend)
+    assert (status, printed) == (2, "")
+    assert "args.npz lacks arg1@3, the argument n of s32[] on device 3" in errors
+    assert "hint: --generate makes random values for what --args lacks" in errors
+
+
 def test_check_says_who_sends_to_whom(programs: list[str], capsys) -> None:  # type: ignore[no-untyped-def]
     status, printed, _ = call(capsys, "check", *programs[:2])
     assert status == 0
@@ -75,7 +84,8 @@ def test_check_says_who_sends_to_whom(programs: list[str], capsys) -> None:  # t
 def test_json_tells_the_programs_apart(programs: list[str], tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     wrong = tmp_path / "wrong.npz"
     np.savez(wrong, **{"out0@0": np.float32([1, 4]), "out0@3": np.float32([39, 57])})
-    status, printed, _ = call(capsys, "run", *programs, "--backend", "reference", "--json", "--expected", str(wrong))
+    options = ("--generate", "--backend", "reference", "--json", "--expected", str(wrong))
+    status, printed, _ = call(capsys, "run", *programs, *options)
     found = json.loads(printed)
     assert status == 1
     assert [(m["name"], m["devices"]) for m in found["modules"]] == [("producer", [0, 1]), ("consumer", [2, 3])]

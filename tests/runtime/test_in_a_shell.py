@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,31 @@ def test_a_report_is_read_by_printing_it() -> None:
     report = Report("deadlock", "devices 0, 1 can never go on", (), hints=("swap a and b",))
     assert repr(report) == "Report(deadlock: devices 0, 1 can never go on)"
     assert str(report) == "deadlock: devices 0, 1 can never go on\n  hint: swap a and b"
+
+
+class WithoutDevices:
+    """As far as a cluster is asked before an argument is refused."""
+
+    def memory(self, device: int) -> None:
+        return None
+
+
+def test_an_argument_that_is_given_whole_is_told_how_to_cut() -> None:
+    module = dx.parse(
+        "HloModule m, num_partitions=2\nENTRY main {\n  p = f32[4] parameter(0), sharding={devices=[2]<=[2]}\n"
+        "  ROOT r = f32[4] negate(p)\n}\n"
+    )
+    program = replace(hand_made.add_one(2), partitions=2)
+    executable = Executable(WithoutDevices(), program, (0, 1), 0.0, False, module=module)  # type: ignore[arg-type]
+    with pytest.raises(dx.ArgumentError, match=r"argument 0 on device 0: expected f32\[4\], found f32\[8\]") as caught:
+        executable.place_arguments([[np.zeros(8, np.float32)]] * 2)
+    assert caught.value.__notes__ == [
+        "hint: give each device its part: args[d][0] is part d of np.split(whole, 2, axis=0), by the sharding "
+        "{devices=[2]<=[2]}"
+    ]
+    with pytest.raises(dx.ArgumentError, match="found f32") as caught:
+        executable.place_arguments([[np.zeros(7, np.float32)]] * 2)
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_builders_show_public_names() -> None:
