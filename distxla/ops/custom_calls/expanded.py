@@ -50,6 +50,8 @@ class ExpandedTarget(Target):
 
     def expansion(self, call: Call, fresh: Names) -> tuple[Computation, ...]:
         """The computations to call instead, called ones first; the last one takes the operands and gives the result."""
+        if call.op.called_computations:
+            raise ConfigError(f"calls computations ({', '.join(call.op.called_computations)}), which it can't be given")
         done: dict[str, Computation] = {}
         build = _ComputationBuild(f"{call.instruction.name}.expanded", call.instruction, done, fresh)
         operands = build.parameters(call.operands)

@@ -1,0 +1,312 @@
+"""cuDNN's fused attention in HLO of XLA's GPU backend: by both executors against formulas in f64, and against JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.passes.verify import obstacles, verify_module
+from distxla.reference.lockstep import run_reference
+from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
+from tests.codegen.runner import run_devices
+from tests.ops.case import Array
+from tests.ops.library_call import LibraryCall, assert_xla_reads, compare, drawn, widened
+
+PRODUCTS = [f"{name}_dot_dimension_numbers" for name in (
+    "bmm1", "bmm2", "bmm1_grad_gemm1", "bmm1_grad_gemm2", "bmm2_grad_gemm1", "bmm2_grad_gemm2"
+)]  # fmt: skip
+# contracting left and right, batches left and right, of the products in that order; features last in both layouts
+BY_HEAD = ["33 01 01", "32 01 01", "22 01 01", "32 01 01", "22 01 01", "33 01 01"]  # [batch, head, row, feature]
+BY_ROW = ["33 02 02", "31 01 02", "21 01 02", "31 01 02", "21 01 02", "33 02 02"]  # [batch, row, head, feature]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Attention of f32 (or `type`), 2 batches, 4 heads of queries, 3 queries, 5 keys, 6 features."""
+
+    mask: str = "NO_MASK"
+    bias: tuple[int, int, int, int] | None = None
+    window: int = 0
+    heads: int = 4  # of keys and values
+    scale: float = 0.5
+    by_row: bool = False
+    queries: int = 3
+    type: str = "f32"
+    lengths: tuple[Sequence[int], Sequence[int]] = ((2, 3), (5, 2))
+    target: str = ""
+
+    @property
+    def padding(self) -> bool:
+        return "PADDING" in self.mask
+
+    def config(self, backward: bool, **more: Any) -> Mapping[str, Any]:
+        fields: dict[str, Any] = {
+            "algorithm": {"algo_id": "0", "is_cudnn_frontend": True},
+            "fmha_scale": self.scale,
+            "dropout_rate": 0.0,
+            "seed": 42,
+            "is_flash_attention": True,
+            "mask_type": self.mask,
+            "sliding_window_length": self.window,
+            "max_seg_per_batch": 1,
+            "is_paged_attention": False,
+        }
+        numbers = zip(PRODUCTS, BY_ROW if self.by_row else BY_HEAD)
+        for name, text in list(numbers)[slice(2, 6) if backward else slice(0, 2)]:
+            contracting, left, right = text.split()
+            fields[name] = {
+                "lhs_contracting_dimensions": [contracting[0]],
+                "rhs_contracting_dimensions": [contracting[1]],
+                "lhs_batch_dimensions": list(left),
+                "rhs_batch_dimensions": list(right),
+            }
+        return {"operation_queue_id": "0", "cudnn_fmha_backend_config": fields | more}
+
+    def name(self, backward: bool) -> str:
+        return self.target or f"__cudnn$fmha{'ScaleBias' if self.bias else ''}Softmax{'Backward' if backward else ''}"
+
+    def shape(self, heads: int, rows: int, features: int) -> str:
+        dims = (2, rows, heads, features) if self.by_row else (2, heads, rows, features)
+        return f"{self.type}[{','.join(map(str, dims))}]"
+
+    @property
+    def operands(self) -> list[str]:
+        """Q, K, V, which has 7 features."""
+        return [self.shape(4, self.queries, 6), self.shape(self.heads, 5, 6), self.shape(self.heads, 5, 7)]
+
+    @property
+    def bias_shape(self) -> list[str]:
+        return [] if self.bias is None else [f"{self.type}[{','.join(map(str, self.bias))}]"]
+
+    @property
+    def length_shapes(self) -> list[str]:
+        return ["s32[2]", "s32[2]"] if self.padding else []
+
+    def forward(self, *results: str, **more: Any) -> LibraryCall:
+        shapes = [f"{self.type}[2,4,{self.queries},7]{{3,1,2,0}}", *results, "u8[0]"]
+        operands = [*self.operands, *self.bias_shape, *self.length_shapes]
+        return LibraryCall(self.name(False), shapes, operands, self.config(False, **more))
+
+    def backward(self, *results: str) -> LibraryCall:
+        rows = [(4, self.queries, 6), (self.heads, 5, 6), (self.heads, 5, 7)]
+        grads = [f"{self.type}[2,{heads},{n},{features}]" for heads, n, features in rows]
+        out = self.shape(4, self.queries, 7)
+        operands = [*self.operands, f"f32[2,4,{self.queries}]", out, *self.bias_shape, out, *self.length_shapes]
+        return LibraryCall(self.name(True), [*grads, *results, "u8[3]"], operands, self.config(True))
+
+    def drawn(self, seed: int = 0) -> list[Array]:
+        """Operands of the forward call, without lengths."""
+        random = np.random.default_rng(seed)
+        return [drawn(shape, random) for shape in replace(self, mask="NO_MASK").forward().shapes]
+
+    @property
+    def length_arrays(self) -> list[Array]:
+        return [np.array(n, np.int32) for n in self.lengths] if self.padding else []
+
+    def by_head(self, x: Array) -> Array:
+        """[batch, head, row, feature] in f64; the way back is the same."""
+        return widened(x.swapaxes(1, 2) if self.by_row else x)
+
+    def softmax(self, q: Array, k: Array, v: Array, bias: Any = 0.0) -> tuple[Array, Array, Array, Array, Array]:
+        """Weights, logarithms of their sums, and Q, K, V for every head of the queries."""
+        q, k, v = map(self.by_head, (q, k, v))
+        k, v = (np.repeat(x, 4 // self.heads, 1) for x in (k, v))
+        logits = self.scale * q @ k.swapaxes(2, 3) + np.asarray(bias, np.float64)
+        i, j = np.ogrid[: self.queries, :5]
+        visible = np.ones(logits.shape, bool)
+        if "CAUSAL" in self.mask:
+            visible &= (j <= i) & ((j > i - self.window) | (self.window == 0))
+        if self.padding:
+            visible &= (j[None] < np.array(self.lengths[1])[:, None, None])[:, None]
+        e = np.where(visible, np.exp(logits), 0)
+        total = e.sum(3, keepdims=True)
+        with np.errstate(divide="ignore"):
+            return e / np.where(total, total, 1), np.log(total)[..., 0], q, k, v
+
+    def queries_seen(self) -> Array:
+        if not self.padding:
+            return np.ones((2, 1, self.queries, 1), bool)
+        return (np.arange(self.queries) < np.array(self.lengths[0])[:, None])[:, None, :, None]
+
+
+CASES: dict[str, Case] = {
+    "no mask": Case(),
+    "rows before heads": Case(by_row=True),
+    "causal": Case("CAUSAL"),
+    "causal, more queries than keys": Case("CAUSAL", queries=7),
+    "causal, a sliding window": Case("CAUSAL", window=2, queries=5),
+    "sliding past all keys": Case("CAUSAL", window=1, queries=7),
+    "padding": Case("PADDING"),
+    "padding, no keys": Case("PADDING", lengths=((3, 2), (0, 4))),
+    "padding and causal": Case("PADDING_CAUSAL", by_row=True, queries=5),
+    "a bias": Case(bias=(2, 4, 3, 5)),
+    "a bias for all batches and queries": Case(bias=(1, 4, 1, 5), by_row=True),
+    "fewer heads of keys": Case(heads=2),
+    "one head of keys, causal with bias": Case("CAUSAL", bias=(2, 1, 3, 5), heads=1, by_row=True),
+    "f16": Case(type="f16"),
+    "bf16, padding": Case("PADDING", type="bf16"),
+    "dropout of nothing": Case(target="__cudnn$fmhaSoftmaxDropout"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward(name: str) -> None:
+    case = CASES[name]
+    arguments = case.drawn()
+    weights, sums, _, _, v = case.softmax(*arguments)
+    out = np.where(case.queries_seen(), weights @ v, 0)
+    call = case.forward(f"f32[2,4,{case.queries}]")
+    compare(call, [*arguments, *case.length_arrays], [out, sums, []], ulps=16)
+
+
+BACKWARD = [name for name in CASES if CASES[name].type == "f32" and not CASES[name].target]
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_backward(name: str) -> None:
+    case = CASES[name]
+    arguments = case.drawn()
+    weights, sums, q, k, v = case.softmax(*arguments)
+    random = np.random.default_rng(5)
+    grad = random.standard_normal((2, 4, case.queries, 7))
+    seen = np.where(case.queries_seen(), grad, 0)
+    of_weights = seen @ v.swapaxes(2, 3)
+    of_logits = weights * (of_weights - (of_weights * weights).sum(3, keepdims=True))
+    shared = (2, case.heads, 4 // case.heads, 5)
+    wanted = [
+        case.scale * of_logits @ k,
+        case.scale * (of_logits.swapaxes(2, 3) @ q).reshape(*shared, 6).sum(2),
+        (weights.swapaxes(2, 3) @ seen).reshape(*shared, 7).sum(2),
+    ]
+    more = []
+    if case.bias is not None:
+        more = [f"f32[{','.join(map(str, case.bias))}]"]
+        repeated = tuple(d for d, n in enumerate(case.bias) if n != of_logits.shape[d])
+        wanted.append(of_logits.sum(repeated, keepdims=True))
+    out = np.where(case.queries_seen(), weights @ v, 0)
+    as_given = [case.by_head(x).astype(np.float32) for x in (grad, out)]
+    operands = [*arguments[:3], sums.astype(np.float32), as_given[0], *arguments[3:], as_given[1], *case.length_arrays]
+    compare(case.backward(*more), operands, [*wanted, np.zeros(3)], ulps=32)
+
+
+def test_a_gradient_of_the_bias_that_nobody_wants() -> None:
+    call = CASES["a bias"].backward()
+    assert not obstacles(call.module)
+
+
+REFUSED: dict[str, tuple[LibraryCall, str]] = {
+    "dropout": (
+        Case().forward(dropout_rate=0.1),
+        "cudnn_fmha_backend_config.dropout_rate=0.1: this version executes only 0",
+    ),
+    "alibi": (Case("ALIBI").forward(), "mask_type='ALIBI': this version executes only NO_MASK, PADDING"),
+    "an unknown mask": (Case("BLOCKS").forward(), "mask_type='BLOCKS', which is not one of NO_MASK"),
+    "packed segments": (Case().forward(max_seg_per_batch=2), "max_seg_per_batch=2: this version executes one segment"),
+    "pages": (Case().forward(is_paged_attention=True), "is_paged_attention=True: this version executes only false"),
+    "a window without an end": (Case(window=2).forward(), "executes windows of causal masks only"),
+    "an unknown field": (Case().forward(sink=1), "does not know the field cudnn_fmha_backend_config.sink"),
+    "no lengths": (
+        replace(Case().forward(), config=Case("PADDING").config(False)),
+        "takes Q, K, V, lengths of queries, lengths of keys, the operands are",
+    ),
+    "a bias that doesn't fit": (Case(bias=(2, 3, 3, 5)).forward(), "the bias f32[2,3,3,5] does not fit f32[2,4,3,5]"),
+    "heads that can't be shared": (Case(heads=3).forward(), "(2, 4) batches and heads of queries do not share (2, 3)"),
+    "no scale": (
+        replace(Case().forward(), config={"cudnn_fmha_backend_config": {"mask_type": "NO_MASK"}}),
+        "backend_config has no 'cudnn_fmha_backend_config.fmha_scale'",
+    ),
+    "the sums of other logits": (
+        replace(Case().backward(), operands=[*Case().operands, "f32[2,4,5]", *["f32[2,4,3,7]"] * 2]),
+        "sums of extents (2, 4, 5) do not fit logits f32[2,4,3,5]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    call, wanted = REFUSED[name]
+    why = call.refusal()
+    assert wanted in why
+    assert f'"{call.target}"' in why
+
+
+def test_xla_reads_the_calls() -> None:
+    assert_xla_reads(CASES["padding and causal"].forward())
+
+
+# --- as JAX writes them for a GPU -----------------------------------------------------------------------------
+
+
+def attention(**options: Any) -> Callable[..., Any]:
+    """JAX's own answer on the CPU."""
+    jax = pytest.importorskip("jax")
+    return lambda q, k, v, *bias: jax.nn.dot_product_attention(q, k, v, *bias, implementation="xla", **options)
+
+
+LOWERED: dict[str, tuple[Mapping[str, Any], bool, Mapping[str, Any]]] = {
+    # what cuDNN's function is asked for, whether there is a bias, and what JAX's is
+    "plain": ({}, False, {}),
+    "causal with bias": ({"mask": "CAUSAL"}, True, {"is_causal": True}),
+    "sliding window": (
+        {"mask": "CAUSAL", "sliding_window_length": 3},
+        False,
+        {"is_causal": True, "local_window_size": (2, 0)},
+    ),
+    "padding": (
+        {"mask": "PADDING", "q_seqlen": [6, 3], "kv_seqlen": [8, 5]},
+        False,
+        {"query_seq_lengths": [6, 3], "key_value_seq_lengths": [8, 5]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_what_jax_lowers_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and gradients, with fewer heads of keys; cuDNN itself isn't needed to write the call down."""
+    jax = pytest.importorskip("jax")
+    cudnn = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
+
+    class Installed:
+        @staticmethod
+        def cudnn_get_version() -> int:
+            return 91000
+
+    monkeypatch.setattr(cudnn, "cuda_versions", Installed)
+    monkeypatch.setattr(cudnn, "check_compute_capability", lambda capability: True)
+    asked, has_bias, options = LOWERED[name]
+    asked = dict(asked)
+    mask = cudnn.MaskType[asked.pop("mask", "NO_MASK")]
+    lengths = {key: jax.numpy.array(asked.pop(key), np.int32) for key in ("q_seqlen", "kv_seqlen") if key in asked}
+    options = {k: jax.numpy.array(x, np.int32) if "lengths" in k else x for k, x in options.items()}
+
+    def fused(q: Any, k: Any, v: Any, *bias: Any) -> Any:
+        return cudnn.dot_product_attention(q, k, v, *bias, scale=0.25, mask_type=mask, **lengths, **asked)
+
+    def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+        def both(grad: Any, *arguments: Any) -> Any:
+            out, gradients = jax.vjp(function, *arguments)
+            return out, *gradients(grad.astype(out.dtype))
+
+        return both
+
+    random = np.random.default_rng(1)
+    half = np.dtype(jax.numpy.bfloat16)
+    shapes = [(2, 8, 4, 16), (2, 8, 4, 16), (2, 8, 2, 16), (2, 8, 2, 16), *[(1, 4, 8, 8)] * has_bias]
+    arguments = [random.standard_normal(dims).astype(half) for dims in shapes]
+    lowered = jax.jit(with_gradients(fused)).trace(*arguments).lower(lowering_platforms=("cuda",))
+    module = parse_module(lowered.as_text(dialect="hlo"), "<jax>")
+    verify_module(module)
+    assert not obstacles(module)
+    own = with_gradients(attention(scale=0.25, **options))
+    wanted = own(*(jax.numpy.asarray(a, np.float32) for a in arguments))
+    reference = run_reference(module, [arguments], replicas=1, partitions=1)[0]
+    compiled = run_devices(compile_module(module, replicas=1, partitions=1), [arguments])[0]
+    for results in (reference, compiled):
+        for got, right in zip(results, wanted, strict=True):
+            # the result of the forward call is rounded to bf16 before it comes back
+            np.testing.assert_allclose(got.astype(np.float32), right, rtol=0.02, atol=0.02)
