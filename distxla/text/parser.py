@@ -15,6 +15,7 @@ from distxla.text.annotations import read_metadata
 from distxla.text.header import Header, read_header, read_tables
 from distxla.text.instructions import InstructionReader
 from distxla.text.lexer import BLANK, NAME, WORD, Lexer
+from distxla.text.other_formats import decoded, format_of_text, with_notes
 from distxla.text.shapes import read_program_shape
 
 _BODY = re.compile(
@@ -25,13 +26,15 @@ _METADATA = re.compile(r"metadata=(?=\{)")
 _ENTRY_NAME: Final = "entry"
 
 
-def parse_module(text: str, file: str = "<string>") -> Module:
-    """The module that `text` describes; `file` is the name used in messages.
+def parse_module(text: str | bytes, file: str = "<string>") -> Module:
+    """The module that `text` describes, bytes in UTF-8; `file` is the name used in messages.
 
     Raises HloSyntaxError where the text is not HLO and VerificationError where an instruction breaks a rule of its
-    opcode that reading depends on (its operands' number, an omitted result shape). Nothing else.
+    opcode that reading depends on (its operands' number, an omitted result shape). Nothing else but
+    ArgumentError for bytes that are no text. MLIR and protocol buffers are told apart: notes of the error say how to
+    get HLO text of them.
     """
-    return _Parser(text, file).module()
+    return _Parser(decoded(text, file) if isinstance(text, bytes) else text, file).module()
 
 
 class _Parser:
@@ -50,6 +53,9 @@ class _Parser:
             header = read_header(lexer)
             self._frames = read_tables(lexer)
             self._read_computations()
+        elif (other := format_of_text(lexer.text, lexer.file)) is not None:
+            start = lexer.skip()
+            raise with_notes(lexer.error(f"expected HLO text, found {other.what}", start, start + 1), other)
         elif _BODY.match(lexer.text, lexer.pos):
             self._read_computations()
             header = Header(f"module_{self._entry or next(reversed(self._reader.computations))}")
