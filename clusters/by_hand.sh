@@ -9,10 +9,11 @@
 # same type of CPU, and ports that the others reach; the network between them is one that you trust: the token keeps
 # strangers out, but nothing is encrypted.
 # DISTXLA_IP: this host's address, where Ray's own choice is wrong.  DISTXLA_PORT: of the head, 6399 by default.
+# VENV: the environment's folder, where it is not the clone's .venv; hosts need the same version of Python, too.
 # DISTXLA_CPUS: how many devices this node takes by default, as many as it has CPUs.
 set -eu
 usage() { echo "usage: $0 head | join HOST:PORT" >&2; exit 2; }
-bin="$(cd "$(dirname "$0")/.." && pwd)/.venv/bin"
+bin="${VENV:-$(cd "$(dirname "$0")/.." && pwd)/.venv}/bin"
 token="${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$token"
 export RAY_worker_niceness=0 # Ray's workers are nice otherwise; devices are no background work

@@ -3,10 +3,11 @@
 #
 #   clusters/one_machine.sh .venv/bin/distxla run step.hlo --address 127.0.0.1:6399
 #
+# VENV: the environment's folder, where that is not the clone's .venv.
 # Runs the command that follows with the address' token in its environment, and takes the head down when the command ends.
 set -eu
 [ $# -gt 0 ] || { echo "usage: $0 COMMAND …" >&2; exit 2; }
-bin="$(cd "$(dirname "$0")/.." && pwd)/.venv/bin"
+bin="${VENV:-$(cd "$(dirname "$0")/.." && pwd)/.venv}/bin"
 RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_MODE RAY_AUTH_TOKEN RAY_worker_niceness=0 # Ray's workers are nice otherwise; devices are no background work

@@ -39,6 +39,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
             "RAY_TMPDIR": directory,
             "DISTXLA_PORT": str(free_port()),
             "DISTXLA_IP": "127.0.0.1",
+            "VENV": sys.prefix,
         }
 
 
@@ -123,7 +124,7 @@ def test_by_hand(environment: dict[str, str], tmp_path: Path) -> None:
             outcome = subprocess.run(
                 distxla(*RUN, "--address", address), env=stranger, capture_output=True, text=True, timeout=20
             )
-            assert (outcome.returncode, outcome.stderr) == (1, f"cluster: {words.format(address=address)}\n")
+            assert (outcome.returncode, outcome.stderr) == (1, f"error: cluster: {words.format(address=address)}\n")
     finally:
         for node in reversed(nodes):
             node.send_signal(signal.SIGINT)
