@@ -80,7 +80,7 @@ def test_a_failing_function_is_one_message_with_its_traceback(folder: Path) -> N
     run = distxla(folder, *RUN, "--custom-call", "f=routines_of_test:fail")
     assert run.returncode == 1
     lines = run.stderr.splitlines()
-    assert lines[0] == 'call.hlo:5:8: execution: r on device 0: "f" raised LookupError: nothing here'
+    assert lines[0] == 'call.hlo:5:8: error: execution: r on device 0: "f" raised LookupError: nothing here'
     assert any('routines_of_test.py", line 8, in fail' in line for line in lines)
     assert run.stderr.count("Traceback") == 1
 
