@@ -395,6 +395,8 @@ class InstructionReader:
             shape = outer.instructions[operand].shape
             self._scope.add(Instruction(f"param_{number}", shape, parameter(number=number)))  # type: ignore[call-arg]
         inner = _Draft(sugar.wrapped, draft.start, draft.offsets, sugar.wrapped, result, values=draft.values)
+        # XLA copies what it wraps to the start, and prints it there alone
+        inner.annotations = {key: text for key, text in draft.annotations.items() if key == "backend_config"}
         inner.operands = tuple(self._scope.instructions)
         self._scope.add(self._build(inner, op_class(sugar.wrapped), end))
         wrapped = self._finish(self._scope, draft.start, end)
