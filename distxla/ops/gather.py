@@ -27,7 +27,8 @@ class Gather(Op):
     dimension start_index_map[k], clamped so that the window fits. Result dimensions `offset_dims` run over the window
     without collapsed_slice_dims and operand_batching_dims, the others over start_indices without index_vector_dim.
     Operand dimension operand_batching_dims[k] is indexed by start_indices dimension start_indices_batching_dims[k]; a
-    component that start_index_map has for it counts for nothing, as in XLA's HloEvaluator.
+    component that start_index_map has for it counts for nothing, as in XLA's HloEvaluator. Windows without elements,
+    whose extent of 0 is collapsed, give zeros, as in XLA.
 
     Shapes:  T[dims], integer[batch dims with a vector of starts at index_vector_dim] -> T[batch dims and window dims].
              index_vector_dim equal to the rank of start_indices: each element is a start of its own.
@@ -145,7 +146,7 @@ class Gather(Op):
         stated, rank = run.operand_shapes[0], len(run.shape.dims)
         extents = (n if self.keeps(stated, d) else stated.dims[d] for d, n in enumerate(operand.shape))
         operand = widened(operand, tuple(extents))
-        if 0 in run.shape.dims:
+        if 0 in run.shape.dims or 0 in self.slice_sizes:
             return np.zeros(run.shape.dims, operand.dtype)
         vectors = (
             starts[..., None]
@@ -170,6 +171,8 @@ class Gather(Op):
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         operand, starts = operands
+        if 0 in self.slice_sizes:
+            return emit.constant(0, shape.dtype)
         batch = [index[d] for d in range(shape.rank) if d not in self.offset_dims]
         position: list[IndexLike] = [0] * operand.shape.rank
         for component, d in enumerate(self.start_index_map):

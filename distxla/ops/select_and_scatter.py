@@ -77,11 +77,11 @@ class SelectAndScatter(Op):
         result = np.full(operand.shape, initial)
         for number, place in enumerate(places):
             # Two windows never choose the same element at the same place, so no update is lost.
-            windows = np.nonzero(chosen == number)
-            if not len(windows[0]) and source.ndim:
+            windows = chosen == number
+            if not windows.any():
                 continue
             positions, _ = array_positions(self.window, place, source.shape, operand.shape)
-            targets = tuple(np.broadcast_to(p, source.shape)[windows] for p in positions)
+            targets = tuple(np.broadcast_to(p, source.shape)[windows] for p in positions) or windows
             result[targets] = run.map(self.scatter, result[targets], source[windows])[0]
         return result
 
