@@ -15,11 +15,11 @@ UNBOUNDED = -1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An array shape, a tuple of shapes, `token[]` or `opaque[]`.
+    """An array shape, a tuple of shapes, `token[]`, `opaque[]`, or a buffer: an array that is changed in place.
 
     dims: extents; for a dynamic dimension its upper bound, or UNBOUNDED.  dynamic: one flag a dimension, () if none is.
     layout: None where the text gives none.  elements: the shapes of a tuple, None for everything else (then
-    element_type is set).
+    element_type is set).  is_buffer: of an array, `b(f32[2])`.
     """
 
     element_type: ElementType | None
@@ -27,6 +27,7 @@ class Shape:
     dynamic: tuple[bool, ...] = ()
     layout: Layout | None = None
     elements: tuple[Shape, ...] | None = None
+    is_buffer: bool = False
 
     def __post_init__(self) -> None:
         if self.dynamic and not any(self.dynamic):
@@ -93,6 +94,19 @@ class Shape:
         """Whether a dimension is `?`, without a bound."""
         return UNBOUNDED in self.dims or any(e.is_unbounded for e in self.elements or ())
 
+    @property
+    def has_buffers(self) -> bool:
+        return self.is_buffer or (self.elements is not None and any(e.has_buffers for e in self.elements))
+
+    @property
+    def contents(self) -> Shape:
+        """The shape with the arrays that its buffers hold."""
+        if not self.has_buffers:
+            return self
+        if self.elements is not None:
+            return Shape.tuple(tuple(e.contents for e in self.elements))
+        return replace(self, is_buffer=False)
+
     def holds(self, extents: builtins.tuple[int, ...]) -> bool:
         """Whether an array of these extents is of this array shape: a dynamic dimension has any up to its bound."""
         if len(extents) != self.rank:
@@ -131,14 +145,17 @@ class Shape:
                 and len(mine) == len(theirs)
                 and all(a.compatible(b) for a, b in zip(mine, theirs, strict=True))
             )
-        return self.element_type is other.element_type and self.dims == other.dims
+        same_kind = self.element_type is other.element_type and self.is_buffer == other.is_buffer
+        return same_kind and self.dims == other.dims
 
     def minor_to_major(self) -> builtins.tuple[int, ...]:
         """The layout's order, row-major where there is no layout."""
         return self.layout.minor_to_major if self.layout else Layout.default(self.rank).minor_to_major
 
     def __str__(self) -> str:
-        """HLO text without layouts: `f32[2,<=3]`, `(s32[], token[])`."""
+        """HLO text without layouts: `f32[2,<=3]`, `(s32[], token[])`, `b(f32[2])`."""
+        if self.is_buffer:
+            return f"b({self.contents})"
         if self.elements is not None:
             return "(" + ", ".join(map(str, self.elements)) + ")"
         dynamic = self.dynamic or (False,) * len(self.dims)

@@ -9,6 +9,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.attribute import attribute
 from distxla.ops.call import Aliasing, check_aliasing
+from distxla.ops.custom_calls.buffers import PIN, UNPIN
 from distxla.ops.custom_calls.dynamic_padding import SLICE_TO_DYNAMIC
 from distxla.ops.custom_calls.target import Call, call_obstacle, require_target
 from distxla.ops.effects import Effects
@@ -69,6 +70,8 @@ class CustomCall(Op):
                 f"constrains ({', '.join(map(str, constraints))}), the operands are ({', '.join(map(str, operands))})",
                 at="operand_layout_constraints",
             )
+        if self.custom_call_target in (PIN, UNPIN):  # whose one side alone is a buffer
+            shape, operands = shape.contents, [operand.contents for operand in operands]
         check_aliasing(self, self.output_to_operand_aliasing, shape, operands)
 
     def instruction_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:

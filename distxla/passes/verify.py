@@ -2,7 +2,7 @@
 
 Each op checks its own shapes and attributes (`Op.verify`); what concerns several instructions or the module stands
 here. Rule ids: those of an op begin with its opcode, the others with `module`, `computation`, `parameter`, `control`,
-`schedule`, `shape`, `channel` or `sharding`.
+`schedule`, `shape`, `channel`, `sharding` or `buffer`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from distxla.ops.collective import GroupedCollective
 from distxla.ops.effects import Effects
 from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
 from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.passes.verify_buffers import verify_buffers
 from distxla.passes.verify_contexts import verify_contexts
 from distxla.passes.verify_shardings import verify_shardings
 
@@ -121,6 +122,7 @@ class _Verifier:
         self._channels()
         verify_contexts(module)
         verify_shardings(module, self.partitions)
+        verify_buffers(module)
 
     # --- reporting ----------------------------------------------------------------------------------------------
 

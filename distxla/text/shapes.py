@@ -1,8 +1,9 @@
-"""Shapes and layouts as text: `f32[2,<=3]{1,0:T(8,128)S(1)}`, `(s32[], token[])`."""
+"""Shapes and layouts as text: `f32[2,<=3]{1,0:T(8,128)S(1)}`, `(s32[], token[])`, `b(f32[2])`."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from distxla.ir.element_type import ELEMENT_TYPES, ElementType
@@ -18,8 +19,9 @@ _ARRAY = re.compile(
 )
 _TYPE = re.compile(rf"{BLANK}([a-z][a-z0-9]*)(?=[ \t\r\n]*\[)")
 _SHAPE_START = re.compile(
-    rf"{BLANK}(?:\(|(?:{'|'.join(sorted(ELEMENT_TYPES, key=len, reverse=True))})(?=[ \t\r\n]*\[))"
+    rf"{BLANK}(?:\(|b[ \t\r\n]*\(|(?:{'|'.join(sorted(ELEMENT_TYPES, key=len, reverse=True))})(?=[ \t\r\n]*\[))"
 )
+_BUFFER = re.compile(rf"{BLANK}b(?={BLANK}\()")
 _LAYOUT_START = re.compile(rf"{BLANK}\{{(?={BLANK}[0-9:])")
 _PROPERTY = re.compile(rf"{BLANK}(SC|[DTLESPM#*])(?=\()")
 _SPLIT = re.compile(r"[0-9]+:[0-9]+(,[0-9]+)*(?:[0-9]+:[0-9]+(,[0-9]+)*)*")
@@ -54,7 +56,21 @@ def read_shape(lexer: Lexer, depth: int = 0) -> Shape:
         if depth >= MAX_DEPTH:
             raise lexer.error(f"tuples are nested deeper than {MAX_DEPTH}", lexer.pos, lexer.pos + 1)
         return Shape.tuple([read_shape(lexer, depth + 1) for _ in lexer.separated("(", ")", "a shape")])
+    if _BUFFER.match(lexer.text, lexer.pos):
+        return _read_buffer(lexer)
     return _read_array(lexer)
+
+
+def _read_buffer(lexer: Lexer) -> Shape:
+    """`b(f32[2,3]{1,0})`: an array that is changed in place."""
+    lexer.expect("b")
+    lexer.expect("(")
+    start = lexer.skip()
+    shape = _read_array(lexer)
+    if not shape.is_array:
+        raise lexer.error(f"expected an array shape in b(...), found {shape}", start)
+    lexer.expect(")")
+    return replace(shape, is_buffer=True)
 
 
 def _read_array(lexer: Lexer) -> Shape:
@@ -210,6 +226,8 @@ def print_shape(shape: Shape, layouts: bool = True) -> str:
     if shape.elements is not None:
         parts = [print_shape(element, layouts) for element in shape.elements]
         return "(" + ", ".join(f"/*index={k}*/{p}" if k and k % 5 == 0 else p for k, p in enumerate(parts)) + ")"
+    if shape.is_buffer:
+        return f"b({print_shape(shape.contents, layouts)})"
     if not layouts or shape.layout is None:
         return str(shape)
     return str(shape) + print_layout(shape.layout)

@@ -131,6 +131,40 @@ def test_an_aliased_operand_is_where_the_result_is(cluster: Cluster, library: Pa
         assert np.array_equal(result, X + 1)
 
 
+def test_a_buffer_is_changed_in_place_from_iteration_to_iteration(cluster: Cluster, library: Path) -> None:
+    dx.register_custom_call("in_place", library=library, symbol="add_in_place")
+    same = "output_to_operand_aliasing={{}: (0, {})}"
+    text = f"""
+c {{ p = (s32[], b(f32[4])) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(5)
+  ROOT l = pred[] compare(i, n), direction=LT }}
+b {{ p = (s32[], b(f32[4])) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  o = s32[] constant(1)
+  b = b(f32[4]) get-tuple-element(p), index=1
+  w = b(f32[4]) custom-call(b), custom_call_target="in_place", {same}
+  j = s32[] add(i, o)
+  ROOT t = (s32[], b(f32[4])) tuple(j, w) }}
+""" + entry(
+        "x = f32[4] parameter(0)",
+        "z = s32[] constant(0)",
+        f'b = b(f32[4]) custom-call(x), custom_call_target="Pin", {same}',
+        "t = (s32[], b(f32[4])) tuple(z, b)",
+        "w = (s32[], b(f32[4])) while(t), condition=c, body=b",
+        "g = b(f32[4]) get-tuple-element(w), index=1",
+        f'u = f32[4] custom-call(g), custom_call_target="Unpin", {same}',
+        'e = b(f32[4]) custom-call(), custom_call_target="CreateBuffer"',
+        f'f = b(f32[4]) custom-call(e), custom_call_target="in_place", {same}',
+        f'v = f32[4] custom-call(f), custom_call_target="Unpin", {same}',
+        "ROOT r = (f32[4], f32[4], f32[4]) tuple(u, v, x)",
+    )
+    for in_loop, from_zero, untouched in both(cluster, text, X):
+        assert np.array_equal(in_loop, X + 5)
+        assert np.array_equal(from_zero, np.ones(4, np.float32))
+        assert np.array_equal(untouched, X)
+
+
 def test_in_a_loop(cluster: Cluster, library: Path) -> None:
     dx.register_custom_call("saxpy", library=library)
     text = """

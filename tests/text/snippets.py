@@ -400,6 +400,7 @@ SHAPES: dict[str, str] = {
         "memory space": "f32[2,3]{1,0:S(1)}",
         "memory space of a scalar": "f32[]{:S(2)}",
         "all properties": "f32[2]{0:D(D)T(2)(3,*)L(3)#(u8)*(u32)E(4)S(2)SC(0:1,1)M(1)}",
+        "buffers": "(b(f32[2,3]{0,1}), b(s32[]))",
         "dynamic": "f32[<=2,3]{1,0}",
         "unbounded": "f32[?,3]{1,0}",
         "token": "token[]",

@@ -1,0 +1,42 @@
+"""Give arrays instead of buffers: the passes behind it know values only."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ops.custom_call import CustomCall
+from distxla.passes.module_pass import Pass
+from distxla.passes.rewriter import Rewriter, replaced
+
+
+class ForgetBuffers(Pass):
+    """Let every buffer be an array.
+
+    Expects: a verified module, in which a buffer has one writer at most. Ensures: no shape is a buffer's.
+    """
+
+    name: ClassVar[str] = "forget-buffers"
+
+    def run(self, module: Module) -> Module:
+        # each buffer comes from a custom-call, and the entry has none as a parameter
+        if not any(isinstance(i.op, CustomCall) and i.shape.has_buffers for c in module.computations for i in c):
+            return module
+        new = []
+        for computation in module.computations:
+            rewriter = Rewriter(computation)
+            for i in computation:
+                rewriter.keep(_of_arrays(i))
+            new.append(rewriter.finish())
+        computations = replaced(module.computations, new)
+        return module if computations is None else module.replace(computations=computations)
+
+
+def _of_arrays(i: Instruction) -> Instruction:
+    op = i.op
+    if isinstance(op, CustomCall) and any(shape.has_buffers for shape in op.operand_layout_constraints or ()):
+        constraints = tuple(shape.contents for shape in op.operand_layout_constraints or ())
+        i = i.replace(op=dataclasses.replace(op, operand_layout_constraints=constraints))
+    return i.replace(shape=i.shape.contents) if i.shape.has_buffers else i
