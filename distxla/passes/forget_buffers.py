@@ -8,12 +8,13 @@ from typing import ClassVar
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
 from distxla.passes.module_pass import Pass
 from distxla.passes.rewriter import Rewriter, replaced
 
 
 class ForgetBuffers(Pass):
-    """Let every buffer be an array.
+    """Let every buffer be an array, Pin and Unpin nothing, and CreateBuffer an AllocateBuffer.
 
     Expects: a verified module, in which a buffer has one writer at most. Ensures: no shape is a buffer's.
     """
@@ -27,8 +28,12 @@ class ForgetBuffers(Pass):
         new = []
         for computation in module.computations:
             rewriter = Rewriter(computation)
-            for i in computation:
-                rewriter.keep(_of_arrays(i))
+            for old in computation:
+                i = rewriter.current(old)
+                if isinstance(i.op, CustomCall) and i.op.custom_call_target in (PIN, UNPIN):
+                    rewriter.forward(i.name, i.operands[0])
+                else:
+                    rewriter.keep(_of_arrays(i))
             new.append(rewriter.finish())
         computations = replaced(module.computations, new)
         return module if computations is None else module.replace(computations=computations)
@@ -36,7 +41,9 @@ class ForgetBuffers(Pass):
 
 def _of_arrays(i: Instruction) -> Instruction:
     op = i.op
-    if isinstance(op, CustomCall) and any(shape.has_buffers for shape in op.operand_layout_constraints or ()):
-        constraints = tuple(shape.contents for shape in op.operand_layout_constraints or ())
+    if isinstance(op, CustomCall) and op.custom_call_target == CREATE:
+        i = i.replace(op=dataclasses.replace(op, custom_call_target=ALLOCATE))
+    elif isinstance(op, CustomCall) and op.operand_layout_constraints is not None:
+        constraints = tuple(shape.contents for shape in op.operand_layout_constraints)
         i = i.replace(op=dataclasses.replace(op, operand_layout_constraints=constraints))
     return i.replace(shape=i.shape.contents) if i.shape.has_buffers else i
