@@ -99,9 +99,11 @@ def test_compiled_code_agrees_with_the_reference_for_every_size(family: str) -> 
 )
 @pytest.mark.filterwarnings("ignore")
 def test_the_reference_agrees_with_xla(family: str, name: str) -> None:
-    pytest.importorskip("jax")
+    version = pytest.importorskip("jax").__version_info__
     from tests.ops.test_against_xla import run_by_xla
 
+    if name == "split_minor" and version >= (0, 12):
+        pytest.skip("XLA's result is memory that nothing has written, from 0.12 on")
     text = cases_dynamic.text({name: cases_dynamic.CASES[family][name]})
     text = text.replace("ROOT all = (", "all = (").replace(f"  {name} =", f"  ROOT {name} =")
     for n, m in ((0, 0), (1, 4), (2, 3), (5, 1), (6, 2)):
