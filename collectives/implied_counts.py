@@ -16,6 +16,7 @@ from distxla.ir.shape import Shape
 from distxla.ir.sharding import Sharding
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.collective_permute import CollectivePermute
+from distxla.ops.mixed_precision import float_types, in_one_type
 from distxla.ops.op import CollectiveOp, RuleViolation
 
 
@@ -75,7 +76,11 @@ class _Needs:
             return
         if isinstance(op, CollectiveOp):
             shapes = tuple(o.shape for o in computation.operands(instruction))
-            self.checked.setdefault((op, instruction.shape, shapes), (op, instruction.shape, shapes))
+            shape = instruction.shape
+            if len(float_types((shape, *shapes))) > 1:  # which are converted; here only sizes are compared
+                found = in_one_type(shape, shapes)
+                shape, shapes = found.shape, found.operands
+            self.checked.setdefault((op, shape, shapes), (op, shape, shapes))
 
     def _ids(self, mode: GroupMode, ids: Iterable[int]) -> None:
         count = max(ids, default=0) + 1

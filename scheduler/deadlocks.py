@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from distxla.collectives.async_computations import with_async_inlined
+from distxla.collectives.executed_form import executed_form
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -26,8 +26,8 @@ def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, par
     The text's order is taken for each program's schedule: the compiler keeps it among instructions with effects. The
     host is taken to feed every infeed and to empty every outfeed.
     """
-    inlined = [(devices, with_async_inlined(module)) for devices, module in programs]
-    return _Examination(Communication(inlined, replicas, partitions)).verdict()
+    executed = [(devices, executed_form(module)) for devices, module in programs]
+    return _Examination(Communication(executed, replicas, partitions)).verdict()
 
 
 def no_deadlock(devices: int) -> Verdict:

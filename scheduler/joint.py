@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from distxla.collectives.async_computations import with_async_inlined
+from distxla.collectives.executed_form import executed_form
 from distxla.errors import Location
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -63,7 +63,7 @@ class JointOrder:
             if new is not old:
                 found += [
                     Move(number, moved, old.locate(moved), first, old.locate(first))
-                    for moved, first in _moved(with_async_inlined(old), new)
+                    for moved, first in _moved(executed_form(old), new)
                 ]
         return tuple(found)
 
@@ -125,13 +125,13 @@ def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], replicas: int
     from distxla.scheduler.joint_order.order_search import Search
     from distxla.scheduler.joint_order.reordering import is_settled
 
-    inlined = tuple((devices, with_async_inlined(module)) for devices, module in programs)
-    if all(module.is_scheduled or is_settled(module) for _, module in inlined):
+    executed = tuple((devices, executed_form(module)) for devices, module in programs)
+    if all(module.is_scheduled or is_settled(module) for _, module in executed):
         return JointOrder(programs, tuple(module for _, module in programs))
-    search = Search(inlined, replicas, partitions)
+    search = Search(executed, replicas, partitions)
     found = [
         old if new is before else new
-        for new, (_, before), (_, old) in zip(search.run(), inlined, programs, strict=True)
+        for new, (_, before), (_, old) in zip(search.run(), executed, programs, strict=True)
     ]
     return JointOrder(programs, tuple(found), search.is_safe, search.is_complete)
 

@@ -112,6 +112,7 @@ class AllGatherStart(AllGather):
     """
 
     opcode = "all-gather-start"
+    mixes_precision: ClassVar[bool] = False
     starts_pair: ClassVar[bool] = True
     lowering = Lowering.EXPANSION
     combines: ClassVar[bool] = False
@@ -150,6 +151,7 @@ class AllGatherDone(Op):
     """
 
     opcode = "all-gather-done"
+    mixes_precision: ClassVar[bool] = False
     completes: ClassVar[tuple[str, ...]] = ("all-gather-start",)
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE

@@ -20,6 +20,7 @@ from distxla.ops.collective import (
 )
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, in_type_of
 from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
@@ -70,6 +71,11 @@ class AllReduce(ReducingCollective):
 
     def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         check_reduction(self, self.to_apply, operands, called)
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        return in_type_of(called(self.to_apply).result, shape, operands)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return one_or_tuple([operand.without_layout() for operand in operands])
@@ -129,6 +135,7 @@ class AllReduceDone(Op):
     """
 
     opcode = "all-reduce-done"
+    mixes_precision: ClassVar[bool] = False
     completes: ClassVar[tuple[str, ...]] = ("all-reduce-start",)
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE

@@ -43,6 +43,7 @@ class AsyncStart(Op):
     """
 
     opcode: ClassVar[str] = "async-start"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     needs_shape: ClassVar[bool] = True
     starts_pair: ClassVar[bool] = True
@@ -95,6 +96,7 @@ class AsyncUpdate(Op):
     """
 
     opcode: ClassVar[str] = "async-update"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -123,6 +125,7 @@ class AsyncDone(Op):
     """
 
     opcode: ClassVar[str] = "async-done"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1

@@ -44,6 +44,7 @@ class Bitcast(Op):
     """
 
     opcode = "bitcast"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1

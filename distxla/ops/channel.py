@@ -30,6 +30,7 @@ class ChannelOp(Op):
 
     effects: ClassVar[Effects] = Effects.CHANNEL
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
+    mixes_precision: ClassVar[bool] = False
     host_stream: ClassVar[StreamKind]  # of host transfers
     channel_id: int | None = attribute("int", default=None)
     is_host_transfer: bool = attribute("bool", default=False)

@@ -172,6 +172,7 @@ class CollectivePermuteStart(CollectivePermute):
     """
 
     opcode = "collective-permute-start"
+    mixes_precision: ClassVar[bool] = False
     starts_pair: ClassVar[bool] = True
     lowering = Lowering.EXPANSION
 
@@ -228,6 +229,7 @@ class CollectivePermuteDone(Op):
     """
 
     opcode = "collective-permute-done"
+    mixes_precision: ClassVar[bool] = False
     completes: ClassVar[tuple[str, ...]] = ("collective-permute-start",)
     lowering = Lowering.EXPANSION
     effects = Effects.COLLECTIVE

@@ -28,6 +28,7 @@ class Constant(Op):
     """
 
     opcode = "constant"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0
     needs_shape: ClassVar[bool] = True

@@ -34,6 +34,7 @@ class Convert(Op):
     """
 
     opcode = "convert"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -71,6 +72,7 @@ class BitcastConvert(Op):
     """
 
     opcode = "bitcast-convert"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -201,6 +203,7 @@ class StochasticConvert(Op):
     """
 
     opcode = "stochastic-convert"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2

@@ -53,6 +53,7 @@ class CopyStart(Op):
     """
 
     opcode = "copy-start"
+    mixes_precision: ClassVar[bool] = False
     starts_pair: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1

@@ -33,6 +33,7 @@ class CustomCall(Op):
     """
 
     opcode: ClassVar[str] = "custom-call"
+    mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.CUSTOM
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     needs_shape: ClassVar[bool] = True

@@ -27,6 +27,7 @@ class Infeed(Op):
     """
 
     opcode: ClassVar[str] = "infeed"
+    mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.FEED
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     min_operands: ClassVar[int] = 1
@@ -71,6 +72,7 @@ class Outfeed(Op):
     """
 
     opcode: ClassVar[str] = "outfeed"
+    mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.FEED
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     min_operands: ClassVar[int] = 2

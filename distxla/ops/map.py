@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, with_float
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_scalar_computation
 from distxla.ops.registry import register
@@ -54,6 +55,15 @@ class Map(Op):
         self.require(result.is_array and result.rank == 0, "C4", f"{self.to_apply} gives {result}", at="to_apply")
         check_scalar_computation(self, "C4", self.to_apply, called, [o.dtype for o in operands], [result.dtype])
         return Shape(result.dtype, operands[0].dims, operands[0].dynamic)
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        program = called(self.to_apply)
+        if len(program.parameters) != len(operands) or not program.result.is_array:
+            return None
+        taken = (with_float(o, p.dtype) for o, p in zip(operands, program.parameters, strict=True) if p.is_array)
+        return Computed(tuple(taken), with_float(shape, program.result.dtype))
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return run.map(self.to_apply, *operands)[0]

@@ -13,6 +13,7 @@ from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import AttributeSpec, attribute_specs, computation_attributes
 from distxla.ops.effects import Effects
+from distxla.ops.mixed_precision import Computed, float_types, in_one_type
 from distxla.ops.run_time_extents import (
     Agreement,
     emptied,
@@ -75,6 +76,9 @@ class Lowering(Enum):
     NONE = "none"
 
 
+_COMPUTING = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION, Lowering.EXPANSION}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Op:
     """Base class. A subclass is decorated with `@register` (ops/registry.py), which makes it a frozen dataclass.
@@ -108,6 +112,8 @@ class Op:
     is_elementwise: ClassVar[bool] = False
     # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
     is_expensive: ClassVar[bool] = False
+    # floats of several types may meet where one is asked for (ops/mixed_precision.py)
+    mixes_precision: ClassVar[bool] = True
     # the result has extents that an operand's value gives at run time
     sets_extents: ClassVar[bool] = False
 
@@ -181,6 +187,53 @@ class Op:
             self.require(
                 inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
             )
+
+    # --- mixed precision (see ops/mixed_precision.py) -------------------------------------------------------------
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        """In which types the instruction is computed where the types of its floats differ; None if in none."""
+        return in_one_type(shape, operands)
+
+    def verified(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        """`verify`, where floats of other types than the rules ask for are no error if XLA converts them.
+
+        None where nothing is to be converted. Raises RuleViolation.
+        """
+        try:
+            self.verify(shape, operands, called)
+        except RuleViolation:
+            found = self._converted(shape, operands, called)
+            if found is None:
+                raise
+            return found
+        return None
+
+    def may_mix(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> bool:
+        """False where `verified` has nothing to convert, whatever `verify` says."""
+        if not self.mixes_precision or self.lowering not in _COMPUTING:
+            return False
+        types = float_types((shape, *operands))
+        for name in self.called_computations:
+            program = called(name)
+            types |= float_types((*program.parameters, program.result))
+        return len(types) > 1
+
+    def _converted(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        """What makes an instruction correct that isn't so as it stands; None if nothing does."""
+        found = self.computed_in(shape, operands, called) if self.may_mix(shape, operands, called) else None
+        if found is None:
+            return None
+        try:
+            self.verify(found.shape, found.operands, called)
+        except RuleViolation:
+            return None
+        return found
 
     # --- dynamic dimensions (see ops/run_time_extents.py) ---------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, by_reducer
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
@@ -48,6 +49,12 @@ class Reduce(Op):
         )
         check_reducer(self, "C6", self.to_apply, called, [a.dtype for a in arrays])
         return result_of([_without(a, self.dimensions) for a in arrays])
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        half = len(operands) // 2
+        return by_reducer(called(self.to_apply), shape, operands, lambda k: k % half)
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return same_positions(operands[: len(operands) // 2])

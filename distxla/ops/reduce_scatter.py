@@ -12,6 +12,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.collective import RANK, ReducingCollective, check_reduction, fold, one_or_tuple
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, in_type_of
 from distxla.ops.movement import Movement
 from distxla.ops.registry import register
 
@@ -65,6 +66,11 @@ class ReduceScatter(ReducingCollective):
 
     def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         check_reduction(self, self.to_apply, operands, called)
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        return in_type_of(called(self.to_apply).result, shape, operands)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         self.check_dimension(operands)

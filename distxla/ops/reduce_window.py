@@ -12,6 +12,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window, WindowDimension
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, by_reducer
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
@@ -52,6 +53,12 @@ class ReduceWindow(Op):
         dims = check_window(self, self.window, arrays[0], rank="C4", positive=("C5", "C7", "C9", "C11"))
         check_reducer(self, "C13", self.to_apply, called, [a.dtype for a in arrays])
         return result_of([a.with_dims(dims) for a in arrays])
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        half = len(operands) // 2
+        return by_reducer(called(self.to_apply), shape, operands, lambda k: k % half)
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return same_positions(operands[: len(operands) // 2])

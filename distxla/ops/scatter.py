@@ -11,6 +11,7 @@ import numpy as np
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, by_reducer
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_reducer, result_of
 from distxla.ops.registry import register
@@ -161,6 +162,13 @@ class Scatter(Op):
         return dim - (dim > self.index_vector_dim)
 
     # --- execution ----------------------------------------------------------------------------------------------
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        count = len(operands) // 2
+        number = [*range(count), None, *range(count)]
+        return by_reducer(called(self.to_apply), shape, operands, number.__getitem__)
 
     def run_time_shape(
         self,

@@ -12,6 +12,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, in_type_of
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_scalar_computation
 from distxla.ops.registry import register
@@ -59,6 +60,11 @@ class SelectAndScatter(Op):
         check_scalar_computation(self, "C9", self.select, called, [element] * 2, [PRED], at="select")
         check_scalar_computation(self, "C10", self.scatter, called, [element] * 2, [element], at="scatter")
         return Shape(element, operand.dims, operand.dynamic)
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        return in_type_of(called(self.scatter).result, shape, operands)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         """Two sweeps over the places in the window, each on all windows at once."""

@@ -39,6 +39,7 @@ class Sort(Op):
     """
 
     opcode: ClassVar[str] = "sort"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     dimensions: tuple[int, ...] = attribute("int_list")
@@ -180,6 +181,7 @@ class TopK(Op):
     """
 
     opcode: ClassVar[str] = "topk"
+    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1

@@ -19,10 +19,10 @@ from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.target import Call as TargetCall
 from distxla.ops.custom_calls.target import find_target, require_target
 from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major
+from distxla.ops.rewriter import Rewriter, replaced
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter, replaced
 
 
 class BindCustomCalls(Pass):

@@ -16,9 +16,9 @@ from distxla.ir.shape import Shape
 from distxla.ops.control_flow import Conditional
 from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
+from distxla.ops.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import replaced
 
 MIB = 1 << 20
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
 from distxla.ops.effects import Effects, effectful_computations, has_effects
+from distxla.ops.rewriter import Rewriter, replaced
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter, replaced
 
 
 class CommonSubexpressions(Pass):

@@ -7,8 +7,8 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations, has_effects
+from distxla.ops.rewriter import replaced
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import replaced
 
 
 class DeadCode(Pass):

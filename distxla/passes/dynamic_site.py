@@ -17,9 +17,9 @@ from distxla.ops.constant import Constant
 from distxla.ops.expansion import Build
 from distxla.ops.op import Op
 from distxla.ops.parameter import Parameter
+from distxla.ops.rewriter import Rewriter
 from distxla.ops.run_time_extents import static_shape
 from distxla.ops.slice import Slice
-from distxla.passes.rewriter import Rewriter
 
 Extent = (
     int | str

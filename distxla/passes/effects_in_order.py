@@ -9,8 +9,8 @@ from typing import ClassVar
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.effects import Effects, effectful_computations, effects_order
+from distxla.ops.rewriter import replaced
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import replaced
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from distxla.ops.effects import has_effects
 from distxla.ops.expansion import Build
 from distxla.ops.op import Lowering, Op
 from distxla.ops.parameter import Parameter
+from distxla.ops.rewriter import Rewriter
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter
 
 
 class Expand(Pass):

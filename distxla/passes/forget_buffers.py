@@ -9,8 +9,8 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
+from distxla.ops.rewriter import Rewriter, replaced
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter, replaced
 
 
 class ForgetBuffers(Pass):

@@ -17,12 +17,12 @@ from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
 from distxla.ops.op import Lowering
+from distxla.ops.rewriter import replaced
 from distxla.passes.build_fusions import build_fusions
 from distxla.passes.fusion_group import Group, Path
 from distxla.passes.merge_fusions import merge_fusions
 from distxla.passes.module_pass import Pass
 from distxla.passes.pairs_under_way import PairsUnderWay
-from distxla.passes.rewriter import replaced
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from distxla.ir.shape import Shape
 from distxla.ops.call import Fusion
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
+from distxla.ops.rewriter import replaced
 from distxla.ops.rows import RowLimits, common_rows, row_limits
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.fuse import awaited, running_computations
 from distxla.passes.module_pass import Pass
 from distxla.passes.pairs_under_way import PairsUnderWay
-from distxla.passes.rewriter import replaced
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.identity import PartitionId, ReplicaId
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.reshape import Reshape
+from distxla.ops.rewriter import Rewriter
 from distxla.ops.tuple import Tuple
 from distxla.passes.dead_code import DeadCode
 from distxla.passes.inline_calls import InlineCalls
-from distxla.passes.rewriter import Rewriter
 from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_manual_axes, read_meshes, read_shardings
 
 State = Shards | None  # of a leaf: how the global array is cut; None for a value that each partition has for itself

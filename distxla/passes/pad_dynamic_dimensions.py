@@ -13,11 +13,11 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
+from distxla.ops.rewriter import Rewriter
 from distxla.ops.run_time_extents import has_dynamic_dimensions, static_shape
 from distxla.passes import dynamic_batches, dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
 from distxla.passes.dynamic_site import RULES, Extents, Site, Sizes, bounds, dynamic_shape, is_static
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter
 
 Flags = tuple[tuple[bool, ...], ...]  # by leaf and dimension: whether an s32[] size goes with the value
 

@@ -14,6 +14,7 @@ from distxla.passes.common_subexpressions import CommonSubexpressions
 from distxla.passes.dead_code import DeadCode
 from distxla.passes.effects_in_order import EffectsInOrder
 from distxla.passes.expand import Expand
+from distxla.passes.explicit_precision import ExplicitPrecision
 from distxla.passes.forget_buffers import ForgetBuffers
 from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
@@ -69,6 +70,7 @@ def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
         SortsAsWritten(),
+        ExplicitPrecision(),
         InlineAsync(),
         ForgetBuffers(),
         BindCustomCalls(),

@@ -13,9 +13,9 @@ from distxla.ops.bitcast import Bitcast
 from distxla.ops.convert import BitcastConvert
 from distxla.ops.op import Op
 from distxla.ops.reshape import Reshape
+from distxla.ops.rewriter import Rewriter, replaced
 from distxla.ops.transpose import Transpose
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter, replaced
 from distxla.text.shapes import print_shape
 
 

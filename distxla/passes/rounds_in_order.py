@@ -12,7 +12,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.op import CollectiveOp
-from distxla.passes.rewriter import replaced
+from distxla.ops.rewriter import replaced
 
 
 def with_rounds_in_order(module: Module) -> Module:

@@ -15,9 +15,9 @@ from distxla.ops.constant import Constant
 from distxla.ops.op import Op
 from distxla.ops.reshape import Reshape
 from distxla.ops.reverse import Reverse
+from distxla.ops.rewriter import Rewriter
 from distxla.ops.slice import Slice
 from distxla.ops.transpose import Transpose
-from distxla.passes.rewriter import Rewriter
 
 
 @dataclass

@@ -9,9 +9,9 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ops.constant import Constant
+from distxla.ops.rewriter import Rewriter, replaced
 from distxla.passes import fold_constants, simplify_arithmetic, simplify_contractions, simplify_data  # noqa: F401
 from distxla.passes.module_pass import Pass
-from distxla.passes.rewriter import Rewriter, replaced
 from distxla.passes.rules import RULES, Site
 
 

@@ -287,22 +287,25 @@ class _Verifier:
         for i in computation:
             operands = tuple(o.shape for o in computation.operands(i))
             try:
-                i.op.verify(i.shape, operands, self._called)
+                converted = i.op.verified(i.shape, operands, self._called)
+                shape, operands = (i.shape, operands) if converted is None else (converted.shape, converted.operands)
                 if self.replicas is not None and self.partitions is not None:
-                    self._groups(i, operands, self.replicas, self.partitions)
+                    self._groups(i, shape, operands, self.replicas, self.partitions)
             except RuleViolation as violation:
                 raise VerificationError(violation.message, self.module.locate(i, violation.at)) from None
 
     def _called(self, name: str) -> ProgramShape:
         return self.module[name].program_shape
 
-    def _groups(self, i: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int) -> None:
+    def _groups(
+        self, i: Instruction, shape: Shape, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> None:
         if not isinstance(i.op, CollectiveOp):
             return
         groups = i.op.device_groups(replicas, partitions)
         if isinstance(i.op, GroupedCollective):
             for size in sorted({len(group) for group in groups}):
-                i.op.check_size(i.shape, operands, size)
+                i.op.check_size(shape, operands, size)
 
     # --- pairs --------------------------------------------------------------------------------------------------
 

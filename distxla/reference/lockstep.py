@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from distxla.collectives import findings
-from distxla.collectives.async_computations import with_async_inlined
+from distxla.collectives.executed_form import executed_form
 from distxla.collectives.report import DeviceReport, Doing, Event, Loop
 from distxla.errors import (
     ArgumentError,
@@ -90,9 +90,9 @@ def run_programs(
     """
     for module in {id(m): m for m in programs.values()}.values():
         _check_executable(module)
-    inlined = {key: with_async_inlined(m) for key, m in {id(m): m for m in programs.values()}.items()}
+    executed = {key: executed_form(m) for key, m in {id(m): m for m in programs.values()}.items()}
     devices = {}
-    for device, module in ((d, inlined[id(m)]) for d, m in sorted(programs.items())):
+    for device, module in ((d, executed[id(m)]) for d, m in sorted(programs.items())):
         if not 0 <= device < replicas * partitions:
             raise ArgumentError(f"there is no device {device} among {replicas} x {partitions}")
         arguments = parameter_values(module, args.get(device, ()), device)

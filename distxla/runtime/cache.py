@@ -23,7 +23,7 @@ from pathlib import Path
 
 import distxla
 from distxla.codegen.program import CompiledProgram, EnclosingLoop, Site
-from distxla.collectives.async_computations import with_async_inlined
+from distxla.collectives.executed_form import executed_form
 from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.user import declarations, user_targets
@@ -221,7 +221,7 @@ def _compiler() -> str:
 def _located(program: CompiledProgram, module: Module) -> CompiledProgram:
     """The program with its sites pointing into this module's text, which may have been another file's then."""
 
-    module = with_async_inlined(module)
+    module = executed_form(module)
 
     def place(one: Site | EnclosingLoop) -> Location | None:
         holders = [c for c in module.computations if one.instruction in c.by_name]

@@ -10,7 +10,7 @@ import numpy as np
 
 from distxla.codegen.program import CompiledProgram, SharedArena
 from distxla.collectives import state
-from distxla.collectives.async_computations import with_async_inlined
+from distxla.collectives.executed_form import executed_form
 from distxla.errors import ArgumentError, ReplicaLostError
 from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators
@@ -103,7 +103,7 @@ class Loader:
         executable.number = number
         self.dispatcher.programs[number] = program
         if executable.module is not None:
-            self.dispatcher.modules[number] = with_async_inlined(executable.module)
+            self.dispatcher.modules[number] = executed_form(executable.module)
         executable.load_s = time.perf_counter() - begin
 
     def _tell_hosts(self, program: CompiledProgram) -> None:

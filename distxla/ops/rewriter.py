@@ -1,4 +1,4 @@
-"""Rebuild a computation while walking it in order: the tool that the passes share."""
+"""Rebuild a computation while walking it in order: the tool that passes and other rewriting code share."""
 
 from __future__ import annotations
 

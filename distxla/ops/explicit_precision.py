@@ -1,0 +1,144 @@
+"""Conversions before and behind instructions whose floats have several types; see mixed_precision.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distxla.ir.computation import Computation
+from distxla.ir.element_type import ElementType
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
+from distxla.ops.convert import Convert
+from distxla.ops.mixed_precision import Computed
+from distxla.ops.rewriter import Rewriter, replaced
+from distxla.ops.round_halves import single_collective
+from distxla.ops.tuple import GetTupleElement, Tuple
+
+
+def with_explicit_precision(module: Module) -> Module:
+    """The module, verified, with floats of the types that each instruction's own rules ask for; the same object where
+    it has nothing to convert.
+
+    The result of an asynchronous start is converted behind its done: a collective that begins and ends stays one.
+    """
+    return _Conversions(module).run()
+
+
+class _Conversions:
+    """One run over one module. done: the new computations."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.done: list[Computation] = []
+        self.begun = {i.op.calls for c in module.computations for i in c if isinstance(i.op, AsyncStart)}
+        self.hoisted: dict[str, Computed] = {}  # called by an async-start, which converts instead
+
+    def run(self) -> Module:
+        for computation in self.module.computations:
+            self.done.append(self.converted(computation))
+        computations = replaced(self.module.computations, self.done)
+        return self.module if computations is None else self.module.replace(computations=computations)
+
+    def program_shape(self, name: str) -> ProgramShape:
+        return self.module[name].program_shape
+
+    def converted(self, computation: Computation) -> Computation:
+        if computation.name in self.begun and single_collective(computation) is not None:
+            return self._hoisted(computation)
+        rewriter = Rewriter(computation)
+        pending: dict[str, Shape] = {}  # what was begun in another type -> the type that the text states
+        for old in computation:
+            instruction = rewriter.current(old)
+            operands = tuple(operand.shape for operand in computation.operands(old))
+            if isinstance(old.op, AsyncStart) and old.op.calls in self.hoisted:
+                found = self.hoisted[old.op.calls]
+                _, result, *context = old.shape.elements or ()
+                shape = Shape.tuple((Shape.tuple(found.operands), found.shape, *context))
+                names = _converted_operands(rewriter, instruction, found.operands)
+                rewriter.keep(instruction.replace(operands=names, shape=shape))
+                pending[old.name] = result
+            elif old.operands and old.operands[0] in pending:
+                self._completed(rewriter, old, instruction, pending)
+            elif (found_types := self._mixed(old, operands)) is not None:
+                made = self._computed(rewriter, instruction, found_types)
+                if old.op.starts_pair:
+                    pending[old.name] = old.shape
+                else:
+                    _forward_converted(rewriter, made, old.shape)
+            else:
+                rewriter.keep(instruction)
+        return rewriter.finish()
+
+    def _mixed(self, instruction: Instruction, operands: Sequence[Shape]) -> Computed | None:
+        if not instruction.op.may_mix(instruction.shape, operands, self.program_shape):
+            return None
+        return instruction.op.verified(instruction.shape, operands, self.program_shape)
+
+    def _hoisted(self, computation: Computation) -> Computation:
+        root = computation.root_instruction
+        operands = tuple(operand.shape for operand in computation.operands(root))
+        found = self._mixed(root, operands)
+        if found is None:
+            return computation
+        self.hoisted[computation.name] = found
+        rewriter = Rewriter(computation)
+        for instruction in computation:
+            if instruction is root:
+                rewriter.keep(root.replace(shape=found.shape))
+            else:
+                number: int = instruction.op.number  # type: ignore[attr-defined]
+                rewriter.keep(instruction.replace(shape=found.operands[number]))
+        return rewriter.finish()
+
+    def _completed(
+        self, rewriter: Rewriter, old: Instruction, instruction: Instruction, pending: dict[str, Shape]
+    ) -> None:
+        """An update or a done of what was begun in another type."""
+        stated, begun = pending[old.operands[0]], rewriter[instruction.operands[0]].shape
+        if isinstance(old.op, AsyncUpdate):
+            rewriter.keep(instruction.replace(shape=begun))
+            pending[old.name] = stated
+            return
+        shape = (begun.elements or ())[1] if isinstance(old.op, AsyncDone) else begun
+        made = instruction.replace(shape=shape)
+        rewriter.keep(made)
+        _forward_converted(rewriter, made, stated)
+
+    def _computed(self, rewriter: Rewriter, instruction: Instruction, found: Computed) -> Instruction:
+        """Add the instruction in the types in which it is computed."""
+        names = _converted_operands(rewriter, instruction, found.operands)
+        made = instruction.replace(operands=names, shape=found.shape)
+        rewriter.keep(made)
+        return made
+
+
+def _converted_operands(rewriter: Rewriter, instruction: Instruction, wanted: Sequence[Shape]) -> tuple[str, ...]:
+    pairs = zip(instruction.operands, wanted, strict=True)
+    return tuple(_converted(rewriter, instruction, name, shape) for name, shape in pairs)
+
+
+def _forward_converted(rewriter: Rewriter, made: Instruction, stated: Shape) -> None:
+    """Let the users of an instruction read its result in the types that the text states."""
+    name = _converted(rewriter, made, made.name, stated)
+    if name != made.name:
+        rewriter.forward(made.name, name)
+
+
+def _converted(rewriter: Rewriter, origin: Instruction, name: str, wanted: Shape) -> str:
+    """Add what makes a value one of other floats; the value itself where it has them."""
+    have = rewriter[name].shape
+    if _types(have) == _types(wanted):
+        return name
+    if wanted.elements is None:
+        return rewriter.add(origin, Convert(), wanted, (name,)).name
+    parts = []
+    for k, part in enumerate(have.elements or ()):
+        element = rewriter.add(origin, GetTupleElement(index=k), part, (name,)).name
+        parts.append(_converted(rewriter, origin, element, wanted.elements[k]))
+    return rewriter.add(origin, Tuple(), wanted, tuple(parts)).name
+
+
+def _types(shape: Shape) -> list[ElementType]:
+    return [leaf.dtype for leaf in shape.leaves()]
