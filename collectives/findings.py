@@ -69,7 +69,11 @@ def summary_of(verdict: Verdict, devices: Mapping[int, DeviceReport]) -> str:
         return f"device {cycle[0]} waits in {_place(devices, cycle[0])} for itself"
     if len(cycle) > 4:
         places = dict.fromkeys(_place(devices, device) for device in cycle)
-        where = next(iter(places)) if len(places) == 1 else f"{next(iter(places))} and {len(places) - 1} more places"
+        where = (
+            next(iter(places))
+            if len(places) == 1
+            else f"{next(iter(places))} and {len(places) - 1} more place{'s' * (len(places) > 2)}"
+        )
         chain = " -> ".join(map(str, (*cycle[:3], "...", cycle[-1], cycle[0])))
         return f"{len(cycle)} devices wait for one another in {where}: {chain}; none can go on"
     text = f"device {cycle[0]} waits in {_place(devices, cycle[0])} for device {cycle[1]}"

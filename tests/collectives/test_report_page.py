@@ -10,7 +10,8 @@ import pytest
 
 from distxla.collectives.findings import report, summary_of
 from distxla.collectives.report import DeviceReport, Doing, Event, Report
-from distxla.collectives.report_page import LABEL
+from distxla.collectives.report_page import headline_of
+from distxla.collectives.report_timelines import LABEL
 from distxla.collectives.wait_graph import Verdict
 from distxla.errors import Location
 
@@ -59,7 +60,7 @@ class Page(HTMLParser):
         if tag == "text":
             at = float(values["x"]), float(values["y"])
             self.texts.append(Text(len(self.sizes), "", *at, values.get("text-anchor", "start")))
-        if tag == "rect":
+        if tag == "rect" and values["class"] in ("did", "waited", "stuck"):
             self.bars.append((float(values["x"]), float(values["x"]) + float(values["width"])))
         if tag not in VOID:
             self.open.append(tag)
@@ -124,7 +125,7 @@ def test_no_text_lies_on_another_or_outside_of_its_picture(count: int, quick: bo
         assert bottom <= height, text
     for one, other in combinations(page.texts, 2):
         assert one.picture != other.picture or not overlap(one.box, other.box), (one, other)
-    labels = [text for text in page.texts if text.letters.startswith("device ")]
+    labels = [text for text in page.texts if text.picture == 2 and text.letters.startswith("device ")]
     assert len(labels) == count
     assert all(text.box[2] < LABEL for text in labels)
 
@@ -145,7 +146,8 @@ def test_the_size_has_a_bound(count: int) -> None:
 def test_it_has_a_title_and_two_colour_schemes() -> None:
     found = made(2)
     text = found.page()
-    assert Page(text).titles == [f"deadlock: {found.summary}"]
+    assert Page(text).titles == ["Deadlock: devices 0 and 1 wait for each other"]
+    assert f"<p>{found.summary}</p>" in text
     assert "prefers-color-scheme: dark" in text
     assert "Cycle: 0 -&gt; 1 -&gt; 0" in text
 
@@ -159,6 +161,96 @@ def test_what_does_not_belong_together_is_marked() -> None:
     )
     text = report("mismatch", "both", {0: came, 1: waits}, pair=(0, 1)).page()
     Page(text)
-    assert text.count('<circle class="cycle"') == text.count('<circle class="behind"') == 1
+    assert text.count('<rect class="cycle"') == text.count('<rect class="behind"') == 1
     assert text.count('<rect class="stuck"') == 2
     assert text.count('<td class="first">') == 2
+
+
+def timed(*events: tuple[float, float | None]) -> Report:
+    """One device with rounds from so many seconds before the end to so many; it waits for another device."""
+    history = tuple(Event("c", "all-reduce", k, begun=begin, ended=end) for k, (begin, end) in enumerate(events, 1))
+    devices = {
+        0: DeviceReport(0, Doing.WAITS, "m", "c", "all-reduce", waits_for=(1,), events=history),
+        1: DeviceReport(1, Doing.ENDED, "m"),
+    }
+    return report("deadlock", "stuck", devices, Verdict((0,), (), ((0, 1),), ()))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [(-8.0, -6.0), (-4.0, -3.0), (-2.0, None)],
+        [(-1e-6, -0.8e-6), (-0.7e-6, -0.4e-6), (-0.3e-6, None)],
+    ],
+)
+def test_the_axis_is_to_scale(events: list[tuple[float, float | None]]) -> None:
+    text = timed(*events).page()
+    assert "To scale. Times count" in text
+    assert "cut out" not in text
+    bars, first = Page(text).bars, events[0][0]
+    scale = (1000 - 10 - LABEL) / -first
+    wanted = [(LABEL + scale * (begin - first), LABEL + scale * ((end or 0.0) - first)) for begin, end in events]
+    assert bars == [pytest.approx(pair, abs=0.1) for pair in wanted]
+
+
+@pytest.mark.parametrize(
+    ("events", "cut"),
+    [
+        ([(-1.003, -1.002), (-1.001, -1.0005), (-1.0, None)], ["1 s cut out"]),
+        ([(-60.0, -59.9), (-0.3, -0.2), (-0.1, None)], ["59.6 s cut out"]),
+        ([(-60.0, -59.99), (-5.02, -5.01), (-5.0, None)], ["54.97 s cut out", "5 s cut out"]),
+    ],
+)
+def test_a_piece_without_events_is_cut_out_and_the_page_says_so(
+    events: list[tuple[float, float | None]], cut: list[str]
+) -> None:
+    text = timed(*events).page()
+    page = Page(text)
+    assert "To scale, but for the breaks" in text
+    assert [found.letters for found in page.texts if "cut out" in found.letters] == cut
+    pieces = sorted(events[0:1] + events[1:2])
+    (x, y), (u, v) = page.bars[:2]
+    lengths = [end - begin for begin, end in pieces if end is not None]
+    assert (y - x) / (v - u) == pytest.approx(lengths[0] / lengths[1], rel=0.1)  # one scale on both sides of a break
+    assert max(end for _, end in page.bars) == pytest.approx(990, abs=0.1)
+
+
+def test_unknown_times_are_not_to_scale() -> None:
+    events = tuple(Event("c", "all-reduce", k) for k in (1, 2, 3))
+    device = DeviceReport(0, Doing.WAITS, "m", "c", "all-reduce", waits_for=(1,), events=events)
+    text = report("deadlock", "stuck", {0: device, 1: DeviceReport(1, Doing.ENDED)}).page()
+    assert "Not to scale" in text
+    widths = {round(end - begin, 1) for begin, end in Page(text).bars}
+    assert len(widths) == 1
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 12, 13, 40, 64])
+def test_the_graph_fills_its_space(count: int) -> None:
+    text = made(count).page()
+    page = Page(text)
+    width, height = page.sizes[0]
+    assert width == 1000
+    xs = [found.x for found in page.texts if found.picture == 1]
+    ys = [found.y for found in page.texts if found.picture == 1]
+    assert max(xs) - min(xs) >= 0.45 * width
+    assert min(ys) <= 60
+    assert max(ys) >= height - 60
+    assert height <= 300
+
+
+KINDS = [
+    ((Verdict((0, 1), ((0, 1),), (), ())), "Deadlock: devices 0 and 1 wait for each other"),
+    ((Verdict((0, 1, 2), ((0, 1, 2),), (), ())), "Deadlock: 3 devices wait for each other"),
+    ((Verdict((0,), ((0,),), (), ())), "Deadlock: device 0 waits for itself"),
+    ((Verdict((0,), (), ((0, 3),), ())), "Deadlock: device 0 waits for device 3, which has ended"),
+    (None, "Deadlock: devices 0-2 wait"),
+]
+
+
+@pytest.mark.parametrize(("verdict", "headline"), KINDS, ids=[headline for _, headline in KINDS])
+def test_headlines_are_short(verdict: Verdict | None, headline: str) -> None:
+    devices = {d: DeviceReport(d, Doing.WAITS, "m", "c", waits_for=((d + 1) % 3,)) for d in range(3)}
+    devices[3] = DeviceReport(3, Doing.ENDED, "m")
+    found = report("deadlock", "a long sentence that tells of instructions and places", devices, verdict)
+    assert headline_of(found) == headline
+    assert f"<h1>{headline}</h1>" in found.page()
