@@ -11,8 +11,9 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.target import Call, Target
+from distxla.ops.custom_calls.target import Call, Target, call_obstacle
 from distxla.ops.expansion import Build
 from distxla.ops.op import Op, RuleViolation
 from distxla.ops.parameter import Parameter
@@ -31,7 +32,7 @@ class ExpandedTarget(Target):
     """
 
     @abstractmethod
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         """Add instructions that compute the call; the name of the one that has its result.
 
         Raises ConfigError for what this version doesn't execute, naming the field.
@@ -53,7 +54,7 @@ class ExpandedTarget(Target):
         if call.op.called_computations:
             raise ConfigError(f"calls computations ({', '.join(call.op.called_computations)}), which it can't be given")
         done: dict[str, Computation] = {}
-        build = _ComputationBuild(f"{call.instruction.name}.expanded", call.instruction, done, fresh)
+        build = CallBuild(f"{call.instruction.name}.expanded", call.instruction, done, fresh)
         operands = build.parameters(call.operands)
         root = self.expand(call, build, *operands)
         result = build.shape(root)
@@ -68,8 +69,8 @@ def _numbered() -> Names:
     return lambda wanted: f"{wanted}.{next(numbers)}"
 
 
-class _ComputationBuild(Build):
-    """Writes one new computation. done: the finished ones that it may call."""
+class CallBuild(Build):
+    """A `Build` of a new computation that may call targets, too. done: the finished computations, which it may call."""
 
     def __init__(self, name: str, origin: Instruction, done: dict[str, Computation], fresh: Names) -> None:
         self.name, self.origin, self.done, self.fresh = fresh(name), origin, done, fresh
@@ -99,6 +100,17 @@ class _ComputationBuild(Build):
             op.verify(shape, shapes, self.program_shape)
         if shape is None:
             raise InternalError(f"expanding {self.origin.name}: the shape of {op.opcode} can't be inferred")
+        return self._append(op, operands, shape)
+
+    def custom_call(self, target_name: str, config: str, shape: Shape, *operands: str) -> str:
+        """Append a call of another target; ConfigError where that can't execute it."""
+        name = self._append(CustomCall(custom_call_target=target_name), operands, shape, config)
+        why = call_obstacle(Call(self.instructions[name], tuple(self.shape(operand) for operand in operands)))
+        if why is not None:
+            raise ConfigError(f"as {why}")
+        return name
+
+    def _append(self, op: Op, operands: tuple[str, ...], shape: Shape, config: str | None = None) -> str:
         name = f"{self.origin.name}.{op.opcode}.{len(self.instructions)}"
         self.instructions[name] = Instruction(
             name,
@@ -106,13 +118,14 @@ class _ComputationBuild(Build):
             op,
             operands,
             metadata=self.origin.metadata,
+            backend_config=config,
             span=self.origin.span,
             attribute_spans=self.origin.attribute_spans,
         )
         return name
 
     def computation(self, parameters: Sequence[Shape], body: Callable[[Build, Sequence[str]], str]) -> str:
-        inner = _ComputationBuild(f"{self.origin.name}.computation", self.origin, self.done, self.fresh)
+        inner = CallBuild(f"{self.origin.name}.computation", self.origin, self.done, self.fresh)
         return inner.finish(body(inner, inner.parameters(parameters)))
 
     def called(self, computation: str) -> Computation:

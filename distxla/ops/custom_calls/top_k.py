@@ -1,4 +1,4 @@
-"""The target "TopK": what XLA CPU makes of `topk`."""
+"""The targets "TopK" and "__gpu$TopK": what XLA makes of `topk`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     from distxla.ops.evaluation import Evaluation
 
 
-@target("TopK")
+@target("TopK", "__gpu$TopK")
 class TopKTarget(Target):
     """The largest elements of the last dimension and their indices; k is the result's last extent.
 
-    Source: the custom-call that XLA makes of `topk`, as its CPU backend names it.
+    Source: the custom-call that XLA makes of `topk`, as its backends name it.
     """
 
     def obstacle(self, call: Call) -> str | None:
         top_k = _top_k(call)
         if top_k is None:
-            return f'custom-call of "TopK" from ({", ".join(map(str, call.operands))}) to {call.shape} is no top-k'
+            return (
+                f'custom-call of "{call.name}" from ({", ".join(map(str, call.operands))}) to {call.shape} is no top-k'
+            )
         return top_k.obstacle(call.shape, call.operands)
 
     def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:

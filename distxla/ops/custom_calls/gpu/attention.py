@@ -9,7 +9,7 @@ from math import inf
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
@@ -92,7 +92,7 @@ class Attention(ExpandedTarget):
     Source:    XLA, cudnn_custom_call_compiler.cc; JAX, which writes these calls.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields, asked = options(call)
         has_bias = "Bias" in call.name
         what = "Q, K, V" + ", a bias" * has_bias + ", lengths of queries, lengths of keys" * asked.padding

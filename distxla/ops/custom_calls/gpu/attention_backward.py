@@ -6,7 +6,7 @@ from math import inf
 
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.attention import (
     PRODUCTS,
@@ -43,7 +43,7 @@ class AttentionBackward(ExpandedTarget):
     Source:    XLA, cudnn_custom_call_compiler.cc; JAX, which writes these calls.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields, asked = options(call)
         has_bias = "Bias" in call.name
         what = "Q, K, V, the sums, the result's gradient" + ", a bias" * has_bias + ", the result"

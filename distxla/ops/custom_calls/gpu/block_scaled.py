@@ -7,7 +7,7 @@ from math import ceil, floor, log2
 from distxla.ir.element_type import F4E2M1FN, F32, ElementType
 from distxla.ir.window import SliceDimension
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
 from distxla.ops.custom_calls.target import Call, target
@@ -30,7 +30,7 @@ class BlockScaledDot(ExpandedTarget):
     Source:    XLA, block_scaling_rewriter.cc.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = gpu_fields(call, "block_scaled_dot_backend_config")
         fields.only({"block_size"})
         block = fields.integer("block_size")
@@ -59,7 +59,7 @@ class CudnnBlockScaledDot(ExpandedTarget):
     Source:    XLA, block_scaling_rewriter.cc.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         gpu_fields(call, "block_scaled_dot_backend_config").only(())
         steps.operands_required(call, [4, 5], "lhs, rhs, their scales, and a global scale")
         sides = []
@@ -80,7 +80,7 @@ class Quantize(ExpandedTarget):
     Source:  XLA, block_scaling_rewriter.cc.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         gpu_fields(call, "block_scaled_dot_backend_config").only(())
         steps.operands_required(call, [1], "one array")
         shape, results = build.shape(operands[0]), steps.result_shapes(call)
@@ -103,7 +103,7 @@ class Dequantize(ExpandedTarget):
     Source:  XLA, block_scaling_rewriter.cc.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         gpu_fields(call, "block_scaled_dot_backend_config").only(())
         steps.operands_required(call, [2], "elements and scales")
         if not call.shape.is_array:

@@ -10,7 +10,7 @@ from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window, WindowDimension
 from distxla.ops.convolution import Convolution
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
@@ -64,7 +64,7 @@ class ConvolutionTarget(ExpandedTarget):
 class PlainConvolution(ConvolutionTarget):
     """One of the three arrays of a convolution from the two others."""
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = self.fields(call)
         activation = fields.choice("activation_mode", ACTIVATIONS)
         fields.require(activation == "kNone", "activation_mode", f"only kNone of {call.name}")
@@ -172,7 +172,7 @@ class ConvBiasActivationForward(ConvolutionTarget):
     Operands:  input, filter, bias (one number an output feature), side_input if its scale is not 0.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = self.fields(call)
         fields.require(not fields.text("serialized_graph"), "serialized_graph", f"none of {call.name}")
         if "conv_result_scale" not in fields:

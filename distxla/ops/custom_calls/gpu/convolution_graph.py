@@ -6,6 +6,7 @@ import re
 
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls.expanded import CallBuild
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.convolution import ACTIVATIONS, ConvolutionTarget, forward, in_floats
 from distxla.ops.custom_calls.target import Call, target
@@ -25,7 +26,7 @@ class ConvForwardGraph(ConvolutionTarget):
     Results:    the last one that is no amax; then those of amax; a workspace.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = self.fields(call)
         graph = fields.text("serialized_graph")
         nodes = _NODE.findall(graph)

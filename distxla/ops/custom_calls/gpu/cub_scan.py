@@ -5,7 +5,7 @@ from __future__ import annotations
 from distxla.ir.element_type import PRED
 from distxla.ir.window import Window, WindowDimension
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
@@ -30,7 +30,7 @@ class Scan(ExpandedTarget):
     Source:   XLA, scan_rewriter.cc.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = ffi_fields(call)
         fields.only({"vector_length", "row_length", "column_length", "kind", "is_reverse"})
         fields.require(fields.choice("kind", KINDS) == "SUM", "kind", "only SUM")

@@ -8,7 +8,7 @@ from math import prod
 from distxla.ir.shape import Shape
 from distxla.ops.compare import Compare
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
@@ -32,7 +32,7 @@ class RadixSort(ExpandedTarget):
     Source:   XLA, sort_rewriter.cc; CUB's DeviceRadixSort.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = ffi_fields(call)
         fields.only({"descending", "batch_size"})
         descending = fields.flag("descending")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
 from distxla.ops.custom_calls.gpu.matmul import EPILOGUES, FIELDS, factor
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
 from distxla.ops.special_dot import RaggedDot
 
 
@@ -20,7 +19,7 @@ class GroupedMatmul(ExpandedTarget):
     Source:   XLA, gemm_rewriter.cc.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = gpu_fields(call, "grouped_gemm_backend_config")
         fields.only({"gemm_backend_config", "ragged_dot_dimension_numbers"})
         gemm = fields.message("gemm_backend_config")

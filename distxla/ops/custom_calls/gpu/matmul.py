@@ -8,7 +8,7 @@ from typing import NamedTuple
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
@@ -75,7 +75,7 @@ class Matmul(ExpandedTarget):
     Source:    XLA, gemm_rewriter.cc and thunk_emitter.cc.
     """
 
-    def expand(self, call: Call, build: Build, *operands: str) -> str:
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields = gpu_fields(call, "gemm_backend_config")
         fields.only(FIELDS)
         epilogue = fields.choice("epilogue", EPILOGUES)

@@ -1,0 +1,180 @@
+"""Factorisations and solutions of linear systems: cuSOLVER's and cuBLAS's names for what LAPACK's targets do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distxla.ir.element_type import S32
+from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.config import ConfigError
+from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
+from distxla.ops.custom_calls.gpu import steps
+from distxla.ops.custom_calls.gpu.fields import ffi_fields
+from distxla.ops.custom_calls.target import Call, target
+from distxla.ops.expansion import Build
+from distxla.ops.triangular_solve import TriangularSolve
+
+_LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
+_NO_SYMMETRIC = {  # where complex numbers have routines of other names
+    "orgqr": {"c": "ungqr", "z": "ungqr"},
+    "syevd": {"c": "heevd", "z": "heevd"},
+}
+
+
+def lapack_call(call: Call, build: CallBuild, routine: str, config: str, shape: Shape, *operands: str) -> str:
+    """The call of a LAPACK routine on operands of one of its four types."""
+    element_type = build.shape(operands[0]).dtype.name
+    if element_type not in _LETTERS:
+        raise ConfigError(f"solves in f32, f64, c64 and c128, not in {element_type}")
+    letter = _LETTERS[element_type]
+    routine = _NO_SYMMETRIC.get(routine, {}).get(letter, routine)
+    return build.custom_call(f"lapack_{letter}{routine}_ffi", config, shape.without_layout(), *operands)
+
+
+class _AsLapack(ExpandedTarget):
+    """routine: LAPACK's name."""
+
+    routine: str
+    fields: frozenset[str] = frozenset()
+
+    def config(self, call: Call) -> str:
+        """What the routine is asked for."""
+        return ""
+
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
+        ffi_fields(call).only(self.fields)
+        steps.operands_required(call, range(1, 9), "arrays")
+        return lapack_call(call, build, self.routine, self.config(call), call.shape, *operands)
+
+    @staticmethod
+    def triangle(call: Call) -> str:
+        return '"L"' if ffi_fields(call).flag("lower") else '"U"'
+
+
+@target("cusolver_potrf_ffi")
+class Potrf(_AsLapack):
+    """LAPACK's ?potrf: Cholesky's factor in the triangle that `lower` names, info."""
+
+    routine = "potrf"
+    fields = frozenset({"lower"})
+
+    def config(self, call: Call) -> str:
+        return f"{{uplo = {self.triangle(call)}}}"
+
+
+@target("cusolver_getrf_ffi", "cublas_getrf_batched_ffi")
+class Getrf(_AsLapack):
+    """LAPACK's ?getrf: L and U with row exchanges, the pivots, info."""
+
+    routine = "getrf"
+
+
+@target("cusolver_geqrf_ffi", "cublas_geqrf_batched_ffi")
+class Geqrf(_AsLapack):
+    """LAPACK's ?geqrf: R, the reflectors' vectors and factors."""
+
+    routine = "geqrf"
+
+
+@target("cusolver_orgqr_ffi")
+class Orgqr(_AsLapack):
+    """LAPACK's ?orgqr: the first columns of a product of reflectors."""
+
+    routine = "orgqr"
+
+
+@target("cusolver_syevd_ffi")
+class Syevd(_AsLapack):
+    """LAPACK's ?syevd: eigenvectors and eigenvalues of a Hermitian matrix, info."""
+
+    routine = "syevd"
+    fields = frozenset({"lower", "algorithm"})
+
+    def config(self, call: Call) -> str:
+        return f'{{mode = "V", uplo = {self.triangle(call)}}}'
+
+
+@target("__cusolver$cholesky")
+class Cholesky(ExpandedTarget):
+    """Cholesky's factor as XLA's own backend calls it: the factor, a workspace of its type, info.
+
+    Source:  XLA, gpusolver_rewriter.cc.
+    """
+
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
+        fields = ffi_fields(call)
+        fields.only({"lower"})
+        steps.operands_required(call, [1], "one array")
+        shapes = steps.result_shapes(call)
+        if len(shapes) != 3 or not shapes[1].is_array:
+            raise ConfigError(f"gives a factor, a workspace and info, the text says {call.shape}")
+        config = f"{{uplo = {_AsLapack.triangle(call)}}}"
+        found = lapack_call(call, build, "potrf", config, Shape.tuple((shapes[0], shapes[2])), *operands)
+        workspace = build.constant(0, shapes[1].dtype, shapes[1].dims)
+        return build.join(build.element(found, 0), workspace, build.element(found, 1))
+
+
+@target("__cublas$triangularSolve")
+class TriangularSolveCall(ExpandedTarget):
+    """A triangular-solve with the options that the configuration names, and a workspace.
+
+    Source:  XLA, triangular_solve_rewriter.cc.
+    """
+
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
+        fields = ffi_fields(call)
+        fields.only({"left_side", "lower", "unit_diagonal", "transpose_a"})
+        kinds = ("TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+        steps.operands_required(call, [2], "a triangle and a right side")
+        op = TriangularSolve(
+            left_side=fields.flag("left_side"),
+            lower=fields.flag("lower"),
+            unit_diagonal=fields.flag("unit_diagonal"),
+            transpose_a=fields.choice("transpose_a", kinds),
+        )
+        return steps.joined(call, build, [build.add(op, *operands)])
+
+
+@target("cu_lu_pivots_to_permutation")
+class PivotsToPermutation(ExpandedTarget):
+    """The permutation that row exchanges make of 0 to n - 1, one after the other: s32[.., k] -> s32[.., n].
+
+    Pivots count from 0; those out of range are moved into it.
+    """
+
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
+        ffi_fields(call).only({"permutation_size"})
+        steps.operands_required(call, [1], "one array of pivots")
+        pivots, result = build.shape(operands[0]), call.shape
+        fits = result.is_array and result.rank == pivots.rank > 0 and result.dims[:-1] == pivots.dims[:-1]
+        fits = fits and result.dims[-1] >= pivots.dims[-1]
+        if not fits or pivots.dtype is not S32 or result.dtype is not S32:
+            raise ConfigError(f"makes s32[.., n] of pivots s32[.., k], not {result} of {pivots}")
+        last = result.rank - 1
+        places, numbers = build.iota(S32, result.dims, last), build.iota(S32, pivots.dims, last)
+        low, high = (build.constant(n, S32, pivots.dims) for n in (0, result.dims[-1] - 1))
+        exchanges = build.compute("clamp", low, operands[0], high)
+        initial = (build.constant(0, S32), exchanges, places, numbers, places)
+
+        def goes_on(inner: Build, state: Sequence[str]) -> str:
+            return inner.compare("LT", state[0], inner.constant(pivots.dims[-1], S32))
+
+        def step(inner: Build, state: Sequence[str]) -> Sequence[str]:
+            row, exchanges, at, count, permutation = state
+            pivot = _picked(inner, inner.compare("EQ", count, inner.broadcast(row, pivots.dims)), exchanges)
+            is_row = inner.compare("EQ", at, inner.broadcast(row, result.dims))
+            is_pivot = inner.compare("EQ", at, inner.broadcast(pivot, result.dims, range(last)))
+            numbers = [
+                inner.broadcast(_picked(inner, place, permutation), result.dims, range(last))
+                for place in (is_row, is_pivot)
+            ]
+            swapped = inner.select(is_row, numbers[1], inner.select(is_pivot, numbers[0], permutation))
+            return inner.compute("add", row, inner.constant(1, S32)), exchanges, at, count, swapped
+
+        return build.loop(initial, goes_on, step)[4]
+
+
+def _picked(build: Build, places: str, numbers: str) -> str:
+    """The one number of every row whose place is marked."""
+    zeros = steps.like(build, 0, numbers)
+    return build.sum(build.select(places, numbers, zeros), [build.shape(numbers).rank - 1])

@@ -1,0 +1,178 @@
+"""What JAX and XLA call for linear algebra and random numbers on a GPU, by both executors against JAX on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.ir.module import Module
+from distxla.passes.verify import obstacles, verify_module
+from distxla.reference.lockstep import run_reference
+from distxla.runtime.compiler import compile_module
+from distxla.text.parser import parse_module
+from tests.codegen.runner import run_devices
+from tests.ops.case import Array
+from tests.ops.library_call import LibraryCall, assert_xla_reads, compare
+
+jax = pytest.importorskip("jax")
+
+FFI = "api_version=API_VERSION_TYPED_FFI"
+
+
+@cache
+def functions() -> dict[str, tuple[Callable[[Any], Any], tuple[int, ...], str]]:
+    """Of an array of these extents, and the target that JAX calls for it."""
+    import jax.numpy as jnp
+
+    def positive(a: Any) -> Any:
+        return a @ a.swapaxes(-1, -2).conj() + 5 * jnp.eye(a.shape[-1], dtype=a.dtype)
+
+    def rebuilt(a: Any) -> Any:
+        values, vectors = jnp.linalg.eigh(a + a.swapaxes(-1, -2).conj())
+        return values, (vectors * values[..., None, :]) @ vectors.swapaxes(-1, -2).conj()
+
+    def product(a: Any) -> Any:
+        q, r = jnp.linalg.qr(a)
+        return q @ r, jnp.abs(r)
+
+    return {
+        "cholesky": (lambda a: jnp.linalg.cholesky(positive(a)), (2, 4, 4), "cusolver_potrf_ffi"),
+        "solve": (lambda a: jnp.linalg.solve(a, a[..., :2]), (2, 4, 4), "cu_lu_pivots_to_permutation"),
+        "qr": (product, (6, 3), "cusolver_orgqr_ffi"),
+        "eigh": (rebuilt, (5, 5), "cusolver_syevd_ffi"),
+    }
+
+
+def lowered(function: Callable[[Any], Any], argument: Array) -> Module:
+    text = jax.jit(function).trace(argument).lower(lowering_platforms=("cuda",)).as_text(dialect="hlo")
+    module = parse_module(text, "<jax>")
+    verify_module(module)
+    return module
+
+
+# complex numbers where their routines have other names
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, "float32") for name in functions()), ("qr", "complex64"), ("eigh", "complex64")]
+)
+def test_what_jax_calls_on_a_gpu(name: str, dtype: str) -> None:
+    function, dims, target = functions()[name]
+    random = np.random.default_rng(3)
+    argument = random.standard_normal(dims).astype(dtype)
+    if dtype == "complex64":
+        argument = argument + 1j * random.standard_normal(dims).astype(np.float32)
+    module = lowered(function, argument)
+    called = {getattr(i.op, "custom_call_target", "") for c in module.computations for i in c}
+    assert target in called
+    assert not obstacles(module)
+    wanted = jax.tree.leaves(jax.jit(function)(argument))
+    reference = run_reference(module, [[argument]], replicas=1, partitions=1)[0]
+    compiled = run_devices(compile_module(module, replicas=1, partitions=1), [[argument]])[0]
+    for results in (reference, compiled):
+        for got, right in zip(results, wanted, strict=True):
+            assert got is not None
+            np.testing.assert_allclose(got, np.asarray(right), rtol=1e-3, atol=1e-4)
+
+
+def test_threefry_is_jaxs() -> None:
+    """JAX calls the kernel only where it is configured to."""
+    shapes = ["u32[2,3]"] * 4
+    call = LibraryCall("cu_threefry2x32_ffi", shapes[:2], shapes, "{}", FFI)
+    random = np.random.default_rng(2)
+    keys, counters = random.integers(0, 1 << 32, (2, 2), np.uint32), random.integers(0, 1 << 32, (2, 2, 3), np.uint32)
+    spread = [np.full((2, 3), key, np.uint32) for key in keys[0]]
+    from jax.extend.random import threefry2x32_p
+
+    wanted = [np.asarray(x) for x in threefry2x32_p.bind(*spread, *counters)]
+    for results in call.run(*spread, *counters):
+        for got, right in zip(results, wanted, strict=True):
+            np.testing.assert_array_equal(got, right)
+
+
+TRIANGLE = np.array([[2, 0, 0], [1, 4, 0], [3, -1, 0.5]], np.float32)
+SIDES = np.array([[2, 4], [9, -2], [1, 1]], np.float32)
+OPTIONS = {"left_side": True, "lower": True, "unit_diagonal": False, "transpose_a": "NO_TRANSPOSE"}
+MATRIX = np.array([[4, 2, 0], [2, 5, 1], [0, 1, 3]], np.float64)
+
+CALLS: dict[str, tuple[LibraryCall, list[Array], list[Any]]] = {
+    "triangular solve": (
+        LibraryCall("__cublas$triangularSolve", ["f32[3,2]", "s8[12]"], ["f32[3,3]", "f32[3,2]"], OPTIONS),
+        [TRIANGLE, SIDES],
+        [np.linalg.solve(TRIANGLE.astype(np.float64), SIDES), np.zeros(12)],
+    ),
+    "triangular solve, transposed": (
+        LibraryCall(
+            "__cublas$triangularSolve",
+            ["f32[3,2]{0,1}", "s8[0]"],
+            ["f32[3,3]{0,1}", "f32[3,2]{0,1}"],
+            OPTIONS | {"transpose_a": "TRANSPOSE"},
+        ),
+        [TRIANGLE, SIDES],
+        [np.linalg.solve(TRIANGLE.astype(np.float64).T, SIDES), []],
+    ),
+    "cholesky": (
+        LibraryCall("__cusolver$cholesky", ["f64[3,3]", "f64[5]", "s32[]"], ["f64[3,3]"], {"lower": True}),
+        [np.tril(MATRIX)],
+        [np.linalg.cholesky(MATRIX), np.zeros(5), 0],
+    ),
+    "cholesky of what is not positive": (
+        LibraryCall("__cusolver$cholesky", ["f64[1,1]", "f64[5]", "s32[]"], ["f64[1,1]"], {"lower": True}),
+        [np.array([[-1.0]])],
+        [[[-1]], np.zeros(5), 1],
+    ),
+    "permutation": (
+        LibraryCall("cu_lu_pivots_to_permutation", ["s32[2,4]"], ["s32[2,3]"], "{}", FFI),
+        [np.array([[1, 3, 2], [0, 1, 3]], np.int32)],
+        [[[1, 3, 2, 0], [0, 1, 3, 2]]],
+    ),
+    "tops": (
+        LibraryCall("__gpu$TopK", ["f32[2,2]", "s32[2,2]"], ["f32[2,4]"], "{}", FFI),
+        [np.array([[1, 4, 2, 4], [0, -1, 5, 3]], np.float32)],
+        [[[4, 4], [5, 3]], [[1, 3], [2, 3]]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name: str) -> None:
+    call, arguments, wanted = CALLS[name]
+    compare(call, arguments, wanted)
+
+
+REFUSED: dict[str, tuple[LibraryCall, str]] = {
+    "a type that nobody solves in": (
+        LibraryCall("cusolver_potrf_ffi", ["f16[3,3]", "s32[]"], ["f16[3,3]"], "{lower = true}", FFI),
+        "solves in f32, f64, c64 and c128, not in f16",
+    ),
+    "a matrix that is not square": (
+        LibraryCall("cusolver_potrf_ffi", ["f32[3,2]", "s32[]"], ["f32[3,2]"], "{lower = true}", FFI),
+        "f32[3,2] is not square",
+    ),
+    "an unknown option": (
+        LibraryCall("__cublas$triangularSolve", ["f32[3,2]"], ["f32[3,3]", "f32[3,2]"], OPTIONS | {"fast": True}),
+        "does not know the field fast",
+    ),
+    "more pivots than rows": (
+        LibraryCall("cu_lu_pivots_to_permutation", ["s32[2]"], ["s32[3]"], "{}", FFI),
+        "makes s32[.., n] of pivots s32[.., k], not s32[2] of s32[3]",
+    ),
+    "words of other types": (
+        LibraryCall("cu_threefry2x32_ffi", ["s32[3]", "s32[3]"], ["s32[3]"] * 4, "{}", FFI),
+        "takes four arrays u32 of equal extents",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    call, wanted = REFUSED[name]
+    why = call.refusal()
+    assert wanted in why
+    assert f'"{call.target}"' in why
+
+
+def test_xla_reads_the_calls() -> None:
+    assert_xla_reads(CALLS["triangular solve"][0])
