@@ -16,7 +16,7 @@ whichever instruction, iteration or program each of them is in. Otherwise each m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -174,6 +174,11 @@ class Plan:
         lines.append("")
         lines.extend(_dump_steps(self.steps, ""))
         return "\n".join(lines) + "\n"
+
+
+def shares(buffers: Iterable[Buffer]) -> bool:
+    """Whether one of them may exist once for all members of a group."""
+    return any(buffer.region is Region.SHARED for buffer in buffers)
 
 
 def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:

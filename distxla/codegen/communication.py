@@ -14,6 +14,16 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 
+_I32, _POINTER = ir.IntType(32), ir.PointerType()
+
+
+class LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
+    """A site's routine, read from memory. llvmlite asks a callee for its type, which a plain pointer doesn't tell."""
+
+    @property
+    def function_type(self) -> ir.FunctionType:
+        return ir.FunctionType(_I32, (_POINTER, _I32, _POINTER, _POINTER))
+
 
 class CommunicationEmitter(Protocol):
     """A transport's side of the compiler."""

@@ -10,17 +10,18 @@ the poison word, which every loop looks at before an iteration.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
-from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap
-from distxla.codegen.communication import CommunicationEmitter
+from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap, shares
+from distxla.codegen.communication import CommunicationEmitter, LoadedRoutine
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
 from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of, may_be_long
 from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, SharedArena, Site
+from distxla.codegen.unwritten import emit_fill, written_anew
 from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_BUSY, R_EVENTS, R_STEP, iterations_field
 from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
@@ -28,12 +29,12 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
+from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_call import HostCall
 from distxla.ops.op import Lowering
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
-ROUTINE = ir.FunctionType(I32, (POINTER, I32, POINTER, POINTER))
 
 Progress = Callable[[str], None]
 
@@ -78,18 +79,6 @@ def _wanders(buffer: Buffer) -> bool:
     return buffer.swaps or buffer.region is Region.SHARED
 
 
-def _shares(buffers: tuple[Buffer, ...]) -> bool:
-    return any(buffer.region is Region.SHARED for buffer in buffers)
-
-
-class _LoadedRoutine(ir.instructions.LoadInstr):  # type: ignore[misc]
-    """A routine's address read from memory. llvmlite asks a callee for its type, which a plain pointer doesn't tell."""
-
-    @property
-    def function_type(self) -> ir.FunctionType:
-        return ROUTINE
-
-
 class _EntryEmitter:
     def __init__(
         self,
@@ -105,6 +94,7 @@ class _EntryEmitter:
         self.llvm_module, self.module, self.plan = llvm_module, module, plan
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
         self.progress, self.traced = progress, traced
+        self.fills = is_filled()
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
         self.scratch_bytes = 0
@@ -143,6 +133,8 @@ class _EntryEmitter:
         self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
         self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
         self.steps(self.plan.steps)
+        if self.fills:
+            self.fill_all()
         self.builder.ret(I32(Status.OK))
         self.begin.branch(self.first)
         self.emit_failure()
@@ -268,7 +260,23 @@ class _EntryEmitter:
         recorder = self.communication.emit_step_recorder(self.llvm_module)
         self.builder.call(recorder, [self.context, I32(number), begun, I64(iterations_field(depth))])
 
+    def fill(self, buffers: Iterable[Buffer]) -> None:
+        """Let a read show of what the next step doesn't write."""
+        for buffer in buffers:
+            shared = buffer.region is Region.SHARED  # of which the device's own place is filled
+            offset = self.in_arena(buffer) if shared else self.offset(buffer)
+            emit_fill(self.llvm_module, self.builder, self.own_memory, offset, buffer.size)
+
+    def fill_all(self) -> None:
+        """The same of what no step writes, before the first one."""
+        leaves = enumerate(self.module.entry_computation.root_instruction.shape.leaves())
+        buffers = [Buffer(leaf.byte_size, Region.RESULT, k) for k, leaf in leaves if leaf.is_array]
+        for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, Region.ARENA, 0)):
+            emit_fill(self.llvm_module, self.begin, self.own_memory, self.offset(buffer), buffer.size)
+
     def plain_step(self, step: Step) -> None:
+        if self.fills and isinstance(step, Kernel | Communicate):
+            self.fill(written_anew(step.operands, step.results))
         if isinstance(step, Kernel):
             self.kernel(step)
         elif isinstance(step, Copy):
@@ -288,8 +296,10 @@ class _EntryEmitter:
         arguments = [
             self.pointer(buffer) for buffer in (*step.operands, *step.results) if buffer.region is not Region.NONE
         ]
-        scratch = self.pointer(Buffer(0, Region.ARENA, self.plan.arena_bytes))
-        self.builder.call(kernel.function, [self.context, *arguments, scratch])
+        scratch = Buffer(kernel.scratch_bytes, Region.ARENA, self.plan.arena_bytes)
+        if self.fills:
+            self.fill((scratch,))
+        self.builder.call(kernel.function, [self.context, *arguments, self.pointer(scratch)])
 
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
         """The function of the instruction; instructions that differ in names only share it."""
@@ -326,7 +336,7 @@ class _EntryEmitter:
         operands, results = self.offset_table(step.operands), self.result_table(step.results)
         table = self.field("communicate", POINTER)
         slot = self.builder.gep(table, [I64(site)], source_etype=POINTER)
-        routine = _LoadedRoutine(self.builder.block, slot, "routine", typ=POINTER)
+        routine = LoadedRoutine(self.builder.block, slot, "routine", typ=POINTER)
         self.builder._insert(routine)
         status = self.builder.call(routine, [self.context, I32(site), operands, results])
         self.fail_unless_zero(status)
@@ -349,7 +359,7 @@ class _EntryEmitter:
 
     def result_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
         """The offset table of a site's results; it has a second half where one of them may be shared."""
-        if not _shares(buffers):
+        if not shares(buffers):
             return self.offset_table(buffers)
         table = self.begin.alloca(I64, size=2 * len(buffers))
         for k, buffer in enumerate(buffers):
@@ -385,7 +395,7 @@ class _EntryEmitter:
             number,
             self.module.locate(instruction),
             item=item,
-            shares=_shares(step.results),
+            shares=shares(step.results),
             facets=summary(self.module, instruction, operands),
             loops=tuple(self.loops),
         )

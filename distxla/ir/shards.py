@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from distxla.ir.shape import Shape
+from distxla.ir.unwritten import empty
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,11 @@ class Shards:
 
     def join(self, shards: list[Any]) -> Any:
         """The global NumPy array from every partition's shard; where several hold the same part, the first one's."""
-        import numpy as np
 
         if self.is_whole:
             return shards[0]
         first = shards[0]
-        joined = np.empty([extent * count for extent, count in zip(first.shape, self.tiles, strict=True)], first.dtype)
+        joined = empty([extent * count for extent, count in zip(first.shape, self.tiles, strict=True)], first.dtype)
         filled = set()
         for partition, shard in enumerate(shards):
             if self.places[partition] not in filled:

@@ -12,6 +12,7 @@ import numpy as np
 
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.unwritten import empty
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
@@ -270,7 +271,7 @@ def fold(
             arrays = [run.map(to_apply, *pair)[0] if len(pair) == 2 else pair[0] for pair in pairs]
         return arrays[0]
     if order == RING and chunks is not None:
-        result = np.empty_like(arrays[0])
+        result = empty(arrays[0].shape, arrays[0].dtype)
         for chunk in range(len(arrays)):
             mine = chunks == chunk
             first = chunk + 1

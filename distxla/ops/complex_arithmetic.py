@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from distxla.ir.unwritten import empty
 from distxla.ops.conversion import Array
 
 
 def complex_of(real: Array, imag: Array) -> Array:
     """Set by parts: real + 1j * imag makes NaN of infinities."""
     real, imag = np.asarray(real), np.asarray(imag)
-    result = np.empty(real.shape, np.complex64 if real.dtype == np.float32 else np.complex128)
+    result = empty(real.shape, np.complex64 if real.dtype == np.float32 else np.complex128)
     result.real, result.imag = real, imag
     return result
 

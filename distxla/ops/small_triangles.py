@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distxla.ir.element_type import BF16, F16, F32, F64, ElementType
+from distxla.ir.unwritten import empty
 from distxla.ops.lapack import part
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def evaluate(system: System, kind: ElementType, triangles: Any, right: Any) -> A
         lines = inverse if system.by_rows else inverse.swapaxes(-1, -2)
         known = right if system.left else right.swapaxes(-1, -2)
         parts = system.parts(kind, n, known.shape[-1])
-        x = np.empty_like(known)
+        x = empty(known.shape, known.dtype)
         for i in range(n):
             sums = [
                 _sum_of_products(

@@ -18,6 +18,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ir.unwritten import empty
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.control_flow import While
 from distxla.ops.effects import COMMUNICATING
@@ -299,7 +300,7 @@ def map_elements(
                 values[instruction.name] = _on_whole_arrays(world, device, computation, instruction, operands)
         found = values[root.name] if root.shape.is_tuple else (values[root.name],)
         return tuple(np.broadcast_to(np.asarray(v, s.dtype.dtype), dims) for v, s in zip(found, leaves, strict=True))
-    results = tuple(np.empty(dims, leaf.dtype.dtype) for leaf in leaves)
+    results = tuple(empty(dims, leaf.dtype.dtype) for leaf in leaves)
     for index in np.ndindex(dims):
         found = call(world, device, name, tuple(a[index] for a in arguments), result)
         for to, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):

@@ -26,6 +26,7 @@ from distxla.codegen.program import CompiledProgram, EnclosingLoop, Site
 from distxla.collectives.executed_form import executed_form
 from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
+from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.runtime.compile_server import CompileServer
 from distxla.text.printer import print_module
@@ -162,9 +163,8 @@ def compile_cached(
 def program_key(module: Module, replicas: int, partitions: int, *, traced: bool = False) -> str:
     """A name for everything that the compiled program depends on."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
-    return text_key(
-        print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{' traced' * traced}"
-    )
+    kind = " traced" * traced + " filled" * is_filled()
+    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
 
 
 def text_key(*texts: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives import streams
+from distxla.ir.unwritten import empty
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.memory import Block, Segment
 
@@ -303,12 +304,12 @@ class _Buffers:
     def take(self, size: int) -> Bytes:
         """An array of `size` bytes of any content."""
         if size < RECYCLED_BYTES:
-            return np.empty(size, np.uint8)
+            return empty([size], np.uint8)
         for i in range(len(self._kept)):
             # arrays over a buffer hold a reference to it; without any there are the list's and the argument's
             if size <= self._kept[i].size <= 2 * size and sys.getrefcount(self._kept[i]) == 2:
                 return self._kept[i][:size]
-        buffer = np.empty(size, np.uint8)
+        buffer = empty([size], np.uint8)
         self._kept.append(buffer)
         while len(self._kept) > 1 and sum(kept.size for kept in self._kept) > KEPT_BYTES:
             del self._kept[0]

@@ -13,6 +13,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.ir.unwritten import empty
 from distxla.ops.effects import Effects
 from distxla.scheduler.simulation.traces import Ticket
 
@@ -179,7 +180,7 @@ class _Run:
         called = self.module[computation]
         root = called[result or called.root]
         leaves = tuple(root.shape.leaves())
-        results = tuple(np.empty(arguments[0].shape, leaf.dtype.dtype) for leaf in leaves)
+        results = tuple(empty(arguments[0].shape, leaf.dtype.dtype) for leaf in leaves)
         for index in np.ndindex(arguments[0].shape):
             found = self._called(computation, [a[index] for a in arguments], root.name)
             for to, value in zip(results, found if root.shape.is_tuple else (found,), strict=True):

@@ -15,6 +15,7 @@ from distxla.codegen.abi import Context
 from distxla.codegen.backends import cpu
 from distxla.codegen.image import resolve_import
 from distxla.codegen.kernels import emit_kernel_function
+from distxla.ir import unwritten
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.text.parser import parse_module
@@ -55,7 +56,7 @@ class Kernel:
     def run(self, operands: Sequence[Array], results: Sequence[Array], replica: int = 0, partition: int = 0) -> None:
         """Call it on arrays that are aligned already."""
         context = Context(replica=replica, partition=partition)
-        scratch = aligned(np.empty(self.scratch_bytes + 64, np.uint8))
+        scratch = aligned(unwritten.empty([self.scratch_bytes + 64], np.uint8))
         pointers = [a.ctypes.data for a in (*operands, *results)]
         self.function(ctypes.addressof(context), *pointers, scratch.ctypes.data)
 

@@ -18,6 +18,7 @@ from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block
 from distxla.collectives.streams import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
+from distxla.ir import unwritten
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.runtime.memory import Block, Heap, Segment
@@ -61,6 +62,7 @@ class Devices:
             segment.close()
         self.memories = [segment.bytes.data for segment in segments]
         self.common = self.memories[0][own:]  # what all of them see behind their own memory
+        unwritten.fill(self.common)
         bases = [ctypes.addressof(ctypes.c_char.from_buffer(memory)) for memory in self.memories]
         at = control_block.fixed_bytes(self.count)
         places: list[list[int]] = [[0] * len(program.communicators) for _ in range(self.count)]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from distxla.collectives import call_loops
 from distxla.errors import ClusterError, ReplicaLostError
+from distxla.ir.unwritten import empty
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.host import Lost
@@ -194,7 +195,7 @@ class RemoteHost:
     def fetch(self, device: int, offset: int, size: int, seconds: float | None = None) -> NDArray[np.uint8]:
         """Bytes of a device's memory; blocks until they are here. Raises ReplicaLostError, ClusterError if closed, or
         if they have not come within `seconds`."""
-        found = np.empty(size, np.uint8)
+        found = empty([size], np.uint8)
         if size and not self._ask(Command.READ, found.data, device, offset, size, seconds):
             if self._closing:
                 raise ClusterError(f"the cluster is closed: arrays on {self.name} can't be fetched any more")

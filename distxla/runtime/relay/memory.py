@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from distxla.codegen.image import LoadedImage
 from distxla.collectives import relay_queue
+from distxla.ir.unwritten import empty
 
 PIECE_BYTES = 1 << 20  # that travel in one frame
 _KEPT = 32  # pieces of scratch memory that stay
@@ -67,7 +68,7 @@ class Scratch:
                 if self._free:
                     return self._free.pop()
             size = PIECE_BYTES
-        return np.empty(size, np.uint8)
+        return empty([size], np.uint8)
 
     def give(self, memory: NDArray[np.uint8]) -> None:
         """Nobody uses it any longer."""

@@ -12,6 +12,7 @@ import numpy as np
 from distxla.codegen.abi import Context, Status
 from distxla.collectives import state
 from distxla.errors import ClusterError
+from distxla.ir.unwritten import empty
 from distxla.runtime.relay.memory import PIECE_BYTES, rows_at, view
 from distxla.runtime.relay.plans import ITEMS, Plan, Region, Rows, Stream, Way
 from distxla.runtime.wire import Buffer
@@ -90,7 +91,7 @@ class Round:
                 key = (region.source, rows.leaf)
                 ends[key] = max(end, ends.get(key, 0))
         for key, end in ends.items():
-            self._mirrors[key] = np.empty(end, np.uint8)
+            self._mirrors[key] = empty([end], np.uint8)
 
     def _landing(self, region: Region) -> list[int]:
         """Where the bytes of an incoming region go, and how far apart their rows lie is `region.given` or `taken`."""
