@@ -119,7 +119,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):
             raise TypeError(f"{self.hlo_shape} has no elements")
         size = self.hlo_shape.byte_size
         if size == 0:
-            found: NDArray[Any] = np.empty(self.hlo_shape.dims, self.dtype)
+            found: NDArray[Any] = np.zeros(self.hlo_shape.dims, self.dtype)
             found.flags.writeable = writable
         else:
             if isinstance(self._memory, Segment):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import distxla
 from distxla.codegen import planner
 from distxla.codegen.buffers import Buffer, Copy, Kernel, Loop, Plan, Region, Step
 from distxla.ir.element_type import ELEMENT_TYPES
@@ -153,3 +156,16 @@ def test_new_arrays_hold_the_marker(kind: str, monkeypatch: pytest.MonkeyPatch) 
     untouched = bytearray(4)
     fill(untouched)
     assert untouched == bytes(4)
+
+
+def test_arrays_without_content_are_made_in_one_place() -> None:
+    """Others have no elements."""
+    package = Path(distxla.__file__).parent
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in package.rglob("*.py")
+        if path.name != "unwritten.py"
+        for line in path.read_text().split("\n")
+        if re.search(r"\b(np|numpy)\.empty(?!\(\(?0\b)", line)
+    ]
+    assert not found
