@@ -11,11 +11,14 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
+from distxla.errors import DistxlaError
 from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import Shape
 from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
 from distxla.runtime.hosts.host import DeviceMemory
 from distxla.runtime.memory import Block, Segment
+
+_FETCHED_TO_SHOW = 1 << 16  # bytes of an array on another host that a repr may fetch
 
 
 class _Bytes:
@@ -243,11 +246,17 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):
         return str(np.asarray(self)) if self.hlo_shape.is_array else str(self.hlo_shape)
 
     def __repr__(self) -> str:
-        where = f"{self.hlo_shape}, device={self.device})"
-        if not self.hlo_shape.is_array:
-            return f"DeviceArray({where}"
-        begin = "DeviceArray("
-        values = np.array2string(np.asarray(self), separator=", ", prefix=begin)
+        """The values as NumPy shows them; without them where they would have to be fetched first and are large, or
+        can't be fetched any more."""
+        begin, where = "DeviceArray(", f"{self.hlo_shape}, device={self.device})"
+        is_near = isinstance(self._memory, Segment) or self.hlo_shape.byte_size <= _FETCHED_TO_SHOW
+        if not self.hlo_shape.is_array or not is_near:
+            return begin + where
+        try:
+            found = np.asarray(self)
+        except DistxlaError:
+            return begin + where
+        values = np.array2string(found, separator=", ", prefix=begin)
         last = len(values.rpartition("\n")[2]) + (0 if "\n" in values else len(begin))
         gap = " " if last + len(where) + 2 <= np.get_printoptions()["linewidth"] else "\n" + " " * len(begin)
         return f"{begin}{values},{gap}{where}"

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from distxla.errors import ClusterError
 from distxla.ir.element_type import BF16, S32, element_type_of
 from distxla.ir.shape import Shape
 from distxla.runtime.device_array import DeviceArray
@@ -374,6 +375,20 @@ TEXTS = [
 @pytest.mark.parametrize(("value", "text"), TEXTS, ids=lambda v: "" if isinstance(v, str) else str(v.dtype))
 def test_the_repr_shows_the_values(device: Device, value: Any, text: str) -> None:
     assert repr(device.put(value)) == text
+
+
+def test_the_repr_fetches_what_is_small_and_can_be_fetched(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = (device.put(np.zeros(n, np.int8), elsewhere=True) for n in (2, 1 << 17))
+    assert repr(small) == "DeviceArray([0, 0], s8[2], device=3)"
+    assert repr(large) == "DeviceArray(s8[131072], device=3)"
+
+    def closed(self: Elsewhere, offset: int, size: int) -> Array:
+        raise ClusterError("the cluster is closed")
+
+    monkeypatch.setattr(Elsewhere, "read", closed)
+    assert repr(small) == "DeviceArray(s8[2], device=3)"
+    with pytest.raises(ClusterError, match="closed"):
+        str(small)
 
 
 def test_its_names_are_public_ones(device: Device) -> None:
