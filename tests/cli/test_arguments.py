@@ -58,7 +58,7 @@ ENTRY main {
 # --- what a file lacks
 
 PARTITIONED = """HloModule m, num_partitions=4
-ENTRY main {
+ENTRY main_spmd {
   w = f32[2] parameter(0), sharding={replicated}
   x = f32[2,6] parameter(1), sharding={devices=[4,1]<=[4]}
   y = f32[2,3] parameter(2), sharding={devices=[2,2]<=[2,2]T(1,0)}
