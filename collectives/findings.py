@@ -1,13 +1,18 @@
-"""From what devices do at the end of a run to a report of it: why, how their histories differ, what to change."""
+"""From what devices do at the end of a run to a report of it: why, how their histories differ, what to change.
+
+`check`, the reference and the cluster all ask here what kind of failure it is (docs/deadlocks.md), and say it in the
+same sentence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from distxla.collectives.hints import hints
 from distxla.collectives.report import DeviceReport, Difference, Doing, Event, Report, named
 from distxla.collectives.wait_graph import Verdict
+from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
 
 MOST_DIFFERENCES = 64  # that are kept
@@ -55,6 +60,25 @@ def mismatch_of(what: str, one: tuple[int, str], other: tuple[int, str], differi
     """
     text = f"{what}: device {one[0]} comes with {one[1]}, device {other[0]} with {other[1]}"
     return text + (f"; they differ in {differing}" if differing else "")
+
+
+def stuck_error(
+    verdict: Verdict, devices: Mapping[int, DeviceReport], differing: Callable[[int, int], str]
+) -> DeadlockError:
+    """The error of devices that can never go on, without a report.
+
+    A mismatch where the shortest cycle is of two devices, each in a round of a collective that the other one does not
+    come to: then two instructions contradict each other.  differing: signature.differences of what two devices wait in.
+    """
+    text = summary_of(verdict, devices)
+    cycle = min(verdict.cycles, key=len, default=())
+    first = cycle[0] if cycle else verdict.without_end[0][0]
+    location = devices[first].location if first in devices else None
+    if len(cycle) == 2 and all(device in devices and devices[device].group for device in cycle):
+        found = differing(*cycle)
+        if found:
+            return CollectiveMismatchError(f"{text}; they differ in {found}", location)
+    return DeadlockError(text, location)
 
 
 def summary_of(verdict: Verdict, devices: Mapping[int, DeviceReport]) -> str:
@@ -189,4 +213,13 @@ def _aligned(mine: Sequence[_Key], theirs: Sequence[_Key]) -> tuple[int, int]:
     return -1, -1
 
 
-__all__ = ["difference", "mismatch_of", "named", "report", "round_called", "summary_of", "transfer_called"]
+__all__ = [
+    "difference",
+    "mismatch_of",
+    "named",
+    "report",
+    "round_called",
+    "stuck_error",
+    "summary_of",
+    "transfer_called",
+]

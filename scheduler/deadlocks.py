@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from distxla.collectives.executed_form import executed_form
+from distxla.collectives.findings import mismatch_of, stuck_error
+from distxla.collectives.report import DeviceReport, Doing
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -13,7 +16,7 @@ from distxla.scheduler.simulation.communication import Communication, Meeting, S
 from distxla.scheduler.simulation.deferred import World
 from distxla.scheduler.simulation.executions import compared
 from distxla.scheduler.simulation.progress import LENIENT, STRICT, Mismatch, Open, Progress, Stop
-from distxla.scheduler.simulation.standstill import ahead, chain_of, needed_event, never_go_on
+from distxla.scheduler.simulation.standstill import ahead, needed_event, never_go_on, verdict_on
 from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Act, Split, Trace
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
@@ -92,6 +95,7 @@ class _Examination:
     def _mismatch(self, progress: Progress) -> Verdict:
         found = progress.mismatches[0]
         parting = self._parting(progress, *found.devices)
+        (_, first), _ = _by_device(found)
         return Verdict(
             Outcome.DEADLOCK,
             self._differ(progress, found),
@@ -99,16 +103,14 @@ class _Examination:
             parting=None if parting is None else self._place(*parting),
             hint=self._swap(progress, found, parting),
             is_mismatch=True,
-            location=found.sites[1].location,
+            location=first.location,
             channel=_channel(found.thing),
         )
 
     def _differ(self, progress: Progress, found: Mismatch) -> str:
-        one, other = found.sites
+        (device, one), (peer, other) = _by_device(found)
         what = _called(found.thing, None if id(found.thing) in progress.uncounted else found.number)
-        text = f"{what}: device {found.devices[0]} comes with {self._site(one)}, device {found.devices[1]} with "
-        difference = one.difference(other)
-        return f"{text}{self._site(other)}" + (f"; they differ in {difference}" if difference else "")
+        return mismatch_of(what, (device, str(one)), (peer, str(other)), one.difference(other))
 
     def _swap(self, progress: Progress, found: Mismatch, parting: tuple[int, Instruction] | None) -> str | None:
         """If the second one comes to the same later, the order is what is wrong; else what they differ in."""
@@ -135,29 +137,48 @@ class _Examination:
         return agree
 
     def _stuck(self, progress: Progress, stuck: set[int]) -> Verdict:
-        chain = chain_of(progress, stuck)
+        verdict = verdict_on(progress, stuck)
+        cycle = min(verdict.cycles, key=len, default=())
+        is_cycle = bool(cycle)
+        chain = list(zip(cycle, (*cycle[1:], *cycle[:1]), strict=True)) or [verdict.without_end[0]]
         waits = tuple(self._wait(progress, device, peer) for device, peer in chain)
-        is_cycle = chain[-1][1] == chain[0][0]
         behind = tuple(sorted(stuck - {device for device, _ in chain}))
-        who = listed([device for device, _ in chain])
-        if is_cycle and len(chain) > 1:
-            summary = f"devices {who} wait for each other in a cycle"
-        else:
-            summary = f"device {chain[-1][0]} waits for what never happens"
         stop = progress.stops[chain[0][0]]
         parting = self._parting(progress, *chain[0])
+
+        def differing(one: int, other: int) -> str:
+            return progress.stops[one].event.site.difference(progress.stops[other].event.site)
+
+        error = stuck_error(verdict, self._reports(progress, chain), differing)
         return Verdict(
             Outcome.DEADLOCK,
-            f"{summary}; {len(stuck)} of {self.count} devices never end{'s' * (len(stuck) == 1)}",
+            error.message,
             self.count,
+            never_end=len(stuck),
             cycle=waits if is_cycle else (),
             waits=() if is_cycle else waits,
             behind=behind,
             parting=None if parting is None else self._place(*parting),
             hint=self._hint(progress, waits, parting),
-            location=stop.event.site.location,
+            is_mismatch=isinstance(error, CollectiveMismatchError),
+            location=error.location,
             channel=_channel(stop.thing),
         )
+
+    def _reports(self, progress: Progress, chain: Iterable[tuple[int, int]]) -> dict[int, DeviceReport]:
+        """What these devices do, as a report of the run would have it."""
+        found = {}
+        for device in {device for both in chain for device in both}:
+            stop = progress.stops.get(device)
+            if stop is None:
+                found[device] = DeviceReport(device, Doing.ENDED if device in progress.traces else Doing.ABSENT)
+                continue
+            at, members = stop.event.by, stop.thing.members if isinstance(stop.thing, Meeting) else ()
+            name = at.instruction.name
+            found[device] = DeviceReport(
+                device, Doing.WAITS, at.module.name, name, at.instruction.opcode, at.location, group=members
+            )
+        return found
 
     def _hint(self, progress: Progress, waits: Sequence[Wait], parting: tuple[int, Instruction] | None) -> str | None:
         """What to change: one of the orders, if data allow another one, or what somebody leaves out."""
@@ -317,6 +338,12 @@ class _Examination:
             undecided=(Undecided(devices, place, place, why),),
             location=module.locate(error.instruction),
         )
+
+
+def _by_device(found: Mismatch) -> tuple[tuple[int, Site], tuple[int, Site]]:
+    """The two devices, each with its instruction, in ascending order."""
+    one, other = sorted(zip(found.devices, found.sites, strict=True), key=itemgetter(0))
+    return one, other
 
 
 def _channel(thing: Meeting | Way) -> int | None:

@@ -85,7 +85,8 @@ class Undecided:
 class Verdict:
     """cycle: devices that wait for each other, each for the next, the last one for the first; empty where somebody
     waits for what never comes.  behind: further devices that wait for these.  parting: what took the first one and
-    whom it waits for different ways.  location: of the first one.  channel: on which it waits, if on one."""
+    whom it waits for different ways.  location: of the first one.  channel: on which it waits, if on one.
+    never_end: number of devices that can never go on, 0 where that is not known."""
 
     outcome: Outcome
     summary: str
@@ -99,6 +100,7 @@ class Verdict:
     is_mismatch: bool = False
     location: Location | None = None
     channel: int | None = None
+    never_end: int = 0
 
     @property
     def text(self) -> str:
@@ -110,6 +112,8 @@ class Verdict:
         if len(shown) > MOST_SHOWN:
             lines.append(f"  … ({len(shown)} in all)")
         lines += [f"  {each}" for each in self.undecided[:MOST_SHOWN]]
+        if self.never_end:
+            lines.append(f"  {self.never_end} of {self.devices} devices never end{'s' * (self.never_end == 1)}")
         if self.behind:
             lines.append(f"  behind {'them' if len(shown) > 1 else 'it'}: {named(self.behind)}")
         if self.parting:

@@ -9,9 +9,9 @@ from itertools import chain
 from distxla.collectives import findings
 from distxla.collectives.report import DeviceReport
 from distxla.collectives.wait_graph import Verdict, all_of, any_of, decide
-from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.errors import DeadlockError
 from distxla.ir.module import Module
-from distxla.reference.waits import Outcome, PendingRound, Wait, differing
+from distxla.reference.waits import Outcome, Wait, differing
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,9 @@ class Stuck:
 
     def error(self, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> DeadlockError:
         """With its report. devices: what all of them do.  modules: what they run."""
-        text = findings.summary_of(self.verdict, devices)
-        cycle = min(self.verdict.cycles, key=len, default=())
-        first = cycle[0] if cycle else self.verdict.without_end[0][0]
-        location = devices[first].location
-        error = DeadlockError(text, location)
-        if len(cycle) == 2 and all(isinstance(self.waits.get(device), PendingRound) for device in cycle):
-            one, other = (self.waits[device] for device in cycle)
-            error = CollectiveMismatchError(text + differing(one, other), location)
+        error = findings.stuck_error(
+            self.verdict, devices, lambda one, other: differing(self.waits[one], self.waits[other])
+        )
         error.report = findings.report(error.code, error.message, devices, self.verdict, modules)
         return error
 

@@ -130,6 +130,11 @@ class PendingRound(Pending):
         return self.round.answers is not None
 
     @property
+    def came(self) -> InstructionEvaluation:
+        """The instruction in which the device came to the round."""
+        return self.round.comers[self.device][0]
+
+    @property
     def missing(self) -> list[int]:
         """The members that have not come."""
         return [member for member in self.round.members if member not in self.round.comers]
@@ -221,10 +226,9 @@ def mismatch(what: str, first: InstructionEvaluation, other: InstructionEvaluati
 
 
 def differing(one: Wait, other: Wait) -> str:
-    """How the instructions of two waits differ, as what is added to a sentence; "" where they don't."""
-    mine, theirs = one.waiter, other.waiter
-    found = "" if mine is None or theirs is None else _differing(mine, theirs)
-    return f"; they differ in {found}" if found else ""
+    """How the instructions of two waits differ, of rounds those that came to them: signature.differences."""
+    mine, theirs = (wait.came if isinstance(wait, PendingRound) else wait.waiter for wait in (one, other))
+    return "" if mine is None or theirs is None else _differing(mine, theirs)
 
 
 def _differing(one: InstructionEvaluation, other: InstructionEvaluation) -> str:

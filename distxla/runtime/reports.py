@@ -214,21 +214,29 @@ def _channel(spec: CommunicatorSpec | None) -> int | None:
     return spec.channel.channel if spec is not None and spec.channel is not None else None
 
 
+def _begin_of(program: CompiledProgram, index: int, module: Module | None) -> Site:
+    """The site that came to the round in which another one waits: of an asynchronous pair the start's, as far as the
+    module is known."""
+    site = program.sites[index]
+    instruction = instruction_of(site, module)
+    while module is not None and instruction is not None and instruction.op.completes and instruction.operands:
+        within = next(c for c in module.computations if any(i is instruction for i in c))
+        instruction = within[instruction.operands[0]]
+    name = site.instruction if instruction is None else instruction.name
+    alike = [other for other in program.sites if other.instruction == name]
+    return next((other for other in alike if other.computation == site.computation), alike[0] if alike else site)
+
+
 def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
     """The error of devices that can never go on, with its report."""
-    verdict = stuck.verdict
+
+    def differing(*both: int) -> str:
+        places = [held for device in both if (held := stuck.held.get(device)) is not None]
+        sites = [_begin_of(scene.programs[held.program], held.site, scene.modules.get(held.program)) for held in places]
+        return differences(*(site.facets for site in sites)) if len(sites) == 2 else ""
+
     devices = scene.devices(stuck)
-    text = findings.summary_of(verdict, devices)
-    cycle = min(verdict.cycles, key=len, default=())
-    first = cycle[0] if cycle else verdict.without_end[0][0]
-    location = devices[first].location if first in devices else None
-    error = DeadlockError(text, location)
-    places = [(scene.programs[held.program], held.site) for d in cycle if (held := stuck.held.get(d)) is not None]
-    sites = [program.sites[site] for program, site in places]
-    specs = [program.communicators[program.sites[site].communicator] for program, site in places]
-    if len(sites) == 2 and not any(spec.of_channels for spec in specs):
-        found = differences(sites[0].facets, sites[1].facets)
-        error = CollectiveMismatchError(text + (f"; they differ in {found}" if found else ""), location)
+    error = findings.stuck_error(stuck.verdict, devices, differing)
     error.report = scene.report(error, stuck, devices)
     return error
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from distxla.collectives.wait_graph import Clauses, Verdict, all_of, decide
+from distxla.errors import InternalError
 from distxla.scheduler.simulation.communication import Meeting
 from distxla.scheduler.simulation.progress import Progress, Stop
 from distxla.scheduler.simulation.traces import Act, Event, Split, Trace
@@ -45,6 +47,21 @@ def chain_of(progress: Progress, stuck: set[int]) -> list[tuple[int, int]]:
     device = next(d for d in sorted(stuck) if not any(p in stuck for p in progress.stops[d].peers))
     ended = next(p for p in progress.stops[device].peers if p not in progress.stops and p not in progress.open_)
     return [(device, ended)]
+
+
+def verdict_on(progress: Progress, stuck: set[int]) -> Verdict:
+    """The same as a graph of who waits for whom, whose cycles are those that reports of a run name."""
+    clauses: dict[tuple[int, ...], Clauses] = {}
+    waits = {}
+    for device in sorted(stuck):
+        peers = progress.stops[device].peers
+        waits[device] = clauses.setdefault(peers, all_of(peers))
+    alive = {*progress.stops, *progress.open_, *progress.lost}
+    ended = {peer for peers in clauses for peer in peers if peer not in alive}
+    found = decide(waits, ended)
+    if found is None:
+        raise InternalError(f"devices {sorted(stuck)} are stuck, but none of them waits for another one")
+    return found
 
 
 def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
@@ -124,4 +141,4 @@ def _own(trace: Trace, device: int) -> Iterator[Event]:
             yield from _own(part, device)
 
 
-__all__ = ["MOST_LOOKED_AT", "ahead", "behind", "chain_of", "needed_event", "never_go_on", "rounds_from"]
+__all__ = ["MOST_LOOKED_AT", "ahead", "behind", "chain_of", "needed_event", "never_go_on", "rounds_from", "verdict_on"]

@@ -11,13 +11,15 @@ from tests.cli.test_main import call
 from tests.deadlock_programs import NAMED
 
 CYCLE = """\
-a.hlo:6:3: error: deadlock: devices 0, 1 wait for each other in a cycle; 2 of 2 devices never end
+a.hlo:6:3: error: deadlock: device 0 waits in rd (a.hlo:6:3) for device 1, which waits in rd (b.hlo:6:3) for device 0: \
+neither can go on
       rd = (f32[4], token[]) recv-done(c), channel_id=1
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   device 0 waits in rd (a.hlo:6:3) for device 1 to send on channel 1; device 1 would in s (b.hlo:7:3), but waits in rd \
 (b.hlo:6:3)
   device 1 waits in rd (b.hlo:6:3) for device 0 to send on channel 2; device 0 would in s (a.hlo:7:3), but waits in rd \
 (a.hlo:6:3)
+  2 of 2 devices never end
   hint: let device 1 execute s (b.hlo:7:3) before rd (b.hlo:6:3)
 """
 WARNING = """\

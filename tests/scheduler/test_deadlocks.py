@@ -13,6 +13,7 @@ from distxla.text.parser import parse_module
 from tests.channel_case import permute, ring
 from tests.channel_programs import pipelined_text
 from tests.collectives.random_channels import RandomChannels
+from tests.contradicting_programs import CASES as CONTRADICTING
 from tests.deadlock_programs import (
     BY_DEVICE,
     CASES,
@@ -36,14 +37,14 @@ def verdict_of(case: Case):  # type: ignore[no-untyped-def]
     return examine(case.modules(), case.replicas, 1)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *CONTRADICTING], ids=lambda case: case.name)
 def test_verdicts_agree_with_what_happens(case: Case) -> None:
     """A program of which it is known that it runs is never called a deadlock, and the other way round."""
     found = verdict_of(case).outcome
     assert found is not (Outcome.SAFE if case.deadlocks else Outcome.DEADLOCK)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *CONTRADICTING], ids=lambda case: case.name)
 def test_text_of_the_verdict(case: Case) -> None:
     assert verdict_of(case).text + "\n" == (TEXTS / f"{case.name}.txt").read_text()
 
