@@ -220,6 +220,47 @@ CASES: dict[str, tuple[LibraryCall, Answer]] = {
 }
 
 
+def vectors(x: Array, features: int, along: int) -> Array:
+    """Features that are vectors along another dimension, as one dimension."""
+    x = np.moveaxis(x, along, features + 1)
+    return x.reshape(*x.shape[:features], -1, *x.shape[features + 2 :])
+
+
+MORE_CASES: dict[str, tuple[LibraryCall, Answer]] = {
+    "no spatial dimension": (
+        LibraryCall(
+            FORWARD, ["f32[3,2]", "u8[0]"], ["f32[3,4]", "f32[4,2]"], config(), "window={}, dim_labels=bf_io->bf"
+        ),
+        lambda x, w: [x @ w, []],
+    ),
+    "keys without quotes": (
+        LibraryCall(
+            FORWARD,
+            ["f32[1,2,3]", "u8[0]"],
+            ["f32[1,2,7]", "f32[2,2,3]"],
+            '"{conv_result_scale:1}"',
+            LINE.text("bf0_oi0->bf0"),
+        ),
+        lambda x, w: [LINE.out(x, w), []],
+    ),
+    "vectors of features": (
+        LibraryCall(
+            FORWARD,
+            ["s32[2,2,5,3,2]", "u8[0]"],
+            ["s8[2,3,5,4,4]", "s8[4,3,3,2,4]"],
+            config(),
+            PLAIN.text("bf01?_oi01?->bf01?"),
+        ),
+        lambda x, w: [np.moveaxis(PLAIN.out(vectors(x, 1, 4), vectors(w, 1, 4)).reshape(2, 2, 2, 5, 3), 2, 4), []],
+    ),
+}
+
+
+def _by_vector(y: Array) -> Array:
+    """[batch, feature, place, place] as [batch, vector of 2, place, place, feature]."""
+    return np.rint(y).reshape(2, 2, 2, 5, 3).transpose(0, 2, 3, 4, 1)
+
+
 def fused(mode: str | int, activation: Callable[[Array], Array], **fields: Any) -> tuple[LibraryCall, Answer]:
     call = LibraryCall(
         FUSED,
@@ -262,6 +303,41 @@ FUSED_CASES: dict[str, tuple[LibraryCall, Answer]] = {
             PLAIN.text(NCHW),
         ),
         lambda x, w, v, z: [PLAIN.out(x, w) + v[:, None, None], []],
+    ),
+    "keys in camel case": (
+        LibraryCall(
+            FUSED,
+            ["f32[2,4,5,3]", "u8[0]"],
+            ["f32[2,3,5,4]", "f32[4,3,3,2]", "f32[4]", "f32[2,4,5,3]"],
+            {"activationMode": "2", "convResultScale": 1, "sideInputScale": 0.5},
+            PLAIN.text(NCHW),
+        ),
+        lambda x, w, v, z: [np.maximum(PLAIN.out(x, w) + v[:, None, None] + 0.5 * z, 0), []],
+    ),
+    "vectors of features in front, with a side input": (
+        LibraryCall(
+            FUSED,
+            ["s8[2,2,5,3,2]", "u8[0]"],
+            ["s8[4,2,5,4,1]", "s8[4,4,1,3,2]", "f32[4]", "s8[2,2,5,3,2]"],
+            config(side_input_scale=1),
+            PLAIN.text("?b01f_?oi01->b?01f"),
+        ),
+        # the result is [batch, vector, place, place, feature]
+        lambda x, w, v, z: [
+            _by_vector(
+                np.clip(
+                    PLAIN.out(
+                        np.moveaxis(x, (1, 4, 0, 2, 3), (0, 1, 2, 3, 4)).reshape(2, 4, 5, 4),
+                        w.transpose(1, 2, 0, 3, 4).reshape(4, 4, 3, 2),
+                    )
+                    + v[:, None, None]
+                    + z.transpose(0, 4, 1, 2, 3).reshape(2, 4, 5, 3),
+                    -128,
+                    127,
+                )
+            ),
+            [],
+        ],
     ),
     "integers of 8 bits, rounded to even and saturated": (
         LibraryCall(
@@ -314,6 +390,7 @@ GRAPH_CASES: dict[str, tuple[LibraryCall, Answer]] = {
 
 ALL = {
     **CASES,
+    **MORE_CASES,
     **{f"fused: {name}": case for name, case in FUSED_CASES.items()},
     **{f"graph: {name}": case for name, case in GRAPH_CASES.items()},
 }

@@ -88,7 +88,7 @@ class ConvForward(PlainConvolution):
     """A convolution: input, filter -> output."""
 
     def convolved(self, call: Call, build: Build, first: str, second: str) -> str:
-        return forward(call, build, first, second)
+        return vectors_apart(call, build, forward(call, build, first, second))
 
 
 @target("__cudnn$convBackwardInput")
@@ -185,15 +185,16 @@ class ConvBiasActivationForward(ConvolutionTarget):
         wide = build.shape(x)
         x = steps.scaled(build, x, fields.number("conv_result_scale"))
         if side_scale != 0:
-            side = steps.scaled(build, build.convert(operands[3], wide.dtype), side_scale)
+            side = build.convert(side_joined(call, build, operands[3]), wide.dtype)
+            side = steps.scaled(build, side, side_scale)
             x = build.compute("add", x, side)
         bias = build.shape(operands[2])
-        feature = _labels(call).output_feature
+        feature = joined_labels(call).output_feature
         if bias.size != wide.dims[feature] or bias.true_rank > 1:
             raise ConfigError(f"the bias {bias} is not one number for each of {wide.dims[feature]} output features")
         vector = build.reshape(build.convert(operands[2], wide.dtype), (bias.size,))
         x = build.compute("add", x, build.broadcast(vector, wide.dims, (feature,)))
-        x = _activated(build, x, fields)
+        x = vectors_apart(call, build, _activated(build, x, fields))
         return steps.joined(call, build, [steps.narrowed(build, x, steps.result_shapes(call)[0].dtype)])
 
 
@@ -221,9 +222,80 @@ def _activated(build: Build, x: str, fields: Fields) -> str:
 
 
 def forward(call: Call, build: Build, lhs: str, rhs: str) -> str:
-    """The convolution that the call's attributes describe."""
-    op = Convolution(window=call.op.window, dim_labels=_labels(call), feature_group_count=call.op.feature_group_count)
-    return _added(call, build, op, lhs, rhs)
+    """The convolution that the call's attributes describe, `vectors_joined`."""
+    labels = joined_labels(call)
+    op = Convolution(window=call.op.window, dim_labels=labels, feature_group_count=call.op.feature_group_count)
+    stated = _labels(call)
+    lhs = vectors_joined(build, lhs, _input(stated), stated.input_feature)
+    rhs = vectors_joined(build, rhs, _kernel(stated), stated.kernel_input_feature)
+    result = steps.result_shapes(call)[0]
+    _, dims = _joined(result, _output(stated), stated.output_feature)
+    return build.add(op, lhs, rhs, shape=Shape(_sum_type(build.shape(lhs).dtype), dims or result.dims))
+
+
+# --- arrays with one dimension more than dim_labels name: features are vectors along it ---------------------------
+
+
+def vectors_joined(build: Build, operand: str, named: tuple[int, ...], feature: int) -> str:
+    """The operand with its nameless dimension, where it has one, joined to the dimension of features."""
+    order, dims = _joined(build.shape(operand), named, feature)
+    return build.reshape(steps.transposed(build, operand, order), dims) if dims else operand
+
+
+def side_joined(call: Call, build: Build, side: str) -> str:
+    """An array like the result, `vectors_joined`."""
+    labels = _labels(call)
+    return vectors_joined(build, side, _output(labels), labels.output_feature)
+
+
+def vectors_apart(call: Call, build: Build, x: str) -> str:
+    """The result as the text states it, from its `vectors_joined`."""
+    labels, shape = _labels(call), steps.result_shapes(call)[0]
+    order, dims = _joined(shape, _output(labels), labels.output_feature)
+    if not dims:
+        return x
+    apart = build.reshape(x, [shape.dims[d] for d in order])
+    return steps.transposed(build, apart, [order.index(d) for d in range(shape.rank)])
+
+
+def joined_labels(call: Call) -> ConvolutionDimensions:
+    """dim_labels of the arrays as `vectors_joined`."""
+    labels = _labels(call)
+    shapes = (*call.operands[:2], steps.result_shapes(call)[0])
+    numbers: list[int | tuple[int, ...]] = []
+    for shape, named in zip(shapes, (_input(labels), _kernel(labels), _output(labels))):
+        nameless = _nameless(shape, named)
+        left = [n - (nameless is not None and nameless < n) for n in named]
+        numbers += [*left[:2], tuple(left[2:])]
+    return ConvolutionDimensions(*numbers)  # type: ignore[arg-type]
+
+
+def _joined(shape: Shape, named: tuple[int, ...], feature: int) -> tuple[list[int], tuple[int, ...]]:
+    """The order that puts a nameless dimension behind the features, and the extents once it is joined; () for none."""
+    nameless = _nameless(shape, named)
+    order = [d for d in range(shape.rank) if d != nameless]
+    if nameless is None:
+        return order, ()
+    dims = tuple(shape.dims[d] * (shape.dims[nameless] if d == feature else 1) for d in order)
+    order.insert(order.index(feature) + 1, nameless)
+    return order, dims
+
+
+def _nameless(shape: Shape, named: tuple[int, ...]) -> int | None:
+    missing = [d for d in range(shape.rank) if d not in named]
+    return missing[0] if len(missing) == 1 and shape.rank == len(named) + 1 else None
+
+
+def _input(labels: ConvolutionDimensions) -> tuple[int, ...]:
+    return labels.input_batch, labels.input_feature, *labels.input_spatial
+
+
+def _kernel(labels: ConvolutionDimensions) -> tuple[int, ...]:
+    return labels.kernel_input_feature, labels.kernel_output_feature, *labels.kernel_spatial
+
+
+def _output(labels: ConvolutionDimensions) -> tuple[int, ...]:
+    return labels.output_batch, labels.output_feature, *labels.output_spatial
 
 
 def in_floats(build: Build, x: str) -> str:

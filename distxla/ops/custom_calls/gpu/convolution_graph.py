@@ -8,7 +8,14 @@ from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild
 from distxla.ops.custom_calls.gpu import steps
-from distxla.ops.custom_calls.gpu.convolution import ACTIVATIONS, ConvolutionTarget, forward, in_floats
+from distxla.ops.custom_calls.gpu.convolution import (
+    ACTIVATIONS,
+    ConvolutionTarget,
+    forward,
+    in_floats,
+    side_joined,
+    vectors_apart,
+)
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.expansion import Build
 
@@ -55,7 +62,8 @@ class ConvForwardGraph(ConvolutionTarget):
             else:
                 x = build.convert(values[arguments], steps.compute_type(build.shape(values[arguments]).dtype))
             if operation in _OPERATIONS:
-                x = _with_operand(build, _OPERATIONS[operation], in_floats(build, x), rest.pop(0))
+                operand = side_joined(call, build, rest.pop(0))
+                x = _with_operand(build, _OPERATIONS[operation], in_floats(build, x), operand)
             elif operation == "relu":
                 x = steps.relu(build, x)
             elif operation == "amax":
@@ -65,7 +73,7 @@ class ConvForwardGraph(ConvolutionTarget):
                 magnitudes.append(values[number])
             else:
                 main = values[number]
-        return steps.joined(call, build, [main, *magnitudes])
+        return steps.joined(call, build, [vectors_apart(call, build, main), *magnitudes])
 
 
 def _with_operand(build: Build, opcode: str, x: str, operand: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from distxla.ops.custom_calls.config import ConfigError, read_config
 from distxla.ops.custom_calls.target import Call
 from distxla.ops.dot_dimensions import DotDimensions
 
+_BARE_KEY = re.compile(r"([{,]\s*)([A-Za-z_]\w*)\s*:")
+_CAPITAL = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _BESIDES = {  # of the whole backend_config: when and where a device runs the call
     "operation_queue_id",
     "wait_on_operation_queues",
@@ -113,9 +116,7 @@ class Fields:
 
 def gpu_fields(call: Call, message: str) -> Fields:
     """The message of that name in the call's GpuBackendConfig, or the whole text where it is not wrapped in one."""
-    entries = call.config.entries
-    if not entries and call.config.text.strip() not in ("", "{}"):
-        raise ConfigError(f"backend_config is no dictionary: {call.config.text[:40]!r}")
+    entries = _message(call.instruction.backend_config or "{}")
     whole = Fields("", entries)
     if message in entries:
         whole.only({message, *_BESIDES})
@@ -123,6 +124,29 @@ def gpu_fields(call: Call, message: str) -> Fields:
     if any(key.endswith("_backend_config") for key in entries):
         raise ConfigError(f"backend_config has no {message!r}")
     return Fields("", {key: value for key, value in entries.items() if key not in _BESIDES})
+
+
+def _message(text: str) -> dict[str, Any]:
+    """The JSON form of a message; keys may stand without quotes, and in camel case."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        try:
+            found = json.loads(_BARE_KEY.sub(r'\1"\2":', text))
+        except ValueError:
+            found = None
+    if type(found) is not dict:
+        raise ConfigError(f"backend_config is no dictionary: {text[:40]!r}")
+    return _in_snake_case(found)
+
+
+def _in_snake_case(entries: dict[str, Any]) -> dict[str, Any]:
+    return {
+        _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", key): _in_snake_case(value)
+        if type(value) is dict
+        else value
+        for key, value in entries.items()
+    }
 
 
 def ffi_fields(call: Call) -> Fields:
@@ -133,8 +157,3 @@ def ffi_fields(call: Call) -> Fields:
         Fields("", entries).only({"custom_call_backend_config", *_BESIDES})
         entries = read_config(Fields("custom_call_backend_config", wrapped).text("attributes")).entries
     return Fields("", {key: value for key, value in entries.items() if key not in _BESIDES})
-
-
-def is_identity(value: float) -> bool:
-    """Whether multiplying by the number changes nothing."""
-    return math.isfinite(value) and value == 1

@@ -46,7 +46,9 @@ FIELDS = {
     "grad_x",
     "grad_y",
     "is_fp8",
+    # what the operands say anyway
     "scale_mode",
+    "has_d_scale",
 }
 
 
