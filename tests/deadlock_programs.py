@@ -11,6 +11,7 @@ import numpy as np
 from distxla.ir.module import Module
 from distxla.text.parser import parse_module
 from tests.channel_case import annotated
+from tests.deadlock_pieces import CROSSING, HALF, INTEGERS, MOST, WAITING, WHOLE
 
 SUM = """
 sum {
@@ -229,25 +230,6 @@ TAKES = "\n".join(["t = token[] after-all()", recv("c", 1, "{{0,1}}"), recv_done
 GIVES = "\n".join(["t = token[] after-all()", send("s", 1, "{{0,1}}").replace("(x,", "(p,"), send_done("sd", "s", 1),
                    "ROOT r = f32[4] copy(p)"])  # fmt: skip
 
-MOST = """
-most {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT r = f32[] maximum(a, b)
-}"""
-WHOLE = """
-whole {
-  a = s32[] parameter(0)
-  b = s32[] parameter(1)
-  ROOT r = s32[] add(a, b)
-}"""
-HALF = """h = f32[2] slice(p), slice={[0:2]}
-d = f32[2] all-reduce(h), replica_groups={}, to_apply=sum
-ROOT r = f32[4] concatenate(d, d), dimensions={0}"""
-INTEGERS = """n = s32[4] convert(p)
-d = s32[4] all-reduce(n), replica_groups={}, to_apply=whole
-ROOT r = f32[4] convert(d)"""
-
 
 def begun(*lines: str) -> str:
     """A branch with tokens."""
@@ -312,6 +294,8 @@ CASES = [
         (((0,), exchange("s2", "r1", "sd2", "rd1")), ((1,), exchange("r2", "rd2", "s1", "sd1"))),
         deadlocks=False,
     ),
+    Case("groups_that_receive_before_others_send", 2, tuple(((d,), SCHEDULED + WAITING[d]) for d in range(2))),
+    Case("groups_that_send_and_receive", 2, tuple(((d,), SCHEDULED + CROSSING[d]) for d in range(2)), deadlocks=False),
     *(ring(count) for count in (2, 3, 8)),
     *(ring_of_groups(count) for count in (3, 8)),
     *(ring_with_one_turned_round(count) for count in (2, 3, 8)),

@@ -93,3 +93,51 @@ def test_a_tuple_that_looks_like_a_context_is_none() -> None:
         "m = u32[] get-tuple-element(p), index=1", "d = (f32[2], token[]) recv-done(c), channel_id=2",
         "sd = token[] send-done(s), channel_id=1", "ROOT z = u32[] not(m)",
     )))  # fmt: skip
+
+
+def group(body: str, behind: str, outputs: str, computations: str = "") -> str:
+    """An async-start of a send s, a recv r and `body`; behind its done stands `behind`."""
+    return f"""{computations}
+g {{
+  x = f32[2] parameter(0)
+  t = token[] parameter(1)
+  s = {C} send(x, t), channel_id=1
+  r = {C} recv(t), channel_id=2
+  {body}
+}}
+ENTRY main {{
+  x = f32[2] parameter(0)
+  t = token[] after-all()
+  b = ((f32[2], token[]), {outputs}, s32[]) async-start(x, t), calls=g
+  e = {outputs} async-done(b)
+  {behind}
+}}"""
+
+
+BOTH = f"({C}, {C})"
+ENDS = f"c = {C} get-tuple-element(e), index=1\n  d = (f32[2], token[]) recv-done(c), channel_id=2\n  "
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (group(f"ROOT o = {BOTH} tuple(s, r)", ENDS + "ROOT v = f32[2] get-tuple-element(c), index=0", BOTH),
+         r"<text>:16:36: .*channel.context: v uses the context of r, which only its done may do"),
+        (group(f"n = u32[] get-tuple-element(r), index=1\n  ROOT o = (u32[], {C}) tuple(n, r)",
+               ENDS + "ROOT v = f32[2] get-tuple-element(d), index=0", f"(u32[], {C})"),
+         r"<text>:7:30: .*channel.context: n uses the context of r, which only its done may do"),
+        (group(f"ROOT o = {BOTH} tuple(s, r)", ENDS.replace("=2", "=3") + "ROOT z = f32[2] negate(x)", BOTH),
+         r"<text>:15:39: .*recv-done.pair: channel_id is 3 here and 2 in r"),
+        (group(f"ROOT o = {BOTH} tuple(r, s)", ENDS + "ROOT z = f32[2] negate(x)", BOTH),
+         r"<text>:15:34: .*recv-done.pair: d gets the context of s, which is a send"),
+        (group(f"zero = s32[] constant(0)\n  p = (s32[], {C}) tuple(zero, r)\n"
+               f"  w = (s32[], {C}) while(p), condition=more, body=body\n  q = {C} get-tuple-element(w), index=1\n"
+               "  ROOT o = f32[2] get-tuple-element(q), index=0", "ROOT z = f32[2] negate(e)", "f32[2]",
+               LOOP.replace("LINES", f"n = {C} recv(t), channel_id=2")),
+         r"<text>:\d+:\d+: .*channel.context: o uses the context of n, which only its done may do"),
+    ],
+)  # fmt: skip
+def test_async_done_ends_what_nothing_else_ends(text: str, message: str) -> None:
+    """Then its context is a value; that of another one, or of one begun in a loop, stays a context."""
+    with pytest.raises(VerificationError, match=message):
+        verify_module(parse_module(text, "<text>"))
