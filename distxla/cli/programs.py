@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distxla.cli.terminal import counted
-from distxla.collectives.channels import Transfer, module_transfers
+from distxla.collectives.channels import Program as Ends
+from distxla.collectives.channels import Transfer, joined_keys, module_transfers, read_ends
 from distxla.collectives.control_block import MOST_DEVICES
 from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
@@ -148,7 +149,8 @@ class World:
 
     def channel_notes(self) -> list[str]:
         """Which channels were joined though their ids differ; of a world that has been verified."""
-        return list(notes(self._transfers))
+        ends = [Ends(p.devices, read_ends(p.module)) for p in self.programs]
+        return list(notes(self._transfers)) if joined_keys(ends, self.replicas, self.partitions) else []
 
     @cached_property
     def _transfers(self) -> tuple[Transfer, ...]:
