@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from distxla.collectives.async_computations import with_async_inlined
+from distxla.collectives.spread_collectives import with_spread_collectives
 from distxla.ir.module import Module
 from distxla.ops.explicit_precision import with_explicit_precision
 
 
 def executed_form(module: Module) -> Module:
-    """A verified module with conversions where floats of several types meet, and without asynchronous computations that
-    communicate in other ways than by one collective; the same object where nothing changes."""
-    return with_async_inlined(with_explicit_precision(module))
+    """A verified module with conversions where floats of several types meet, with collectives that are spread over
+    fusions as pairs, and without asynchronous computations that communicate in other ways than by one collective; the
+    same object where nothing changes."""
+    return with_async_inlined(with_spread_collectives(with_explicit_precision(module)))

@@ -162,6 +162,7 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
     """Print what the programs hold. missing: of each what can't be executed.  is_fine: whether nothing speaks against
     running them all."""
     from distxla.collectives.report import named
+    from distxla.collectives.spread_collectives import with_spread_collectives
     from distxla.ops.effects import COMMUNICATING
     from distxla.passes.resolve_layouts import ignored_tiles
     from distxla.scheduler.simulation.transfer_rules import notes
@@ -178,7 +179,8 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
                 if not placed.shards.is_whole
             ]
             terminal.write(f"  global: {world.partitions} partitions; cut: {', '.join(cut) or 'nothing'}")
-        acting = Counter(i.opcode for i in instructions if i.op.effects in COMMUNICATING)
+        joined = with_spread_collectives(module).computations
+        acting = Counter(i.opcode for c in joined for i in c if i.op.effects in COMMUNICATING)
         if acting:
             terminal.write("  communication: " + ", ".join(f"{n} {opcode}" for opcode, n in sorted(acting.items())))
         if (note := ignored_tiles(module)) is not None:

@@ -20,6 +20,7 @@ from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
 from distxla.passes.inline_async import InlineAsync
 from distxla.passes.inline_calls import InlineCalls
+from distxla.passes.join_spread_collectives import JoinSpreadCollectives
 from distxla.passes.keep_transfers import KeepTransfers
 from distxla.passes.module_pass import Pass
 from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions, padded
@@ -71,6 +72,7 @@ def standard_passes() -> tuple[Pass, ...]:
     return (
         SortsAsWritten(),
         ExplicitPrecision(),
+        JoinSpreadCollectives(),
         InlineAsync(),
         ForgetBuffers(),
         BindCustomCalls(),

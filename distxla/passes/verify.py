@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from distxla.collectives.spread_collectives import with_spread_collectives
 from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -39,6 +40,7 @@ def verify_module(module: Module, replicas: int | None = None, partitions: int |
 
 def obstacles(module: Module) -> list[tuple[Instruction, str]]:
     """The instructions reachable from the entry that this version cannot execute, and why, in the order of the text."""
+    module = with_spread_collectives(module)
     found: list[tuple[Instruction, str]] = []
     for computation in module.reached():
         for instruction in computation:

@@ -88,9 +88,9 @@ def run_programs(
     be paired) before anything runs, DeadlockError when no device can go on, CollectiveMismatchError when devices meet
     with instructions that don't belong together, TimeLimitError.
     """
-    for module in {id(m): m for m in programs.values()}.values():
-        _check_executable(module)
     executed = {key: executed_form(m) for key, m in {id(m): m for m in programs.values()}.items()}
+    for module in executed.values():
+        _check_executable(module)
     devices = {}
     for device, module in ((d, executed[id(m)]) for d, m in sorted(programs.items())):
         if not 0 <= device < replicas * partitions:

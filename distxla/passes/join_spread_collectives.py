@@ -1,0 +1,21 @@
+"""Join what a TPU schedule spreads of a collective over several fusions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from distxla.collectives.spread_collectives import with_spread_collectives
+from distxla.ir.module import Module
+from distxla.passes.module_pass import Pass
+
+
+class JoinSpreadCollectives(Pass):
+    """Let a collective of which several fusions hold a part begin in the first of them and end in the last.
+
+    Ensures: between the two only other instructions stand.
+    """
+
+    name: ClassVar[str] = "join-spread-collectives"
+
+    def run(self, module: Module) -> Module:
+        return with_spread_collectives(module)
