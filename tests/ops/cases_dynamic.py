@@ -239,6 +239,10 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
             't = (f32[4,6], s32[], s32[]) custom-call(both), custom_call_target="PadToStatic"',
             "s32[] get-tuple-element(NAME.t), index=2",
         ),
+        "annotated": (
+            's = f32[<=4,<=6] custom-call(both), custom_call_target="Sharding", sharding={replicated}',
+            'f32[<=4,<=6] custom-call(NAME.s), custom_call_target="MoveToHost"',
+        ),
         "slice_to_dynamic": ('f32[<=4,<=6] custom-call(w, m, n), custom_call_target="SliceToDynamic"',),
     },
     "tuples": {

@@ -7,7 +7,7 @@ partitioner (passes/partitioning.py); what is left of these calls then says noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ops.custom_calls.target import Call, Target, target
 
@@ -43,6 +43,8 @@ class Annotation(Target):
     memory, in which arrays are row-major.
     Source: XLA's SPMD partitioner, its host offloader and Shardy's export to HLO, which write these names.
     """
+
+    takes_dynamic: ClassVar[bool] = True
 
     def obstacle(self, call: Call) -> str | None:
         if len(call.operands) != 1 or not call.operands[0].compatible(call.shape):
