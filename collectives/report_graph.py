@@ -126,7 +126,7 @@ def _edge(begin: Spot, end: Spot, *, hot: bool, both: bool) -> str:
     kinds = ("edge hot", "hothead") if hot else ("edge", "head")
     if begin == end:
         x, y = begin.x, begin.y - begin.half[1] - 2
-        path = f"M {x - 12:.1f} {y:.1f} C {x - 12:.1f} {y - 34:.1f} {x + 12:.1f} {y - 34:.1f} {x + 12:.1f} {y:.1f}"
+        path = f"M {x - 12:.1f} {y:.1f} C {x - 12:.1f} {y - 26:.1f} {x + 12:.1f} {y - 26:.1f} {x + 12:.1f} {y:.1f}"
         return f'<path class="{kinds[0]}" marker-end="url(#{kinds[1]})" d="{path}"/>'
     dx, dy = end.x - begin.x, end.y - begin.y
     length = math.hypot(dx, dy)
@@ -156,7 +156,9 @@ def _node(device: DeviceReport, spot: Spot, kind: str) -> str:
         f'height="{2 * height:.0f}" rx="8" stroke-width="2"/>'
     )
     place = "" if device.location is None else f"{device.location.file.rpartition('/')[2]}:{device.location.line}"
-    lines = [shortened(line, LETTERS) for line in (device.instruction or device.doing, place) if line]
+    if len(place) > LETTERS:
+        place = f"…{place[1 - LETTERS :]}"
+    lines = [line for line in (shortened(device.instruction or device.doing, LETTERS), place) if line]
     texts = "".join(
         f'<text x="{x:.1f}" y="{y - 12 + 17 * number:.1f}" text-anchor="middle"'
         f"{' class=' + chr(34) + 'name' + chr(34) if number == 0 else ''}>{escape(line)}</text>"

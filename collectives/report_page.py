@@ -27,13 +27,7 @@ def page(report: Report) -> str:
         f"<h1>{headline}</h1>",
         f"<p>{escape(report.summary)}</p>",
         *_hints(report),
-        "<h2>Who waits for whom</h2>",
-        *graph(report),
-        *_recorded(report),
-        "<h2>Devices</h2>",
-        *_table(report),
-        "<h2>In words</h2>",
-        f"<pre>{escape(report.text())}</pre>",
+        *(_about_devices(report) if report.devices else ()),
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
@@ -41,7 +35,11 @@ def page(report: Report) -> str:
 
 def headline_of(report: Report) -> str:
     """`Deadlock: 8 devices wait for each other`: the kind and who, in a line."""
+    if report.kind == "warning":
+        return "Warning: only the run can tell whether all devices go on"
     kind = report.kind.replace("-", " ").capitalize()
+    if not report.devices:
+        return f"{kind}: refused before the run"
     came = [device.device for device in report.devices if device.doing is Doing.CAME]
     if report.cycles:
         cycle = min(report.cycles, key=len)
@@ -60,6 +58,16 @@ def headline_of(report: Report) -> str:
     if waiting:
         return f"{kind}: {named(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
     return kind
+
+
+def _about_devices(report: Report) -> Iterator[str]:
+    yield "<h2>Who waits for whom</h2>"
+    yield from graph(report)
+    yield from _recorded(report)
+    yield "<h2>Devices</h2>"
+    yield from _table(report)
+    yield "<h2>In words</h2>"
+    yield f"<pre>{escape(report.text())}</pre>"
 
 
 def _hints(report: Report) -> Iterator[str]:

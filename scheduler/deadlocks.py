@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from distxla.collectives.executed_form import executed_form
 from distxla.collectives.findings import mismatch_of, stuck_error
-from distxla.collectives.report import DeviceReport, Doing
+from distxla.collectives.report import DeviceReport, Doing, Report
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -20,6 +20,7 @@ from distxla.scheduler.simulation.standstill import ahead, needed_event, never_g
 from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Act, Split, Trace
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
+from distxla.scheduler.static_report import device_report, static_report
 from distxla.scheduler.verdict import Outcome, Place, Undecided, Verdict, Wait, listed, named
 
 
@@ -29,8 +30,18 @@ def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, par
     The text's order is taken for each program's schedule: the compiler keeps it among instructions with effects. The
     host is taken to feed every infeed and to empty every outfeed.
     """
-    executed = [(devices, executed_form(module)) for devices, module in programs]
-    return _Examination(Communication(executed, replicas, partitions)).verdict()
+    return _Examination(_communication(programs, replicas, partitions)).verdict()
+
+
+def report_of(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Report:
+    """The same as `examine` of a run that isn't safe, as a report: what each device does when nobody can go on."""
+    examination = _Examination(_communication(programs, replicas, partitions))
+    verdict = examination.verdict()
+    return static_report(examination.communication, examination.stopped, verdict)
+
+
+def _communication(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Communication:
+    return Communication([(devices, executed_form(module)) for devices, module in programs], replicas, partitions)
 
 
 def no_deadlock(devices: int) -> Verdict:
@@ -55,6 +66,7 @@ class _Examination:
     def __init__(self, communication: Communication) -> None:
         self.communication = communication
         self.count = sum(len(devices) for devices, _ in communication.programs)
+        self.stopped: Progress | None = None  # where the devices are when the verdict is not that all is well
 
     def verdict(self) -> Verdict:
         world = World(self.communication.replicas, self.communication.partitions)
@@ -71,7 +83,7 @@ class _Examination:
         if strict.has_finished:
             return no_deadlock(self.count)
         alike = self.communication.counts_rounds_alike
-        lenient = strict.leniently() if alike else Progress(traces, LENIENT).run()
+        self.stopped = lenient = strict.leniently() if alike else Progress(traces, LENIENT).run()
         if lenient.mismatches:
             return self._mismatch(lenient)
         stuck = never_go_on(lenient)
@@ -79,6 +91,7 @@ class _Examination:
             return self._stuck(lenient, stuck)
         if not lenient.has_finished:
             return self._undecided(lenient, "whether all devices go on can't be known before the run")
+        self.stopped = strict
         return self._undecided(strict, "whether all devices go on depends on how rounds and transfers are carried out")
 
     def _place(self, program: int, instruction: Instruction) -> Place:
@@ -167,18 +180,13 @@ class _Examination:
 
     def _reports(self, progress: Progress, chain: Iterable[tuple[int, int]]) -> dict[int, DeviceReport]:
         """What these devices do, as a report of the run would have it."""
-        found = {}
-        for device in {device for both in chain for device in both}:
-            stop = progress.stops.get(device)
-            if stop is None:
-                found[device] = DeviceReport(device, Doing.ENDED if device in progress.traces else Doing.ABSENT)
-                continue
-            at, members = stop.event.by, stop.thing.members if isinstance(stop.thing, Meeting) else ()
-            name = at.instruction.name
-            found[device] = DeviceReport(
-                device, Doing.WAITS, at.module.name, name, at.instruction.opcode, at.location, group=members
-            )
-        return found
+        modules = {device: module for devices, module in self.communication.programs for device in devices}
+        return {
+            device: device_report(progress, device, modules[device])
+            if device in modules
+            else DeviceReport(device, Doing.ABSENT)
+            for device in {device for both in chain for device in both}
+        }
 
     def _hint(self, progress: Progress, waits: Sequence[Wait], parting: tuple[int, Instruction] | None) -> str | None:
         """What to change: one of the orders, if data allow another one, or what somebody leaves out."""
@@ -369,4 +377,4 @@ def _until(stop: Stop, peer: int, *, is_counted: bool) -> str:
     return f"to {'send' if peer == thing.source else 'execute its recv'} on {thing.ids}"
 
 
-__all__ = ["examine", "no_deadlock", "refusal"]
+__all__ = ["examine", "no_deadlock", "refusal", "report_of"]

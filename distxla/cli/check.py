@@ -10,7 +10,7 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.failures import ReportingCommand
+from distxla.cli.failures import ReportingCommand, write_page
 from distxla.cli.terminal import counted
 from distxla.cli.usage import files
 from distxla.errors import DeadlockError
@@ -37,6 +37,12 @@ MOST_WAYS = 8
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
 @click.option("--strict", is_flag=True, help="Exit with 3 also where only the run can tell whether devices go on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict on deadlocks, or the error, as JSON only.")
+@click.option(
+    "--report",
+    metavar="FILE.html",
+    shell_complete=files,
+    help="If devices can't go on: a page of who waits for whom, as far as it is known before a run.",
+)
 @custom_call_option
 def command(
     modules: tuple[str, ...],
@@ -44,6 +50,7 @@ def command(
     partitions: int | None,
     strict: bool,
     as_json: bool,
+    report: str | None,
     custom_calls: tuple[str, ...],
 ) -> None:
     """Parse and verify every module and print what it holds; look for deadlocks. Starts neither Ray nor LLVM.
@@ -53,17 +60,26 @@ def command(
     warning names the instruction that decides, and it is 0.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
+    from distxla.cli.array_files import require_writable
     from distxla.cli.programs import read_world
     from distxla.errors import UnsupportedOpError
     from distxla.passes.verify import obstacles
 
+    if report is not None:
+        require_writable(report)
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions)
     try:
         world = world.settled()
     except DeadlockError as error:
+        if report is not None:
+            from distxla.scheduler.static_report import refusal_report
+
+            error.report = refusal_report(error)
         if not as_json:
             raise
+        if error.report is not None and report is not None:
+            write_page(report, error.report.page())
         from distxla.scheduler.deadlocks import refusal
 
         data = refusal(error, world.device_count).as_data()
@@ -86,8 +102,22 @@ def command(
             _print_order(world)
             _print(verdict)
             _print_hope(world, verdict)
+    if report is not None:
+        _write_report(report, world, verdict)
     if status:
         raise SystemExit(status)
+
+
+def _write_report(path: str, world: World, verdict: Verdict | None) -> None:
+    """The page of what is known, unless it is that all devices go on."""
+    from distxla.scheduler.deadlocks import report_of
+    from distxla.scheduler.verdict import Outcome
+
+    if verdict is None or verdict.outcome is Outcome.SAFE:
+        terminal.write(f"note: there is no report for {path}: all devices go on", err=True)
+        return
+    found = report_of([(p.devices, p.module) for p in world.programs], world.replicas, world.partitions)
+    write_page(path, found.page())
 
 
 def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:

@@ -1,0 +1,110 @@
+"""The report of a run before it begins: the same as that of the run, but for what only the run knows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.cli.main import main
+from distxla.collectives.report import Doing, Report
+from distxla.reference.lockstep import run_programs
+from distxla.scheduler.deadlocks import examine, report_of
+from distxla.scheduler.verdict import Outcome
+from tests.deadlock_programs import CASES, NAMED, Case
+
+# the run begins a collective of one device, too, of which nothing is followed
+OTHER_EVENTS = {"an_async_pair_around_a_collective_that_the_other_side_runs_later"}
+
+
+STUCK = [case for case in CASES if examine(case.modules(), case.replicas, 1).outcome is Outcome.DEADLOCK]
+
+
+def live(case: Case) -> Report:
+    """What the reference says of the same programs."""
+    modules = {device: module for devices, module in case.modules() for device in devices}
+    args = {
+        device: [np.ones(p.shape.dims, p.shape.dtype.dtype) for p in module.entry_computation.parameters]
+        for device, module in modules.items()
+    }
+    with pytest.raises(dx.DeadlockError) as caught:
+        run_programs(modules, args, replicas=case.replicas, partitions=1)
+    assert caught.value.report is not None
+    return caught.value.report
+
+
+@pytest.mark.parametrize("case", STUCK, ids=[case.name for case in STUCK])
+def test_it_is_that_of_the_run(case: Case) -> None:
+    before, during = report_of(case.modules(), case.replicas, 1), live(case)
+    for name in ("cycles", "without_end", "behind", "hints"):
+        assert getattr(before, name) == getattr(during, name), name
+    for ours, theirs in zip(before.devices, during.devices, strict=True):
+        for name in ("device", "doing", "program", "place", "opcode", "computation", "group", "channel", "waits_for"):
+            if name == "computation" and ours.doing is Doing.ENDED:
+                continue
+            if name == "place" and case.name in OTHER_EVENTS:
+                continue
+            assert getattr(ours, name) == getattr(theirs, name), (ours.device, name)
+        if case.name not in OTHER_EVENTS:
+            assert [*map(str, ours.events)] == [*map(str, theirs.events)]
+        assert all(event.begun is None for event in ours.events)
+
+
+def test_what_only_the_run_decides_is_named() -> None:
+    case = NAMED["loops_by_infeed"]
+    found = report_of(case.modules(), case.replicas, 1)
+    assert found.kind == "warning"
+    assert "w (a.hlo:30:3) is decided by f (a.hlo:26:3)" in found.summary
+    assert {(device.doing, device.instruction) for device in found.devices} == {(Doing.COMPUTES, "w")}
+    assert "<h1>Warning: only the run can tell whether all devices go on</h1>" in found.page()
+
+
+SENDS = (
+    "ENTRY main {\n  x = f32[] parameter(0)\n  t = token[] after-all()\n"
+    "  s = (f32[], u32[], token[]) send(x, t), channel_id=1\n  ROOT d = token[] send-done(s), channel_id=1\n}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "status", "headline"),
+    [
+        ("ring_2", [], 3, "Deadlock: devices 0 and 1 wait for each other"),
+        ("ring_2", ["--json"], 3, "Deadlock: devices 0 and 1 wait for each other"),
+        ("shapes_that_differ", [], 3, "Mismatch: device 1 does not fit the others"),
+        ("loops_by_device", [], 3, "Deadlock: device 1 waits for device 0, which has ended"),
+        ("loops_by_infeed", [], 0, "Warning: only the run can tell whether all devices go on"),
+        ("", [], 3, "Deadlock: refused before the run</h1>\n<p>no program of the run has a recv on channel 1"),
+        ("", ["--json"], 3, "Deadlock: refused before the run</h1>\n<p>no program of the run has a recv on channel 1"),
+        ("posted_early", [], 0, None),
+    ],
+)
+def test_check_writes_the_page(
+    name: str,
+    options: list[str],
+    status: int,
+    headline: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    programs = NAMED[name].programs if name else [((0, 1), SENDS)]
+    files = []
+    for k, (devices, text) in enumerate(programs):
+        path = Path(f"{'abcdefgh'[k] if name else 's'}.hlo")
+        path.write_text(text)
+        files.append(f"{path}@{','.join(map(str, devices))}")
+    with pytest.raises(SystemExit) as ended:
+        main(["check", *files, "--replicas", "2", "--report", "page.html", *options])
+    assert (ended.value.code or 0) == status
+    said = capsys.readouterr().err
+    if headline is None:
+        assert "note: there is no report for page.html: all devices go on\n" in said
+        assert not Path("page.html").exists()
+        return
+    assert "note: the report is in page.html\n" in said
+    text = Path("page.html").read_text()
+    assert re.search(f"<h1>{re.escape(headline)}", text), re.search("<h1>.*</h1>", text)
