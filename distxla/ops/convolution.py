@@ -34,7 +34,8 @@ class Convolution(Op):
     Types:    as dot.
     Errors:   C1 ranks; C2 the window's rank; C3 C6 C8 a stride or dilation below 1; C10 C11 C14 to C16 extents that
               don't fit the groups; C13 C18 C20 dim_labels; C21 C22 a group count below 1; C23 both above 1; C24
-              operand_precision; C25 the result's extents; C27 its type; size: the window differs from the kernel.
+              operand_precision; C25 the result's extents; C27 its type; size: the window differs from the kernel;
+              kind: no such convolution_kind.
     Source:   StableHLO spec, "convolution"; Operation Semantics, "ConvGeneralDilated".
     """
 
@@ -55,6 +56,9 @@ class Convolution(Op):
         self._check_dimensions(lhs, rhs)
         self._check_groups(lhs, rhs)
         check_precision(self, "C24", self.operand_precision)
+        kinds = (None, "unset", "fprop", "dgrad", "wgrad")
+        known = self.convolution_kind in kinds
+        self.require(known, "kind", f"{self.convolution_kind} is none of {', '.join(kinds[1:])}", at="convolution_kind")
         labels, rank = self.dim_labels, lhs.rank
         dims = [0] * rank
         dims[labels.output_batch] = lhs.dims[labels.input_batch] // self.batch_group_count

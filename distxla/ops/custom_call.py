@@ -22,13 +22,30 @@ if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, KernelEmitter
 
 
+# rule -> attribute and what it may be
+_WORDS = {
+    "C3": (
+        "api_version",
+        (
+            "API_VERSION_ORIGINAL",
+            "API_VERSION_STATUS_RETURNING",
+            "API_VERSION_STATUS_RETURNING_UNIFIED",
+            "API_VERSION_TYPED_FFI",
+        ),
+    ),
+    "C4": ("schedule", ("SCHEDULE_NONE", "SCHEDULE_LATEST", "SCHEDULE_EARLIEST")),
+    "C5": ("padding_type", ("PADDING_INVALID", "PADDING_VALID", "PADDING_SAME")),
+}
+
+
 @register
 class CustomCall(Op):
     """Call a routine by name: one that comes with distxla, or one that the user has registered.
 
     Names:   each has its class in ops/custom_calls; `distxla.register_custom_call` and --custom-call add to them.
     Shapes:  whatever the text states.
-    Errors:  C1 an empty target; C2 operand_layout_constraints that don't fit the operands; aliasing as for fusion.
+    Errors:  C1 an empty target; C2 operand_layout_constraints that don't fit the operands; C3 no such api_version; C4
+             no such schedule; C5 no such padding_type; aliasing as for fusion.
     Source:  StableHLO spec, "custom_call"; Operation Semantics, "CustomCall".
     """
 
@@ -63,6 +80,9 @@ class CustomCall(Op):
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         self.require(self.custom_call_target, "C1", "the target has no name", at="custom_call_target")
+        for rule, (attribute_, words) in _WORDS.items():
+            word = getattr(self, attribute_)
+            self.require(word in words, rule, f"{attribute_}={word} is none of {', '.join(words)}", at=attribute_)
         constraints = self.operand_layout_constraints
         if constraints is not None:
             self.require(

@@ -12,7 +12,7 @@ import numpy as np
 from distxla.ir.element_type import F32, S32, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.dot_dimensions import DotDimensions, check_precision, check_result_type, product_type
+from distxla.ops.dot_dimensions import DotDimensions, check_algorithm, check_precision, check_result_type, product_type
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
@@ -46,7 +46,7 @@ class Dot(Op):
                 floats narrower than f32 in f32. operand_precision and algorithm ask for a least precision; every
                 product is computed in full.
     Errors:     C1 C2 unpaired dimensions; C3 C4 a dimension twice; C5 to C8 a dimension out of range; C9 C10 extents
-                that differ; C11 operand_precision; C13 the result's type.
+                that differ; C11 operand_precision; C13 the result's type; algorithm: no such one.
     Source:     StableHLO spec, "dot_general"; Operation Semantics, "DotGeneral".
     """
 
@@ -71,6 +71,7 @@ class Dot(Op):
         lhs, rhs = operands
         self.dimensions.check(self, lhs, rhs)
         check_precision(self, "C11", self.operand_precision)
+        check_algorithm(self, self.algorithm)
         return Shape(product_type(lhs, rhs), self.dimensions.result_dims(lhs, rhs))
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:

@@ -71,8 +71,35 @@ class DotDimensions:
         )
 
 
+PRECISIONS = ("default", "high", "highest")
+ALGORITHMS = (
+    "unset",
+    "dot_any_f8_any_f8_f32",
+    "dot_any_f8_any_f8_f32_fast_accum",
+    "dot_f16_f16_f16",
+    "dot_f16_f16_f32",
+    "dot_bf16_bf16_bf16",
+    "dot_bf16_bf16_f32",
+    "dot_bf16_bf16_f32_x3",
+    "dot_bf16_bf16_f32_x6",
+    "dot_bf16_bf16_f32_x9",
+    "dot_tf32_tf32_f32",
+    "dot_tf32_tf32_f32_x3",
+    "dot_f32_f32_f32",
+    "dot_f64_f64_f64",
+)
+
+
+def check_algorithm(op: Op, algorithm: str | None) -> None:
+    """Rule `algorithm`: it is one that XLA knows; capitals are small letters to XLA's parser."""
+    known = algorithm is None or algorithm.lower() in ALGORITHMS
+    op.require(known, "algorithm", f"{algorithm} is none of {', '.join(ALGORITHMS)}", at="algorithm")
+
+
 def check_precision(op: Op, rule: str, precision: Sequence[str], count: int = 2) -> None:
-    """Require one precision an operand, where any is given."""
+    """Require one precision an operand, where any is given: one that XLA knows."""
+    unknown = next((word for word in precision if word.lower() not in PRECISIONS), None)
+    op.require(unknown is None, rule, f"{unknown} is none of {', '.join(PRECISIONS)}", at="operand_precision")
     op.require(
         not precision or len(precision) == count,
         rule,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from distxla.ops.emit import ArrayRef, Emitter, Index, Value
     from distxla.ops.evaluation import Evaluation
 
+_NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf"
+_TOLERANCE = rf"\s*(?:atol|rtol|ulps)\s*=\s*(?:{_NUMBER})\s*"
+_ACCURACY = re.compile(
+    rf"\{{\s*(?:mode\s*=\s*(?:(?i:default|highest))|tolerance\s*=\s*\{{(?:{_TOLERANCE}(?:,{_TOLERANCE})*|\s*)\}})\s*\}}"
+)
 SIGNED = tuple(t for t in INTEGERS if t.is_signed)
 
 
@@ -66,9 +72,19 @@ class Transcendental(ElementwiseUnary):
 
     The accuracy is kept for printing; the one emitted form is meant to satisfy all modes. The oracle computes in 64
     bits, so that its own error does not count for narrower types.
+
+    Errors:  accuracy: result_accuracy is neither a mode, default or highest, nor a tolerance of atol, rtol and ulps
+             that are not negative.
     """
 
     result_accuracy: str | None = attribute("raw", default=None)
+
+    def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        if self.result_accuracy is not None:
+            known = _ACCURACY.fullmatch(self.result_accuracy) is not None
+            text = "must be {mode=default}, {mode=highest} or {tolerance={atol=..,rtol=..,ulps=..}}"
+            self.require(known, "accuracy", f"result_accuracy={self.result_accuracy} {text}", at="result_accuracy")
+        return super().infer_shape(operands, called)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands

@@ -13,7 +13,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.dot import Dot
-from distxla.ops.dot_dimensions import DotDimensions, check_precision, product_type
+from distxla.ops.dot_dimensions import DotDimensions, check_algorithm, check_precision, product_type
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
 from distxla.ops.evaluation import Evaluation
@@ -340,7 +340,8 @@ class ScaledDot(Op):
     """A product of operands whose blocks along the contracting dimension carry a scale each.
 
     Shapes:  as dot; the scales have the rank of their operand, each extent divides it; a scalar scale stands for none.
-    Errors:  C1 to C10 as for dot; C11 operand_precision; C14 a scale that doesn't fit.
+    Errors:  C1 to C10 as for dot; C11 operand_precision; C14 a scale that doesn't fit; C15 no scale at all: both are
+             scalars; C16 a scale of blocks and not one contracting dimension; algorithm: no such one.
     """
 
     opcode: ClassVar[str] = "scaled-dot"
@@ -365,6 +366,7 @@ class ScaledDot(Op):
         dims = self.dimensions
         dims.check(self, lhs, rhs)
         check_precision(self, "C11", self.operand_precision)
+        check_algorithm(self, self.algorithm)
         for operand, scale in zip((lhs, rhs), operands[2:]):
             fits = scale.is_array and (
                 scale.rank == 0
@@ -374,6 +376,12 @@ class ScaledDot(Op):
                 )
             )
             self.require(fits, "C14", f"{scale} does not scale blocks of {operand}", at="operands")
+            one = scale.rank == 0 or len(dims.lhs_contracting) == 1
+            self.require(
+                one, "C16", f"{len(dims.lhs_contracting)} contracting dimensions with scales {scale}", at="operands"
+            )
+        scaled = any(scale.rank for scale in operands[2:])
+        self.require(scaled, "C15", "both scales are scalars, one must scale blocks", at="operands")
         return Shape(product_type(lhs, rhs), dims.result_dims(lhs, rhs))
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:

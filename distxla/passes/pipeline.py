@@ -23,6 +23,7 @@ from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.join_spread_collectives import JoinSpreadCollectives
 from distxla.passes.keep_transfers import KeepTransfers
 from distxla.passes.module_pass import Pass
+from distxla.passes.one_thread import OneThread
 from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions, padded
 from distxla.passes.resolve_layouts import ResolveLayouts
 from distxla.passes.simplify import Simplify
@@ -70,6 +71,7 @@ def result_shape(module: Module) -> Shape:
 def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
+        OneThread(),
         SortsAsWritten(),
         ExplicitPrecision(),
         JoinSpreadCollectives(),

@@ -1,8 +1,8 @@
 """The verifier: rules that an HLO module must keep before anything else looks at it.
 
 Each op checks its own shapes and attributes (`Op.verify`); what concerns several instructions or the module stands
-here. Rule ids: those of an op begin with its opcode, the others with `module`, `computation`, `parameter`, `control`,
-`schedule`, `shape`, `channel`, `sharding` or `buffer`.
+here and in the files beside this one. Rule ids: those of an op begin with its opcode, the others with `module`,
+`computation`, `parameter`, `control`, `schedule`, `shape`, `channel`, `sharding` or `buffer`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.collective import GroupedCollective
-from distxla.ops.effects import Effects
 from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.verify_buffers import verify_buffers
+from distxla.passes.verify_callers import verify_callers
+from distxla.passes.verify_channels import verify_channels
 from distxla.passes.verify_contexts import verify_contexts
+from distxla.passes.verify_pairs import verify_pairs
 from distxla.passes.verify_shardings import verify_shardings
 
 # whose computations are applied to elements, as scalar code
@@ -119,9 +121,9 @@ class _Verifier:
         for computation in module.computations:
             self._control(computation)
             self._instructions(computation)
-            self._pairs(computation)
-        self._callers()
-        self._channels()
+        verify_pairs(module)
+        verify_callers(module)
+        verify_channels(module)
         verify_contexts(module)
         verify_shardings(module, self.partitions)
         verify_buffers(module)
@@ -308,90 +310,6 @@ class _Verifier:
         if isinstance(i.op, GroupedCollective):
             for size in sorted({len(group) for group in groups}):
                 i.op.check_size(shape, operands, size)
-
-    # --- pairs --------------------------------------------------------------------------------------------------
-
-    def _pairs(self, computation: Computation) -> None:
-        """A start has one user, which completes it; what completes has a start as its operand."""
-        for i in computation:
-            if i.op.starts_pair:
-                users = [computation[name] for name in computation.users[i.name]]
-                self.require(
-                    len(users) == 1 and i.opcode in users[0].op.completes and i.name != computation.root,
-                    f"{i.opcode}.pair",
-                    f"{i.name} needs exactly one user, which completes it; it has "
-                    + (", ".join(f"{u.name} ({u.opcode})" for u in users) or "none"),
-                    i,
-                )
-            if i.op.completes:
-                self._completes(computation, i)
-
-    def _completes(self, computation: Computation, i: Instruction) -> None:
-        start = computation[i.operands[0]]
-        if i.op.completes_indirectly and start.op.effects is not Effects.CHANNEL:
-            return
-        self.require(
-            start.opcode in i.op.completes,
-            f"{i.opcode}.pair",
-            f"the operand of {i.name} must be of {' or '.join(i.op.completes)}, {start.name} is of {start.opcode}",
-            i,
-            "operands",
-        )
-        # What the completing instruction repeats of its start must agree with it.
-        for attribute in ("channel_id", "is_host_transfer", "calls", "async_execution_thread"):
-            mine, theirs = (getattr(op, attribute, None) for op in (i.op, start.op))
-            stated = attribute in ("channel_id", "is_host_transfer") or None not in (mine, theirs)
-            self.require(
-                not hasattr(i.op, attribute) or not stated or mine == theirs,
-                f"{i.opcode}.pair",
-                f"{attribute} is {mine} here and {theirs} in {start.name}",
-                i,
-                attribute,
-            )
-
-    def _callers(self) -> None:
-        """A computation that an instruction owns has no other caller."""
-        callers: dict[str, Instruction] = {}
-        for computation in self.module.computations:
-            for i in computation:
-                # What completes a pair only repeats the start's computation.
-                if i.op.completes:
-                    continue
-                for name in i.op.called_computations:
-                    other = callers.get(name)
-                    if other is not None:
-                        owner = next((o for o in (i, other) if o.op.owns_computations), None)
-                        self.require(
-                            owner is None,
-                            f"{owner.opcode if owner else ''}.caller",
-                            f"{name} is called by {other.name} and by {i.name}; it may have one caller only",
-                            i,
-                        )
-                    callers[name] = i
-
-    # --- channels -----------------------------------------------------------------------------------------------
-
-    def _channels(self) -> None:
-        """A channel of transfers carries no collectives, and host transfers don't share one with devices' own."""
-        kinds: dict[int, tuple[Instruction, str]] = {}
-        for computation in self.module.computations:
-            for i in computation:
-                channel: int | None = getattr(i.op, "channel_id", None)
-                if channel is None or i.op.effects not in (Effects.CHANNEL, Effects.COLLECTIVE):
-                    continue
-                self.require(channel >= 0, "channel.id", f"channel_id={channel} is negative", i, "channel_id")
-                kind = "collectives"
-                if i.op.effects is Effects.CHANNEL:
-                    host = getattr(i.op, "is_host_transfer", False)
-                    kind = "transfers with the host" if host else "transfers between devices"
-                other, have = kinds.setdefault(channel, (i, kind))
-                self.require(
-                    have == kind,
-                    "channel.kind",
-                    f"channel {channel} carries {kind} here and {have} in {other.name}",
-                    i,
-                    "channel_id",
-                )
 
 
 def _repeated(names: list[str]) -> str:

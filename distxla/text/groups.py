@@ -17,6 +17,8 @@ from distxla.text.lexer import BLANK, Lexer
 MAX_DEVICES: Final = 1 << 20  # a list that is written in a few characters must not fill the memory
 
 
+_AXIS = re.compile(r"\s*'((?:(?!//|/\*)[^'\n])*)'")  # what looks like a comment is none of a name
+
 # Lists as programs write them: digits and commas. Others, also those with something wrong, are read piece by piece.
 _PLAIN_INTS = r"\{[0-9]{1,18}(?:,[0-9]{1,18})*\}"
 _PLAIN_LISTS = re.compile(rf"{BLANK}\{{({_PLAIN_INTS}(?:,{_PLAIN_INTS})*)\}}")
@@ -120,7 +122,7 @@ def read_mesh(lexer: Lexer) -> Mesh:
 
 
 def _axis_name(lexer: Lexer) -> str:
-    match = re.compile(r"\s*'([^'\n]*)'").match(lexer.text, lexer.pos)
+    match = _AXIS.match(lexer.text, lexer.pos)
     if match is None:
         return lexer.word("the name of an axis")
     lexer.pos = match.end()

@@ -382,8 +382,27 @@ class InstructionReader:
                     *draft.offsets["shape"],
                 )
             values["calls"] = self._wrap(draft, sugar, elements[1], values.get("async_execution_thread"))
+        else:
+            self._check_wrapped(draft, sugar)
         draft.values = values
         return self._build(draft, async_class)
+
+    def _check_wrapped(self, draft: _Draft, sugar: Sugar) -> None:
+        """`<opcode>-done` ends what `<opcode>-start` began; an operand of another kind is left to the verifier."""
+        known = self._scope.instructions
+        start = known[draft.operands[0]] if draft.operands else None
+        while start is not None and start.op.completes and start.op.starts_pair:
+            start = known[start.operands[0]]
+        calls = getattr(start.op, "calls", None) if start is not None and start.op.starts_pair else None
+        if start is None or calls is None:
+            return
+        wrapped = self.computations[calls].root_instruction.opcode
+        if wrapped != sugar.wrapped:
+            raise self.lexer.violation(
+                f"{sugar.async_opcode}.pair: {draft.opcode} needs a start of {sugar.wrapped}, "
+                f"{start.name} begins {wrapped}",
+                *draft.offsets["opcode"],
+            )
 
     def _wrap(self, draft: _Draft, sugar: Sugar, result: Shape, thread: str | None) -> str:
         """The computation that holds the wrapped opcode alone; returns its name."""

@@ -148,8 +148,18 @@ _ARGUMENT = {
     "S": re.compile(r"\((-?[0-9]{1,18})\)"),
     "E": re.compile(r"\(([0-9]{1,18})\)"),
     "SC": re.compile(r"\(([0-9]+:[0-9]+(?:,[0-9]+)*)\)"),
+    "D": re.compile(r"\(([DCSH]\+?~?(?:,[DCSH]\+?~?)*)\)"),
+    "L": re.compile(r"\(([1-9][0-9]{0,17})\)"),
+    "#": re.compile(r"\((u(?:8|16|32|64))\)"),
+    "*": re.compile(r"\((u(?:8|16|32|64))\)"),
+    "M": re.compile(r"\(([0-9]{1,18})\)"),
 }
-_ANY_ARGUMENT = re.compile(r"\(([A-Za-z0-9,*~:]*)\)")
+_EXPECTED = {
+    "D": "types of dimension levels: D, C, S or H for each, perhaps with + and ~",
+    "L": "a positive number of elements",
+    "#": "an unsigned integer type",
+    "*": "an unsigned integer type",
+}
 
 
 def _read_property(lexer: Lexer, found: dict[str, list[str]]) -> None:
@@ -171,11 +181,12 @@ def _read_property(lexer: Lexer, found: dict[str, list[str]]) -> None:
         if not shape.is_array:
             raise lexer.error("expected an array shape as the physical shape", start)
         return
-    pattern = _ARGUMENT.get(letter, _ANY_ARGUMENT)
+    pattern = _ARGUMENT[letter]
     while True:
         argument = pattern.match(lexer.text, lexer.pos)
         if argument is None:
-            raise lexer.expected(f"the argument of layout property {letter!r} in parentheses")
+            what = _EXPECTED.get(letter, "its argument")
+            raise lexer.expected(f"{what} in parentheses, after layout property {letter!r}")
         arguments.append(argument.group(1))
         lexer.pos = argument.end()
         if letter not in ("T", "SC") or not lexer.text.startswith("(", lexer.pos):

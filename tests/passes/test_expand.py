@@ -9,6 +9,7 @@ from distxla.ops.all_gather import AllGather
 from distxla.ops.op import Lowering
 from distxla.ops.round_halves import Half, half_of, whole
 from distxla.passes.expand import Expand
+from distxla.passes.one_thread import OneThread
 from distxla.passes.pipeline import Pipeline, standard_passes
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
@@ -27,13 +28,13 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_verified_after_every_pass(name: str) -> None:
-    module = parse_module(PROGRAMS[name], "<test>")
+    module = OneThread().run(parse_module(PROGRAMS[name], "<test>"))
     verify_module(module)
     expanded = Expand().run(module)
     verify_module(expanded)
     assert not any(i.op.lowering is Lowering.EXPANSION for c in expanded.computations for i in c)
     assert Expand().run(expanded) is expanded
-    Pipeline(standard_passes(), verify=True).run(module)
+    Pipeline(standard_passes(), verify=True).run(parse_module(PROGRAMS[name], "<test>"))
 
 
 def test_nothing_to_expand() -> None:
