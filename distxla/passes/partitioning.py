@@ -29,8 +29,9 @@ from distxla.text.shardings import parse_domain
 
 HOW_TO: Final = (
     "give it what XLA's partitioner makes of the module: in JAX jax.jit(f).lower(*args).compile().as_text(), elsewhere "
-    "the file *after_spmd-partitioning* that XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=spmd-partitioning' "
-    "writes; or compute in one manual region (JAX's shard_map); see docs/annotations.md"
+    "the file *after_spmd-partitioning* that XLA_FLAGS='--xla_dump_to=DIR --xla_dump_large_constants "
+    "--xla_dump_hlo_pass_re=spmd-partitioning' writes; or compute in one manual region (JAX's shard_map); see "
+    "docs/annotations.md and docs/dumps.md"
 )
 # A device can act on these without a partitioner: where the shapes are those of one device they are right already.
 _NO_PARTITIONER: Final = frozenset({Placement.OPEN, Placement.WHOLE, Placement.OWN})
