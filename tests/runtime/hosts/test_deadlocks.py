@@ -34,7 +34,7 @@ def test_what_can_never_go_on(address: str, name: str) -> None:
 
 @pytest.mark.parametrize("slow", [0, 1], ids=["on the driver's host", "on the other host"])
 def test_a_notice_names_the_straggler(
-    address: str, slow: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    address: str, slow: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(stragglers, "NOTICE_S", 0.7)
 
@@ -50,7 +50,7 @@ def test_a_notice_names_the_straggler(
             cluster.compile(dx.parse(by_device(*(bodies if slow == 0 else bodies[::-1])), "a.hlo"))([[X], [X]])
     finally:
         user._registered.clear()
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("distxla:")]
+    lines = caplog.messages
     assert 1 <= len(lines) <= 2
     pattern = (
         rf"distxla: device {slow} computes.*; device {1 - slow} waits for it in c \(a\.hlo:\d+:8\), for \d s so far"
