@@ -25,14 +25,13 @@ from distxla.ops.convert import Convert
 from distxla.ops.copy import Copy
 from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.annotation import (
-    BARRIER,
+    ANNOTATIONS,
     BOUNDARIES,
     FULL_TO_SHARD,
     GLOBAL_TO_LOCAL,
     GROUP,
     LOCAL_TO_GLOBAL,
     SHARD_TO_FULL,
-    SHARDING,
 )
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.identity import PartitionId, ReplicaId
@@ -154,13 +153,13 @@ class _Partitioner:
             states = self.parameter(old)
             self.rewriter.keep(new.replace(shape=self.shard_shape(old, states)))
             return states
-        if name in (*SHARDING, BARRIER, FULL_TO_SHARD, SHARD_TO_FULL) and len(operands) != 1:
+        if name in (*ANNOTATIONS, FULL_TO_SHARD, SHARD_TO_FULL) and len(operands) != 1:
             raise self.refused(old, f"it takes one operand, has {len(operands)}")
         if name in (GLOBAL_TO_LOCAL, FULL_TO_SHARD):
             return self.enter(old, new, operands)
         if name in (LOCAL_TO_GLOBAL, SHARD_TO_FULL):
             return self.leave(old, new, operands)
-        if name in (*SHARDING, BARRIER):
+        if name in ANNOTATIONS:
             return self.annotated(old, new, operands[0])
         if name == GROUP:
             if any(old.shape.leaves()):
@@ -210,7 +209,7 @@ class _Partitioner:
                 if name == GLOBAL_TO_LOCAL:
                     shardings = self.listed(i, "xla.sdy.in_shardings", len(i.operands))
                     return [shardings[i.operands.index(next(o for o in i.operands if o in pending))]]
-                if name in SHARDING:
+                if name in ANNOTATIONS:
                     if (wanted := self.stated(i, i.sharding)) != [None]:
                         return wanted
                     pending.append(i.name)

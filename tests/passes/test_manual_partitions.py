@@ -7,6 +7,7 @@ import pytest
 
 from distxla.errors import UnsupportedOpError
 from distxla.ir.shards import Shards
+from distxla.ops.custom_calls.annotation import ANNOTATIONS
 from distxla.passes.manual_partitions import per_device
 from distxla.passes.verify import obstacles, verify_module
 from distxla.reference.lockstep import run_reference
@@ -65,6 +66,25 @@ def test_between_regions_arrays_may_be_computed_element_by_element() -> None:
         outs = run_reference(found.module, args, replicas=1, partitions=PARTITIONS)
         joined = found.results[1].shards.join([row[1] for row in outs])
         assert np.array_equal(joined, 1.5 * np.arange(8, dtype=np.float32))
+
+
+@pytest.mark.parametrize("target", ANNOTATIONS)
+def test_what_annotates_a_sharded_array_only_leaves_it_as_it_is(target: str) -> None:
+    old = "  one = f32[] constant(1)\n"
+    new = f'  b4 = f32[8] custom-call(b3), custom_call_target="{target}"\n{old}'
+    for text in (SHARDY, GSPMD):
+        found = per_device(parse_module(text.replace(old, new, 1).replace("b3, c4)", "b4, c4)", 1)))
+        assert found is not None
+        verify_module(found.module)
+        assert [str(placed.shard_shape) for placed in found.results] == ["f32[2,2]", "f32[2]", "f32[]"]
+
+
+def test_a_parameter_is_cut_as_its_region_wants_it_whatever_memory_it_comes_from() -> None:
+    old = "  b = f32[8] parameter(1)\n"
+    new = '  whole = f32[8] parameter(1)\n  b = f32[8] custom-call(whole), custom_call_target="MoveToDevice"\n'
+    found = per_device(parse_module(SHARDY.replace(old, new, 1)))
+    assert found is not None
+    assert [str(placed.shard_shape) for placed in found.parameters] == ["f32[2,2]", "f32[2]", "f32[]"]
 
 
 def test_an_array_that_everybody_has_is_cut_where_it_is_needed() -> None:

@@ -35,7 +35,10 @@ PLACES = (
 )
 
 
-@target(*SHARDING, BARRIER, *SHARD_BARRIERS, *PLACES)
+ANNOTATIONS = (*SHARDING, BARRIER, *SHARD_BARRIERS, *PLACES)
+
+
+@target(*ANNOTATIONS)
 class Annotation(Target):
     """The operand itself. What is said of it are its sharding, where sharding propagation ends, or where it lies.
 
