@@ -104,7 +104,7 @@ def test_a_pipe_gets_whole_plain_lines(
     assert status_of("check", *deadlock) == 3
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err
-    line = next(line for line in err.splitlines() if "device 0 waits in a (a.hlo:9:3)" in line)
+    line = next(line for line in err.splitlines() if line.startswith("  device 0 waits in a (a.hlo:9:3)"))
     assert line.endswith("waits in b (a.hlo:14:3)")
     assert len(line) > 100
 
