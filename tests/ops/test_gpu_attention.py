@@ -199,6 +199,29 @@ def test_a_gradient_of_the_bias_that_nobody_wants() -> None:
     assert not obstacles(call.module)
 
 
+F8 = "f8e4m3fn"
+SCALES = [2.0, 0.5, 1.5, 1 / 256, 256.0, 4.0]  # of Q, K, V, of the softmax, to the softmax, to the result
+
+
+def of_f8(case: Case, *results: str) -> LibraryCall:
+    one = "f32[1,1,1,1]"
+    shapes = [f"{F8}[2,4,3,7]{{3,1,2,0}}", one, one, *results, "u8[0]"]
+    return LibraryCall("__cudnn$fmhaSoftmaxF8", shapes, [*case.operands, *[one] * 6], case.config(False))
+
+
+@pytest.mark.parametrize("case", [Case(type=F8), Case("CAUSAL", type=F8, heads=2, by_row=True)])
+def test_attention_of_8_bits(case: Case) -> None:
+    arguments = case.drawn()
+    of_q, of_k, of_v, of_s, to_s, to_result = SCALES
+    weights, sums, _, _, v = replace(case, scale=case.scale * of_q * of_k).softmax(*arguments)
+    rounded = (weights * to_s).astype(np.float32).astype(arguments[0].dtype).astype(np.float64)
+    out = rounded @ v * of_s * of_v
+    wanted = [np.clip(out * to_result, -448, 448), np.full((1, 1, 1, 1), weights.max()), np.abs(out).max(), sums, []]
+    wanted[2] = np.full((1, 1, 1, 1), wanted[2])
+    scales = [np.full((1, 1, 1, 1), scale, np.float32) for scale in SCALES]
+    compare(of_f8(case, "f32[2,4,3]"), [*arguments, *scales], wanted, ulps=64)
+
+
 REFUSED: dict[str, tuple[LibraryCall, str]] = {
     "dropout": (
         Case().forward(dropout_rate=0.1),
@@ -209,6 +232,10 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
     "packed segments": (Case().forward(max_seg_per_batch=2), "max_seg_per_batch=2: this version executes one segment"),
     "pages": (Case().forward(is_paged_attention=True), "is_paged_attention=True: this version executes only false"),
     "a window without an end": (Case(window=2).forward(), "executes windows of causal masks only"),
+    "padding of 8 bits": (
+        of_f8(Case("PADDING", type=F8)),
+        "mask_type='PADDING': this version executes only NO_MASK and",
+    ),
     "an unknown field": (Case().forward(sink=1), "does not know the field cudnn_fmha_backend_config.sink"),
     "no lengths": (
         replace(Case().forward(), config=Case("PADDING").config(False)),

@@ -104,13 +104,7 @@ class Attention(ExpandedTarget):
         k, v = (for_every_head(build, x, q) for x in (k, v))
         logits = scaled_logits(build, q, k, asked.scale, operands[3] if has_bias else None)
         lengths = operands[-2:] if asked.padding else ()
-        visible = mask(build, logits, asked, lengths)
-        if visible is not None:
-            logits = build.select(visible, logits, steps.like(build, -inf, logits))
-        rows = build.shape(logits).rank - 1
-        highest = finite(build, steps.largest(build, logits, [rows], -inf), asked)
-        weights = build.compute("exponential", build.compute("subtract", logits, along_rows(build, highest, logits)))
-        total = build.sum(weights, [rows])
+        weights, total, highest = exponentials(build, logits, asked, lengths)
         values = [build.compute("divide", product(build, weights, v), divisor(build, total, asked, v))]
         if lengths:
             values[0] = only_queries(build, values[0], lengths[0])
@@ -118,6 +112,16 @@ class Attention(ExpandedTarget):
         if len(shapes) > 1 and not steps.is_workspace(shapes[1]):
             values.append(build.compute("add", highest, build.compute("log", total)))
         return steps.joined(call, build, [rounded(build, x, shape) for x, shape in zip(values, shapes)])
+
+
+def exponentials(build: Build, logits: str, asked: Options, lengths: Sequence[str]) -> tuple[str, str, str]:
+    """Each row's exponentials, less its largest logit, where masks let see it; their sum; that logit."""
+    visible = mask(build, logits, asked, lengths)
+    if visible is not None:
+        logits = build.select(visible, logits, steps.like(build, -inf, logits))
+    highest = finite(build, steps.largest(build, logits, [3], -inf), asked)
+    weights = build.compute("exponential", build.compute("subtract", logits, along_rows(build, highest, logits)))
+    return weights, build.sum(weights, [3]), highest
 
 
 def free(build: Build, operand: str, dims: DotDimensions, side: int) -> tuple[int, ...]:
@@ -215,12 +219,12 @@ def finite(build: Build, x: str, asked: Options) -> str:
     return build.select(nothing, steps.like(build, 0, x), x)
 
 
-def divisor(build: Build, total: str, asked: Options, v: str) -> str:
-    """The sum of each row's weights at every feature; 1 where masks leave none."""
+def divisor(build: Build, total: str, asked: Options, like: str) -> str:
+    """The sum of each row's weights in as many columns as `like` has; 1 where masks leave none."""
     if asked.masks:
         nothing = build.compare("EQ", total, steps.like(build, 0, total))
         total = build.select(nothing, steps.like(build, 1, total), total)
-    dims = (*build.shape(total).dims, build.shape(v).dims[-1])
+    dims = (*build.shape(total).dims, build.shape(like).dims[-1])
     return build.broadcast(total, dims, range(3))
 
 
