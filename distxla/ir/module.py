@@ -148,9 +148,9 @@ class Module:
         return Location(str(metadata.get("source_file")), line, int(metadata.get("source_column", 1)), 2)
 
     def locate_header(self, name: str) -> Location | None:
-        """Where the header attribute `name`, a number, stands in the text."""
+        """Where the header attribute `name`, a number or something in braces, stands in the text."""
         for number, line in enumerate(self.source.lines if self.source is not None else (), 1):
-            if found := re.search(rf"\b{name}\s*=\s*\d+", line):
+            if found := re.search(rf"\b{name}\s*=\s*(?:\d+|\{{)", line):
                 assert self.source is not None
                 return self.source.location(Span(number, found.start() + 1, found.end() + 1))
             if "{" in line and "HloModule" not in line:

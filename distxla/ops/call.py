@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.control_flow import signature
@@ -18,8 +19,9 @@ class Call(Op):
     """Run a computation on the operands.
 
     Shapes:  (T_0, ..) -> U for a computation of that signature.
-    Errors:  C1 the computation's parameters are not the operands' shapes.
-    Source:  Operation Semantics, "Call".
+    Errors:  C1 the computation's parameters are not the operands' shapes; composite: its frontend attributes have no
+             composite.name, a composite.version that is no number from 0 on, or empty composite.attributes.
+    Source:  Operation Semantics, "Call" and "Composite".
     """
 
     opcode: ClassVar[str] = "call"
@@ -30,6 +32,17 @@ class Call(Op):
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         check_arguments(self, "C1", self.to_apply, operands, called(self.to_apply), at="to_apply")
         return called(self.to_apply).result.without_layout()
+
+    def verify_annotations(self, instruction: Instruction) -> None:
+        if not self.is_composite:
+            return
+        name, version, attributes = (
+            instruction.frontend_attribute(f"composite.{part}") for part in ("name", "version", "attributes")
+        )
+        at = "frontend_attributes"
+        self.require(name, "composite", "a composite needs the frontend attribute composite.name", at=at)
+        self.require(version is None or version.isdecimal(), "composite", f"composite.version is {version}", at=at)
+        self.require(attributes != "", "composite", "composite.attributes is empty, where {} stands for none", at=at)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return run.call(self.to_apply, *operands)

@@ -131,6 +131,11 @@ class Convolution(Op):
         )
         check_result_type(self, shape, *operands, rule="C27")
 
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        if (self.sparsity_config or "{}").strip("{} "):
+            return "this version cannot execute convolution of sparse operands (sparsity_config)"
+        return super().obstacle(shape, operands)
+
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         labels = self.dim_labels
         return (((0, labels.input_feature), (1, labels.kernel_input_feature)),) if self.feature_group_count == 1 else ()

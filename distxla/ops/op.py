@@ -235,6 +235,9 @@ class Op:
             return None
         return found
 
+    def verify_annotations(self, instruction: Instruction) -> None:
+        """Check what constraints say of the instruction's annotations; most have none."""
+
     # --- dynamic dimensions (see ops/run_time_extents.py) ---------------------------------------------------------
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:

@@ -18,6 +18,7 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
 from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.passes.verify_aliases import verify_aliases
 from distxla.passes.verify_buffers import verify_buffers
 from distxla.passes.verify_callers import verify_callers
 from distxla.passes.verify_channels import verify_channels
@@ -118,6 +119,7 @@ class _Verifier:
             self._structure(computation)
         self._call_graph()
         self._entry_layout()
+        verify_aliases(module)
         for computation in module.computations:
             self._control(computation)
             self._instructions(computation)
@@ -292,6 +294,7 @@ class _Verifier:
             operands = tuple(o.shape for o in computation.operands(i))
             try:
                 converted = i.op.verified(i.shape, operands, self._called)
+                i.op.verify_annotations(i)
                 shape, operands = (i.shape, operands) if converted is None else (converted.shape, converted.operands)
                 if self.replicas is not None and self.partitions is not None:
                     self._groups(i, shape, operands, self.replicas, self.partitions)

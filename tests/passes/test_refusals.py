@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from distxla.errors import DistxlaError
+from distxla.errors import DistxlaError, VerificationError
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
@@ -178,6 +178,20 @@ REFUSED = {
         ("x = f32[1,4,2] parameter(0)", "k = f32[3,2,1] parameter(1)",
          "ROOT r = f32[1,2,1] convolution(x, k), window={size=3}, dim_labels=b0f_0io->b0f, convolution_kind=@"),
     ),
+    # annotations of a composite
+    **{
+        f"composite without {what}": Refused(
+            "call.composite", place, wrong,
+            ', frontend_attributes={composite.name="a.b",composite.version="2"}', (WORK,),
+            (X, "ROOT c = f32[4] call(x), to_apply=work, is_composite=true@"),
+        )
+        for what, place, wrong in (
+            ("attributes", "c = f32", ""),
+            ("a name", "frontend_attributes", ', frontend_attributes={composite.name=""}'),
+            ("a version", "frontend_", ', frontend_attributes={composite.name="a",composite.version="-1"}'),
+            ("values", "frontend_", ', frontend_attributes={composite.name="a",composite.attributes=""}'),
+        )
+    },
     # scales
     "scaled-dot without scales": Refused(
         "scaled-dot.C15", "(a, b, c, c)", "bf16[] constant(1)", "bf16[1,1] constant({{1}})", (),
@@ -192,6 +206,48 @@ REFUSED = {
          "ROOT t = bf16[1,4,8] scaled-dot(a, b, c, d), lhs_contracting_dims=@"),
     ),
 }  # fmt: skip
+
+
+ALIASES = {
+    "{0}: (3, {})": "module.alias: there is no parameter 3",
+    "{}: (0, {})": "module.alias: the result has no array []",
+    "{2}: (0, {})": "module.alias: the result has no array [2]",
+    "{0}: (1, {})": "module.alias: parameter 1 has no array []",
+    "{0}: (1, {1, 0})": "module.alias: parameter 1 has no array [1, 0]",
+    "{0}: (1, {1}, must-alias)": "module.alias: the result's f32[4] must alias s32[] of parameter 1",
+    "{0}: (0, {}), {1}: (0, {})": "module.alias: parameter 0 [] has two aliases",
+    "{0}: (0, {}), {0}: (1, {0})": "module.alias: array [0] of the result has two aliases",
+}
+DONORS = {
+    "(2, {})": "module.donor: there is no parameter 2",
+    "(1, {})": "module.donor: parameter 1 has no array []",
+    "(0, {})": "module.donor: parameter 0 [] is aliased, too",
+}
+
+
+def _aliasing(header: str) -> str:
+    lines = (X, "y = (f32[4], s32[]) parameter(1)", "ROOT t = (f32[4], f32[4]) tuple(x, x)")
+    return "\n".join([f"HloModule m, {header}", "ENTRY e {", *lines, "}"])
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        *((f"input_output_alias={{ {alias} }}", message) for alias, message in ALIASES.items()),
+        *((f"input_output_alias={{ {{0}}: (0, {{}}) }}, buffer_donor={{ {d} }}", m) for d, m in DONORS.items()),
+    ],
+)
+def test_memory_that_no_parameter_has_to_give(header: str, message: str) -> None:
+    with pytest.raises(VerificationError) as caught:
+        verify_module(parse_module(_aliasing(header)))
+    assert caught.value.message == message
+    assert caught.value.location is not None
+    assert caught.value.location.line == 1
+
+
+def test_memory_that_parameters_have_to_give() -> None:
+    header = "input_output_alias={ {0}: (0, {}, must-alias), {1}: (1, {0}, may-alias) }, buffer_donor={ (1, {1}) }"
+    verify_module(parse_module(_aliasing(header)))
 
 
 @pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)

@@ -277,6 +277,11 @@ def test_the_first_instruction_without_an_executor_is_named(monkeypatch: pytest.
             "this version cannot execute collective-broadcast from a root that is known only at run time",
         ),
         (
+            "  x = f32[1,4,2] parameter(0)\n  k = f32[3,2,1] parameter(1)\n  ROOT c = f32[1,2,1] convolution(x, k), "
+            "window={size=3}, dim_labels=b0f_0io->b0f, sparsity_config={lhs={dimension=1}}",
+            "this version cannot execute convolution of sparse operands (sparsity_config)",
+        ),
+        (
             "  p = f32[?] parameter(0)\n  ROOT n = f32[?] negate(p)",
             "this version cannot execute parameter of the unbounded shape f32[?]",
         ),

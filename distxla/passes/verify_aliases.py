@@ -1,0 +1,71 @@
+"""Parameters whose memory the program's result takes over: `input_output_alias` and `buffer_donor` of the header."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from distxla.errors import VerificationError
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+
+_INDEX = r"\{([0-9,\s]*)\}"
+_PARAMETER = rf"\(\s*([0-9]+)\s*,\s*{_INDEX}\s*(?:,\s*([a-z\-]+)\s*)?\)"
+_ALIAS = re.compile(rf"{_INDEX}\s*:\s*{_PARAMETER}")
+_DONOR = re.compile(_PARAMETER)
+
+Index = tuple[int, ...]
+
+
+def verify_aliases(module: Module) -> None:
+    """Raise VerificationError, located, for rules `module.alias` and `module.donor`.
+
+    An alias names an array of the result and one of a parameter, each of which stands in one alias; `must-alias` asks
+    for equal shapes. A donor is an array of a parameter that stands in no alias.
+    """
+    header = dict(module.header)
+    results: set[Index] = set()
+    taken: set[tuple[int, Index]] = set()
+    for match in _ALIAS.finditer(header.get("input_output_alias", "")):
+        output, number, index = _index(match.group(1)), int(match.group(2)), _index(match.group(3))
+        result = _part(module.entry_computation.root_instruction.shape, output)
+        _require(module, "alias", result is not None, f"the result has no array {list(output)}")
+        parameter = _parameter(module, "alias", number, index)
+        unequal = match.group(4) == "must-alias" and result is not None and not result.compatible(parameter)
+        _require(module, "alias", not unequal, f"the result's {result} must alias {parameter} of parameter {number}")
+        _require(module, "alias", output not in results, f"array {list(output)} of the result has two aliases")
+        _require(module, "alias", (number, index) not in taken, f"parameter {number} {list(index)} has two aliases")
+        results.add(output)
+        taken.add((number, index))
+    for match in _DONOR.finditer(header.get("buffer_donor", "")):
+        number, index = int(match.group(1)), _index(match.group(2))
+        _parameter(module, "donor", number, index)
+        _require(module, "donor", (number, index) not in taken, f"parameter {number} {list(index)} is aliased, too")
+
+
+def _index(text: str) -> Index:
+    return tuple(int(number) for number in text.split(",") if number.strip())
+
+
+def _part(shape: Shape, index: Sequence[int]) -> Shape | None:
+    """The array at an index of a shape; None where there is none."""
+    for number in index:
+        if shape.elements is None or number >= len(shape.elements):
+            return None
+        shape = shape.elements[number]
+    return shape if shape.is_array else None
+
+
+def _parameter(module: Module, rule: str, number: int, index: Index) -> Shape:
+    parameters = module.entry_computation.parameters
+    _require(module, rule, number < len(parameters), f"there is no parameter {number}")
+    found = _part(parameters[number].shape, index)
+    _require(module, rule, found is not None, f"parameter {number} has no array {list(index)}")
+    assert found is not None
+    return found
+
+
+def _require(module: Module, rule: str, condition: bool, message: str) -> None:
+    if not condition:
+        name = {"alias": "input_output_alias", "donor": "buffer_donor"}[rule]
+        raise VerificationError(f"module.{rule}: {message}", module.locate_header(name))
