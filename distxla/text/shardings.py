@@ -181,16 +181,18 @@ def _iota(dims: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...
 def parse_domain(text: str) -> tuple[Sharding, ...]:
     """The shardings on both sides of `{kind="sharding", entry={..}, exit={..}}`; () for a domain of another kind."""
     lexer = Lexer(text)
-    lexer.expect("{")
-    lexer.expect("kind")
-    lexer.expect("=")
-    if lexer.string() != "sharding":
-        return ()
-    found = []
-    for side in ("entry", "exit"):
-        lexer.expect(",")
-        lexer.expect(side)
+    kind: str | None = None
+    sides: dict[str, Sharding] = {}
+    for _ in lexer.separated("{", "}", "kind=, entry= or exit="):
+        start = lexer.skip()
+        word = lexer.word("kind=, entry= or exit=")
         lexer.expect("=")
-        found.append(read_sharding(lexer))
-    lexer.expect("}")
-    return tuple(found)
+        if word == "kind" and kind is None:
+            kind = lexer.string()
+        elif word in ("entry", "exit") and word not in sides:
+            sides[word] = read_sharding(lexer)
+        else:
+            raise lexer.error(f"expected each of kind=, entry= and exit= once, found {word!r}", start)
+    if kind is None or len(sides) < 2:
+        raise lexer.error("expected kind=, entry= and exit= in the domain", 0)
+    return (sides["entry"], sides["exit"]) if kind == "sharding" else ()

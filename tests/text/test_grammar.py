@@ -16,6 +16,7 @@ from distxla.ir.shape import UNBOUNDED, Layout, Shape
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_instruction, print_module
 from distxla.text.shapes import parse_shape, print_shape
+from distxla.text.shardings import parse_domain
 from tests.text.snippets import FEATURES, OPCODES, body
 
 
@@ -169,6 +170,28 @@ def test_sharding(text: str, kind: str, tile_dims: tuple[int, ...], devices: tup
     sharding = instruction(body(f"r = f32[4,4] parameter(0), sharding={text}")).sharding
     assert sharding is not None
     assert (sharding.kind, sharding.tile_dims, sharding.devices) == (kind, tile_dims, devices)
+
+
+def test_the_shardings_of_a_domain() -> None:
+    first, second = "{maximal device=1}", "{{replicated}, {devices=[2]<=[2]}}"
+    both = [f'{{kind="sharding", entry={first}, exit={second}}}', f'{{exit={second}, kind="sharding", entry={first}}}']
+    for text in both:
+        assert [sharding.text for sharding in parse_domain(text)] == [first, second]
+    assert parse_domain('{kind="other", entry={replicated}, exit={replicated}}') == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{kind="sharding", entry={replicated}}',
+        "{entry={replicated}, exit={replicated}}",
+        '{kind="sharding", entry={replicated}, entry={replicated}}',
+        '{kind="sharding", inside={replicated}}',
+    ],
+)
+def test_what_is_no_domain(text: str) -> None:
+    with pytest.raises(HloSyntaxError, match="kind=, entry= and exit="):
+        parse_domain(text)
 
 
 def test_sharding_of_a_tuple_and_its_subgroups() -> None:
