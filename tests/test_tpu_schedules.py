@@ -194,7 +194,7 @@ REFUSED = {
         'custom-call of "AsyncCollectiveStart" without its other end',
     ),
     "slices along two dimensions": (
-        "%a = f32[2,2]{1,0:T(2,128)} bitcast(%x)\n"
+        "%a = f32[2,2]{1,0:T(2,128)} reshape(%x)\n"
         '  %b = f32[4,4]{1,0:T(4,128)} custom-call(%a, %a), custom_call_target="ConcatBitcast"\n'
         "  %c = f32[4]{0:T(128)} copy(%x)",
         "joins slices along one dimension, not f32[2,2], f32[2,2], to f32[4,4]",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.tiles import UnknownPlaces, moved_by_tiles, target_order
 from distxla.ops.conversion import Array
 from distxla.ops.convert import BitcastConvert
 from distxla.ops.op import Lowering, Op
@@ -36,11 +37,13 @@ def _permuted(shape: Shape, order: Sequence[int]) -> Shape:
 class Bitcast(Op):
     """The same memory seen with another shape and layout; the only op whose values depend on layouts.
 
-    The result's element at physical position p is the operand's at p. Positions follow minor_to_major alone; tiles do
-    not take part. Element types of equal storage reinterpret their bits.
+    The result's element at physical position p is the operand's at p. Where both layouts have tiles, positions are
+    those of the tiled bytes; otherwise they follow minor_to_major alone. Element types of equal storage reinterpret
+    their bits.
 
     Shapes:  T[dims]{layout} -> U[other dims]{other layout}, as many elements of as many bytes.
     Errors:  C1 not arrays, or the bytes differ.  C2 the bytes of an element differ.
+    Limits:  tiles that would make an element of padding, or that join dimensions (`*`), are not executed.
     """
 
     opcode = "bitcast"
@@ -63,6 +66,16 @@ class Bitcast(Op):
             at="shape",
         )
 
+    def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
+        try:
+            moved_by_tiles(operands[0], shape)
+        except UnknownPlaces:
+            return (
+                f"this version cannot execute bitcast from {operands[0]} to {shape}: their tiles do not give each "
+                "element a place on the other side"
+            )
+        return super().obstacle(shape, operands)
+
     def logical_steps(self, shape: Shape, operand: Shape) -> tuple[tuple[Op, Shape], ...]:
         """The ops, with their result shapes, that do the same with row-major arrays: at most transpose, reshape,
         transpose and bitcast-convert. Empty where nothing changes.
@@ -71,6 +84,7 @@ class Bitcast(Op):
         """
         steps: list[tuple[Op, Shape]] = []
         current = operand.without_layout()
+        moves = moved_by_tiles(operand, shape)
 
         def step(op: Op, result: Shape) -> None:
             nonlocal current
@@ -78,6 +92,14 @@ class Bitcast(Op):
                 steps.append((op, result))
                 current = result
 
+        if moves is not None:
+            parts = [move.size for move in moves]
+            order = target_order(moves)
+            step(Reshape(), current.with_dims(tuple(parts)))
+            step(Transpose(dimensions=order), current.with_dims(tuple(parts[k] for k in order)))
+            step(Reshape(), current.with_dims(shape.dims))
+            step(BitcastConvert(), current.with_dtype(shape.dtype))
+            return tuple(steps)
         physical, target = _major_to_minor(operand), _major_to_minor(shape)
         identity = tuple(range(operand.rank))
         if physical != identity:
@@ -117,6 +139,10 @@ class Bitcast(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands
         stated, shape = run.operand_shapes[0], run.instruction.shape
+        moves = moved_by_tiles(stated, shape)
+        if moves is not None:
+            parts = operand.reshape([move.size for move in moves]).transpose(target_order(moves))
+            return np.ascontiguousarray(parts).view(shape.dtype.dtype).reshape(shape.dims)
         source, target = _major_to_minor(stated), _major_to_minor(shape)
         physical = np.ascontiguousarray(operand.transpose(source)).view(shape.dtype.dtype)
         there = reshaped(
@@ -126,10 +152,18 @@ class Bitcast(Op):
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         (operand,) = operands
-        source_order, target_order = _major_to_minor(operand.shape), _major_to_minor(shape)
+        moves = moved_by_tiles(operand.shape, shape)
+        if moves is not None:
+            moved: list[IndexLike] = [0] * operand.shape.rank
+            for move in moves:
+                part = index[move.target] // move.target_weight % move.size
+                moved[move.source] = moved[move.source] + part * move.source_weight
+            value = operand.load(moved)
+            return value if operand.shape.dtype is shape.dtype else emit.bitcast(value, shape.dtype)
+        source_order, there_order = _major_to_minor(operand.shape), _major_to_minor(shape)
         physical = reshaped_index(
-            [index[d] for d in target_order],
-            [shape.dims[d] for d in target_order],
+            [index[d] for d in there_order],
+            [shape.dims[d] for d in there_order],
             [operand.shape.dims[d] for d in source_order],
         )
         source: list[IndexLike] = [0] * operand.shape.rank

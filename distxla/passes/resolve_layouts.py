@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from distxla.errors import UnsupportedOpError
@@ -10,11 +9,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.bitcast import Bitcast
-from distxla.ops.convert import BitcastConvert
-from distxla.ops.op import Op
-from distxla.ops.reshape import Reshape
 from distxla.ops.rewriter import Rewriter, replaced
-from distxla.ops.transpose import Transpose
 from distxla.passes.module_pass import Pass
 from distxla.text.shapes import print_shape
 
@@ -23,7 +18,8 @@ def ignored_tiles(module: Module) -> str | None:
     """What happens with tiles, naming the first shape that has some; None where none has.
 
     Tiles say where a device keeps elements. Arrays here are row-major inside of a program and logical where they enter
-    and leave it, so tiles change nothing; who reads a dump of another device may want to know.
+    and leave it, so tiles count only where a bitcast reads bytes (ir/tiles.py). A reader of another device's dump may
+    want to know.
     """
     found: dict[Shape, None] = {}
     for computation in module.computations:
@@ -34,7 +30,7 @@ def ignored_tiles(module: Module) -> str | None:
     if not found:
         return None
     others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"the tiles of {print_shape(next(iter(found)))}{others} are ignored: arrays are row-major here"
+    return f"the tiles of {print_shape(next(iter(found)))}{others} count in bitcasts only: arrays are row-major here"
 
 
 class ResolveLayouts(Pass):
@@ -77,35 +73,11 @@ def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape, module: Mo
             module.locate(bitcast),
         )
     predecessors = bitcast.control_predecessors
-
-    def step(op: Op, shape: Shape) -> None:
-        nonlocal name, predecessors
+    assert isinstance(bitcast.op, Bitcast)
+    for op, shape in bitcast.op.logical_steps(target, source):
         made = rewriter.add(bitcast, op, shape, (name,))
         if predecessors:
             rewriter.instructions[made.name] = made.replace(control_predecessors=predecessors)
             predecessors = ()
         name = made.name
-
-    physical_source = tuple(reversed(source.minor_to_major()))
-    physical_target = tuple(reversed(target.minor_to_major()))
-    shape = source.without_layout()
-    if physical_source != tuple(range(source.rank)):
-        shape = _permuted(shape, physical_source)
-        step(Transpose(dimensions=physical_source), shape)
-    if target.dtype is not source.dtype:
-        shape = shape.with_dtype(target.dtype)
-        step(BitcastConvert(), shape)
-    there = _permuted(target, physical_target)
-    if there.dims != shape.dims:
-        shape = there
-        step(Reshape(), shape)
-    if physical_target != tuple(range(target.rank)):
-        back = tuple(physical_target.index(d) for d in range(target.rank))
-        step(Transpose(dimensions=back), target.without_layout())
     return name
-
-
-def _permuted(shape: Shape, order: Sequence[int]) -> Shape:
-    """The shape without layout after a transposition."""
-    dynamic = tuple(shape.dynamic[d] for d in order) if shape.dynamic else ()
-    return Shape(shape.element_type, tuple(shape.dims[d] for d in order), dynamic)

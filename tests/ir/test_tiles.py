@@ -1,0 +1,120 @@
+"""Bitcasts between tiled layouts against tiles written out: an array of the elements' numbers is cut into blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distxla.errors import UnsupportedOpError
+from distxla.ir.shape import Shape
+from distxla.ir.tiles import UnknownPlaces, moved_by_tiles
+from distxla.passes.verify import require_executable, verify_module
+from distxla.text.parser import parse_module
+from distxla.text.shapes import parse_shape
+from tests.collectives.executors import EXECUTORS, run_module
+
+Array = np.ndarray[Any, Any]
+PADDING = -1
+
+
+def places(shape: Shape) -> Array:
+    """By place in memory, the number of the element that lies there."""
+    assert shape.layout is not None
+    array = np.arange(shape.size).reshape(shape.dims).transpose(shape.layout.major_to_minor)
+    for tile in shape.layout.tiles:
+        array = array.reshape((1,) * (len(tile) - array.ndim) + array.shape)
+        first = array.ndim - len(tile)
+        extents = array.shape[first:]
+        more = [(0, -extent % t) for extent, t in zip(extents, tile, strict=True)]
+        array = np.pad(array, [(0, 0)] * first + more, constant_values=PADDING)
+        blocks = [part for extent, t in zip(array.shape[first:], tile, strict=True) for part in (extent // t, t)]
+        array = array.reshape((*array.shape[:first], *blocks))
+        array = array.transpose((*range(first), *range(first, array.ndim, 2), *range(first + 1, array.ndim, 2)))
+    return array.reshape(-1)
+
+
+def bitcast(source: Shape, target: Shape) -> Array:
+    """For each element of the target the number of the source's that it is; None where tiles don't tell."""
+    there, here = places(source), places(target)
+    assert there.shape == here.shape
+    assert ((there == PADDING) == (here == PADDING)).all()
+    found = np.empty(target.size, int)
+    found[here[here != PADDING]] = there[here != PADDING]
+    return found.reshape(target.dims)
+
+
+# (operand, result, whether tiles make a difference)
+CASES = [
+    ("f32[16,256]{1,0:T(8,128)}", "f32[2,2,8,128]{3,2,0,1:T(8,128)}", True),
+    ("f32[2,2,8,128]{3,2,0,1:T(8,128)}", "f32[16,256]{1,0:T(8,128)}", True),
+    ("f32[256,16]{0,1:T(8,128)}", "f32[2,2,8,128]{3,2,1,0:T(8,128)}", True),
+    ("f32[16,256]{1,0:T(8,128)}", "s32[4096]{0:T(1024)}", True),
+    ("bf16[32,128]{1,0:T(8,128)(2,1)}", "bf16[4,4,128,2]{3,2,1,0:T(128,2)}", True),
+    ("f32[3,16,256]{2,1,0:T(8,128)}", "f32[3,2,2,8,128]{4,3,1,2,0:T(8,128)}", True),
+    ("f32[16,128]{1,0:T(8,128)}", "s32[2048]{0:T(1024)}", False),
+    ("f32[2,8,128]{2,1,0:T(8,128)}", "f32[16,128]{1,0:T(8,128)}", False),
+    ("bf16[8,3,2,16]{3,1,2,0:T(8,128)(2,1)}", "bf16[8,2,3,16]{3,2,1,0:T(8,128)(2,1)}", False),
+    # with padding
+    ("f32[2,2,8]{2,1,0:T(2,128)}", "f32[2,8,2]{1,2,0:T(2,128)}", False),
+    ("f32[10,100]{1,0:T(8,128)}", "f32[100,10]{0,1:T(8,128)}", False),
+    ("f32[4,16,100]{2,1,0:T(8,128)}", "f32[64,100]{1,0:T(8,128)}", False),
+    ("f32[5,1,7]{2,1,0:T(1,128)}", "f32[5,7]{1,0:T(1,128)}", False),
+    ("f32[]{:T(128)}", "f32[1]{0:T(128)}", False),
+    ("pred[]{:T(512)}", "pred[1,1]{1,0:T(4,128)}", False),
+]
+
+
+@pytest.mark.parametrize(("operand", "result", "differs"), CASES)
+def test_both_executors_read_the_tiled_bytes(operand: str, result: str, differs: bool) -> None:
+    source, target = parse_shape(operand), parse_shape(result)
+    wanted = bitcast(source, target) if source.size > 1 else np.zeros(target.dims, int)
+    assert (moved_by_tiles(source, target) is not None) == differs
+    given = np.arange(source.size).reshape(source.dims).astype(source.dtype.dtype)
+    text = f"HloModule m\nENTRY e {{\n  x = {operand} parameter(0)\n  ROOT r = {result} bitcast(x)\n}}\n"
+    for executor in EXECUTORS:
+        ((got,),) = run_module(executor, text, [(given,)], 1)
+        expected = given.reshape(-1)[wanted].view(target.dtype.dtype)
+        assert got.shape == expected.shape
+        assert got.tobytes() == expected.tobytes(), executor
+
+
+def test_fused_with_what_is_around() -> None:
+    text = """HloModule m
+f {
+  x = f32[16,256]{1,0:T(8,128)} parameter(0)
+  n = f32[16,256]{1,0:T(8,128)} negate(x)
+  b = f32[2,2,8,128]{3,2,0,1:T(8,128)} bitcast(n)
+  ROOT r = f32[2,2,8,128]{3,2,1,0:T(8,128)} copy(b)
+}
+ENTRY e {
+  x = f32[16,256]{1,0:T(8,128)} parameter(0)
+  ROOT r = f32[2,2,8,128]{3,2,1,0:T(8,128)} fusion(x), kind=kLoop, calls=f
+}
+"""
+    x = np.arange(4096, dtype=np.float32).reshape(16, 256)
+    wanted = -x.reshape(2, 8, 2, 128).transpose(2, 0, 1, 3)
+    for executor in EXECUTORS:
+        ((got,),) = run_module(executor, text, [(x,)], 1)
+        np.testing.assert_array_equal(got, wanted)
+
+
+UNKNOWN = [
+    ("f32[4]{0:T(128)}", "f32[2,2]{1,0:T(2,128)}"),  # the second row is padding
+    ("f32[10,100]{1,0:T(8,128)}", "f32[1000]{0:T(1024)}"),
+    ("f32[100,8]{1,0:T(8,128)}", "f32[8,100]{1,0:T(8,128)}"),
+    ("f32[8,128]{1,0:T(*,128)}", "f32[1024]{0:T(1024)}"),
+]
+
+
+@pytest.mark.parametrize(("operand", "result"), UNKNOWN)
+def test_elements_that_would_be_padding_are_refused_at_the_run(operand: str, result: str) -> None:
+    with pytest.raises(UnknownPlaces):
+        moved_by_tiles(parse_shape(operand), parse_shape(result))
+    text = f"HloModule m\nENTRY e {{\n  x = {operand} parameter(0)\n  ROOT r = {result} bitcast(x)\n}}\n"
+    module = parse_module(text, "m.hlo")
+    verify_module(module)
+    with pytest.raises(UnsupportedOpError, match="their tiles do not give each element a place") as caught:
+        require_executable(module)
+    assert str(caught.value.location) == f"m.hlo:4:{13 + len(result)}"
