@@ -1,15 +1,17 @@
 """Asynchronous computations that communicate, as instructions of the computation that begins them.
 
 An async-start begins all transfers and collectives of its computation together and waits for none of them; the
-async-done waits for what is under way and does the rest. So a computation is cut in two:
+async-done waits for what is under way and does the rest. So the computation is cut in two:
 
 * At the start stands what needs no wait: sends, recvs, the first halves of collectives, and what is computed for them.
 * At the done stands every instruction that waits (recv-done, the second half of a collective, a loop that communicates,
-  an infeed ..) or needs the result of one that does. Collectives begin in the order of the text, sends and recvs of a
-  channel, too; so behind one that has to begin at the done others do.
+  an infeed ..) or needs the result of one that does.
 
-Of a channel's sends RING begin at the start, since one more would wait for the others' recv-dones. The next ones begin
-at the done, RING at a time, when as many values have been received.
+Collectives begin in the order of the text, and so do the sends of a channel and its recvs: that order tells which
+belong together, also where other devices run other programs. So behind one that has to begin at the done the others of
+its kind do, too; and where the caller begins any of that kind between start and done, nothing of the computation may
+begin later than the start, which then waits for what it needs. Of a channel's sends and recvs RING begin at the start,
+since one more send would wait for the others' recv-done; the next ones begin when as many have ended.
 
 A send or recv that has no done of its own ends at the async-done. Its context is then (the value that was sent or
 received, 0, token), in the computation itself as behind the async-done.
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
@@ -51,6 +53,7 @@ from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 ANY: Final = "any"
+HOST: Final = "host"
 
 
 class Part(Enum):
@@ -61,6 +64,9 @@ class Part(Enum):
     WHOLE = "whole"  # a collective of which both halves can be told apart
     WAITS = "waits"  # for something that another instruction has begun
     BLOCKS = "blocks"  # begins and waits
+
+
+BEGINNINGS = (Part.BEGINS, Part.WHOLE, Part.BLOCKS)
 
 
 def with_async_inlined(module: Module) -> Module:
@@ -89,6 +95,7 @@ class _Inlining:
         self.ended = {(start.computation, start.instruction.name) for start in ended}
         self.is_static = not has_dynamic_dimensions(module)
         self.done: dict[str, Computation] = {}
+        self._cuts: dict[str, _Cut] = {}
 
     def run(self, computation: Computation) -> Computation:
         computation = self._with_dones(computation)
@@ -100,11 +107,14 @@ class _Inlining:
     def is_inlined(self, instruction: Instruction) -> bool:
         return _is_inlined(self.module, instruction, self.effectful)
 
-    def body(self, name: str) -> Computation:
-        """A computation that an async-start calls, without calls of others that communicate, in an order that keeps
-        control edges."""
-        body = inlined(self.done[name], self.done, self.effectful, self._calls_effects)
-        return dataclasses.replace(body, instructions=stable_order(body.instructions))
+    def cut(self, start: Instruction) -> _Cut:
+        """Of the computation that an async-start calls, in which calls of others that communicate are inlined."""
+        (name,) = start.op.called_computations
+        if name not in self._cuts:
+            body = inlined(self.done[name], self.done, self.effectful, self._calls_effects)
+            ordered = dataclasses.replace(body, instructions=stable_order(body.instructions))  # keeps control edges
+            self._cuts[name] = _Cut(self, ordered)
+        return self._cuts[name]
 
     def _calls_effects(self, instruction: Instruction) -> bool:
         return is_call(instruction) and instruction.op.called_computations[0] in self.effectful
@@ -152,9 +162,16 @@ class _Inlining:
 def _kind(instruction: Instruction) -> Hashable:
     """Instructions of one kind begin in the order of the text; those of kind ANY and others, too."""
     op = instruction.op
-    if isinstance(op, Send | Recv):
-        return type(op), op.is_host_transfer, op.channel_id, instruction.frontend_attribute(PIPELINE)
+    if isinstance(op, Send | Recv) and not op.is_host_transfer:
+        return type(op), op.channel_id or 0, instruction.frontend_attribute(PIPELINE)
+    if op.effects in (Effects.FEED, Effects.CUSTOM, Effects.CHANNEL):
+        return HOST
     return Effects.COLLECTIVE if isinstance(op, CollectiveOp | AsyncStart) else ANY
+
+
+def _meet(some: Collection[Hashable], others: Collection[Hashable]) -> bool:
+    """Whether an instruction of one of these kinds stays in order with one of those."""
+    return bool(some and others) and (ANY in some or ANY in others or not set(some).isdisjoint(others))
 
 
 def _ending(start: Instruction, names: Names) -> Iterator[Instruction]:
@@ -190,41 +207,98 @@ def _ending(start: Instruction, names: Names) -> Iterator[Instruction]:
     yield made(".ended", start.shape, Tuple(), value, number.name, token)
 
 
+class _Cut:
+    """What of an asynchronous computation its start executes, and what its done.
+
+    early: in order.  late: in order.  halved: names of collectives of which the first half is early and the second one
+    late.  kinds: of all that begins; late_kinds: of what begins at the done.
+    """
+
+    def __init__(self, inlining: _Inlining, body: Computation) -> None:
+        self.body = body
+        self.parts = {i.name: inlining.part(body, i) for i in body if not i.op.is_parameter}
+        self.early: list[Instruction] = []
+        self.late: list[Instruction] = []
+        self.halved: set[str] = set()
+        self.kinds: set[Hashable] = set()
+        self.late_kinds: set[Hashable] = set()
+        self._waves: dict[str, int] = {}  # of sends and recvs: how often RING of their channel are before
+        late: set[str] = set()
+        begun: Counter[Hashable] = Counter()
+        for instruction in body:
+            if instruction.op.is_parameter:
+                continue
+            part = self.parts[instruction.name]
+            kinds = {_kind(instruction)} if part in BEGINNINGS else set()
+            waits = part in (Part.WAITS, Part.BLOCKS) or _meet(kinds, self.late_kinds)
+            if isinstance(instruction.op, Send | Recv) and not instruction.op.is_host_transfer:
+                (kind,) = kinds
+                self._waves[instruction.name] = begun[kind] // RING
+                begun[kind] += 1
+                waits = waits or self._waves[instruction.name] > 0
+            self.kinds |= kinds
+            if waits or not late.isdisjoint((*instruction.operands, *instruction.control_predecessors)):
+                late.add(instruction.name)
+                self.late.append(instruction)
+                self.late_kinds |= kinds
+                continue
+            self.early.append(instruction)
+            if part is Part.WHOLE:
+                self.halved.add(instruction.name)
+                late.add(instruction.name)
+                self.late.append(instruction)
+        if any(self._waves.values()):
+            self.late = self._by_waves()
+
+    def _by_waves(self) -> list[Instruction]:
+        """What the done executes: of a channel's transfers RING are ended before more begin."""
+        names = {instruction.name for instruction in self.late}
+
+        def turn(instruction: Instruction) -> tuple[int, bool]:
+            begun = (*instruction.operands, "")[0]
+            wave = self._waves.get(instruction.name, self._waves.get(begun, 0))
+            return wave, isinstance(instruction.op, SendDone)
+
+        found = stable_order(
+            [
+                instruction.replace(
+                    operands=tuple(o for o in instruction.operands if o in names),
+                    control_predecessors=tuple(p for p in instruction.control_predecessors if p in names),
+                )
+                for instruction in sorted(self.late, key=turn)
+            ]
+        )
+        return [self.body[instruction.name] for instruction in found]
+
+    def before_the_last_beginning(self) -> list[Instruction]:
+        """Of what is late, what has to be executed for everything to have begun, and what ends earlier waves."""
+        last = max(k for k, i in enumerate(self.late) if self.parts[i.name] in BEGINNINGS and i.name not in self.halved)
+        by_waves = any(self._waves.values())
+        needed: set[str] = set()
+        for instruction in reversed(self.late[: last + 1]):
+            part, name = self.parts[instruction.name], instruction.name
+            begins = part in BEGINNINGS and name not in self.halved
+            if begins or name in needed or (by_waves and part is Part.WAITS):
+                needed.add(name)
+                if name not in self.halved:
+                    needed.update((*instruction.operands, *instruction.control_predecessors))
+        return [i for i in self.late[: last + 1] if i.name in needed]
+
+
 @dataclasses.dataclass
 class _Begun:
     """An asynchronous computation of which the start has been inlined.
 
     start: its async-start, async-updates and async-done, as far as they have been seen.  names: by name in the
-    computation, the name in the caller.  late: what the done executes; of a collective that is cut in two, with the
-    name of its first half.
+    computation, the name in the caller.  halves: of collectives that are cut in two, the name of the first half.
+    left: what the done executes.
     """
 
     start: list[Instruction]
-    body: Computation
+    cut: _Cut
     names: dict[str, str]
-    late: list[tuple[Instruction, str | None]]
-    waves: dict[str, int] = dataclasses.field(default_factory=dict)  # of sends and recvs: how often RING are before
-
-    def in_order(self) -> Sequence[tuple[Instruction, str | None]]:
-        """What the done executes: of a channel's transfers the first RING are ended before more begin."""
-        if not any(self.waves.values()):
-            return self.late
-        first = {inner.name: name for inner, name in self.late}
-
-        def turn(inner: Instruction) -> tuple[int, bool]:
-            begun = inner if inner.name in self.waves else self.body.by_name.get((*inner.operands, "")[0], inner)
-            return self.waves.get(begun.name, 0), isinstance(inner.op, SendDone)
-
-        found = stable_order(
-            [
-                inner.replace(
-                    operands=tuple(o for o in inner.operands if o in first),
-                    control_predecessors=tuple(p for p in inner.control_predecessors if p in first),
-                )
-                for inner in sorted((inner for inner, _ in self.late), key=turn)
-            ]
-        )
-        return [(self.body[inner.name], first[inner.name]) for inner in found]
+    halves: dict[str, str] = dataclasses.field(default_factory=dict)
+    left: list[Instruction] = dataclasses.field(default_factory=list)
 
 
 class _Caller:
@@ -239,15 +313,15 @@ class _Caller:
         self.waits_for: dict[str, tuple[str, ...]] = {}  # of what is gone: what a control successor waits for
 
     def run(self) -> Computation:
-        for instruction in self.computation:
+        for position, instruction in enumerate(self.computation):
             operands = tuple(self.stands_for.get(o, o) for o in instruction.operands)
             instruction = instruction.replace(operands=operands)
             if self.inlining.is_inlined(instruction):
-                self._begin(instruction)
+                self._begin(position, instruction)
             elif operands and operands[0] in self.begun:
                 begun = self.begun[operands[0]]
+                begun.start.append(instruction)
                 if isinstance(instruction.op, AsyncUpdate):
-                    begun.start.append(instruction)
                     self.begun[instruction.name] = begun
                     self.waits_for[instruction.name] = (operands[0], *instruction.control_predecessors)
                 else:
@@ -258,67 +332,70 @@ class _Caller:
         root = self.stands_for.get(self.computation.root, self.computation.root)
         return dataclasses.replace(self.computation, instructions=instructions, root=root)
 
-    def _begin(self, start: Instruction) -> None:
-        body = self.inlining.body(start.op.called_computations[0])
-        parameters = {p.name: operand for p, operand in zip(body.parameters, start.operands, strict=True)}
-        begun = self.begun[start.name] = _Begun([start], body, parameters, [])
-        late: set[str] = set()
-        behind: set[Hashable] = set()  # kinds of which one begins at the done
-        begun_of: Counter[Hashable] = Counter()
+    def _begin(self, position: int, start: Instruction) -> None:
+        cut = self.inlining.cut(start)
+        parameters = {p.name: operand for p, operand in zip(cut.body.parameters, start.operands, strict=True)}
+        begun = self.begun[start.name] = _Begun([start], cut, parameters)
         acting = []
-        for inner in body:
-            if inner.op.is_parameter:
-                continue
-            part = self.inlining.part(body, inner)
-            begins = part in (Part.BEGINS, Part.WHOLE, Part.BLOCKS)
-            kind = _kind(inner) if begins else None
-            if isinstance(inner.op, Send | Recv):
-                begun.waves[inner.name] = begun_of[kind] // RING
-                begun_of[kind] += 1
-            waits = part in (Part.WAITS, Part.BLOCKS) or (begins and not behind.isdisjoint((kind, ANY)))
-            waits = waits or (isinstance(inner.op, Send) and begun.waves[inner.name] > 0)
-            if waits or not late.isdisjoint((*inner.operands, *inner.control_predecessors)):
-                late.add(inner.name)
-                if begins:
-                    behind.add(kind)
-                begun.names[inner.name] = self.fresh(inner.name)
-                begun.late.append((inner, None))
-                continue
-            name = self.fresh(inner.name)
-            if part is Part.WHOLE:
+        for inner in cut.early:
+            if inner.name in cut.halved:
                 assert isinstance(inner.op, CollectiveOp)
-                shape = begun_shape([operand.shape for operand in body.operands(inner)], inner.shape)
-                first = inner.replace(op=half(inner.op, Half.BEGUN), shape=shape)
-                self._add(begun, first, name)
-                begun.names[inner.name] = self.fresh(f"{inner.name}-done")
-                late.add(inner.name)
-                begun.late.append((inner, name))
+                name = begun.halves[inner.name] = self.fresh(inner.name)
+                shape = begun_shape([operand.shape for operand in cut.body.operands(inner)], inner.shape)
+                self._add(begun, inner.replace(op=half(inner.op, Half.BEGUN), shape=shape), name)
             else:
-                begun.names[inner.name] = name
+                name = begun.names[inner.name] = self.fresh(inner.name)
                 self._add(begun, inner, name)
-            if part is not Part.FREE:
+            if cut.parts[inner.name] is not Part.FREE:
                 acting.append(name)
+        at_once = []
+        if cut.late_kinds and _meet(cut.late_kinds, self._begun_until_done(position, start)):
+            at_once = cut.before_the_last_beginning()
+        here = {inner.name for inner in at_once}
+        begun.left = [inner for inner in cut.late if inner.name not in here]
+        acting += self._execute(begun, at_once)
         self.waits_for[start.name] = tuple(acting) or start.control_predecessors
 
+    def _begun_until_done(self, position: int, start: Instruction) -> set[Hashable]:
+        """The kinds of what begins between an async-start and its async-done."""
+        found: set[Hashable] = set()
+        name = start.name
+        for instruction in self.computation.instructions[position + 1 :]:
+            if instruction.operands[:1] == (name,) and isinstance(instruction.op, AsyncDone):
+                break
+            if instruction.operands[:1] == (name,):
+                name = instruction.name
+            elif self.inlining.is_inlined(instruction):
+                found |= self.inlining.cut(instruction).kinds
+            elif self.inlining.part(self.computation, instruction) in BEGINNINGS:
+                found.add(_kind(instruction))
+        return found
+
     def _end(self, begun: _Begun, done: Instruction) -> None:
-        begun.start.append(done)
+        acting = self._execute(begun, begun.left)
+        root = begun.names[begun.cut.body.root]
+        self.stands_for[done.name] = root
+        self.waits_for[done.name] = tuple(dict.fromkeys((*acting, root)))
+
+    def _execute(self, begun: _Begun, late: Sequence[Instruction]) -> list[str]:
+        """Add instructions that wait, or come behind such; the names of those with effects."""
         acting = []
-        for inner, first in begun.in_order():
-            name = begun.names[inner.name]
+        for inner in late:
+            first = begun.halves.get(inner.name)
             if first is None:
+                name = begun.names[inner.name] = self.fresh(inner.name)
                 self._add(begun, inner, name)
             else:
                 assert isinstance(inner.op, CollectiveOp)
-                second = half(inner.op, Half.ENDED)
-                before = done.control_predecessors
+                name = begun.names[inner.name] = self.fresh(f"{inner.name}-done")
+                op = half(inner.op, Half.ENDED)
+                before = begun.start[-1].control_predecessors
                 self.instructions.append(
-                    inner.replace(name=name, op=second, operands=(first,), control_predecessors=before)
+                    inner.replace(name=name, op=op, operands=(first,), control_predecessors=before)
                 )
-            if self.inlining.part(begun.body, inner) is not Part.FREE:
+            if begun.cut.parts[inner.name] is not Part.FREE:
                 acting.append(name)
-        root = begun.names[begun.body.root]
-        self.stands_for[done.name] = root
-        self.waits_for[done.name] = tuple(dict.fromkeys((*acting, root)))
+        return acting
 
     def _add(self, begun: _Begun, inner: Instruction, name: str) -> None:
         """An instruction of the asynchronous computation, behind what its async instructions so far stand behind."""

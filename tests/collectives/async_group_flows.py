@@ -284,4 +284,62 @@ ENTRY main {{
 """,
         lambda xs, d: [left(xs, d), total(xs), -xs[d], 2 * xs[d], total(xs)],
     ),
+    Group(
+        "beside members that do the same one by one",
+        f"""
+chain {{
+  x = SHAPE parameter(0)
+  t = token[] parameter(1)
+  first = SHAPE all-reduce(x), to_apply=add
+  n = SHAPE negate(first)
+  second = SHAPE all-reduce(n), to_apply=add
+  s = CONTEXT send(second, t), channel_id=5, {TO_RIGHT}
+  r = CONTEXT recv(t), channel_id=5, {TO_RIGHT}
+  v = SHAPE get-tuple-element(r), index=0
+  ROOT o = (SHAPE, SHAPE) tuple(second, v)
+}}
+together {{
+  x = SHAPE parameter(0)
+  t = token[] after-all()
+  b = ((SHAPE, token[]), (SHAPE, SHAPE), s32[]) async-start(x, t), calls=chain
+  third = SHAPE all-reduce(x), to_apply=add
+  s = CONTEXT send(x, t), channel_id=5, {TO_RIGHT}
+  r = CONTEXT recv(t), channel_id=5, {TO_RIGHT}
+  e = (SHAPE, SHAPE) async-done(b)
+  rd = (SHAPE, token[]) recv-done(r), channel_id=5
+  sd = token[] send-done(s), channel_id=5
+  w = SHAPE get-tuple-element(rd), index=0
+  second = SHAPE get-tuple-element(e), index=0
+  v = SHAPE get-tuple-element(e), index=1
+  ROOT o = (SHAPE, SHAPE, SHAPE, SHAPE) tuple(second, third, v, w)
+}}
+one_by_one {{
+  x = SHAPE parameter(0)
+  t = token[] after-all()
+  first = SHAPE all-reduce(x), to_apply=add
+  n = SHAPE negate(first)
+  second = SHAPE all-reduce(n), to_apply=add
+  give1 = CONTEXT send(second, t), channel_id=5, {TO_RIGHT}
+  take1 = CONTEXT recv(t), channel_id=5, {TO_RIGHT}
+  rd1 = (SHAPE, token[]) recv-done(take1), channel_id=5
+  sd1 = token[] send-done(give1), channel_id=5
+  third = SHAPE all-reduce(x), to_apply=add
+  give2 = CONTEXT send(x, t), channel_id=5, {TO_RIGHT}
+  take2 = CONTEXT recv(t), channel_id=5, {TO_RIGHT}
+  rd2 = (SHAPE, token[]) recv-done(take2), channel_id=5
+  sd2 = token[] send-done(give2), channel_id=5
+  v = SHAPE get-tuple-element(rd1), index=0
+  w = SHAPE get-tuple-element(rd2), index=0
+  ROOT o = (SHAPE, SHAPE, SHAPE, SHAPE) tuple(second, third, v, w)
+}}
+ENTRY main {{
+  x = SHAPE parameter(0)
+  i = u32[] replica-id()
+  one = u32[] constant(1)
+  p = pred[] compare(i, one), direction=LE
+  ROOT c = (SHAPE, SHAPE, SHAPE, SHAPE) conditional(p, x, x), true_computation=together, false_computation=one_by_one
+}}
+""",
+        lambda xs, d: [-4 * total(xs), total(xs), -4 * total(xs), left(xs, d)],
+    ),
 ]
