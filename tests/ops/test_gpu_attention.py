@@ -262,8 +262,10 @@ def test_what_is_refused(name: str) -> None:
     assert f'"{call.target}"' in why
 
 
-def test_xla_reads_the_calls() -> None:
-    assert_xla_reads(CASES["padding and causal"].forward())
+@pytest.mark.parametrize("name", CASES)
+def test_xla_reads_the_calls(name: str) -> None:
+    assert_xla_reads(CASES[name].forward())
+    assert_xla_reads(CASES[name].backward())
 
 
 # --- as JAX writes them for a GPU -----------------------------------------------------------------------------

@@ -177,5 +177,6 @@ def test_what_is_refused(name: str) -> None:
     assert f'"{call.target}"' in why
 
 
-def test_xla_reads_the_calls() -> None:
-    assert_xla_reads(CASES["scales too many, by a block size"][0])
+@pytest.mark.parametrize("name", CASES)
+def test_xla_reads_the_calls(name: str) -> None:
+    assert_xla_reads(CASES[name][0])

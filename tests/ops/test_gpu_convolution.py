@@ -481,6 +481,6 @@ def test_what_is_refused(name: str) -> None:
     assert f'"{call.target}"' in why
 
 
-@pytest.mark.parametrize("name", ["input, groups", "fused: side input", "graph: operations with operands"])
+@pytest.mark.parametrize("name", ALL)
 def test_xla_reads_the_calls(name: str) -> None:
     assert_xla_reads(ALL[name][0])

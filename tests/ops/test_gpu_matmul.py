@@ -301,7 +301,7 @@ def test_what_is_refused(name: str) -> None:
     assert f'"{call.target}"' in why
 
 
-@pytest.mark.parametrize("name", ["gemm that adds C", "f8 to f8 with the largest magnitude"])
+@pytest.mark.parametrize("name", CASES)
 def test_xla_reads_the_calls(name: str) -> None:
     assert_xla_reads(CASES[name][0])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.case import Array
-from tests.ops.library_call import LibraryCall, check
+from tests.ops.library_call import LibraryCall, assert_xla_reads, check
 
 NORM = "__cudnn$norm"
 
@@ -105,3 +105,8 @@ def test_what_is_refused(name: str) -> None:
     why = call.refusal()
     assert wanted in why
     assert f'"{call.target}"' in why
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_xla_reads_the_calls(name: str) -> None:
+    assert_xla_reads(CASES[name][0])

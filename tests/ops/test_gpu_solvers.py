@@ -123,6 +123,16 @@ CALLS: dict[str, tuple[LibraryCall, list[Array], list[Any]]] = {
         [np.array([[-1.0]])],
         [[[-1]], np.zeros(5), 1],
     ),
+    "lu of a batch": (
+        LibraryCall("cublas_getrf_batched_ffi", ["f32[1,2,2]", "s32[1,2]", "s32[1]"], ["f32[1,2,2]"], "{}", FFI),
+        [np.array([[[0, 2], [4, 1]]], np.float32)],
+        [[[[4, 1], [0, 2]]], [[2, 2]], [0]],
+    ),
+    "qr of a batch": (
+        LibraryCall("cublas_geqrf_batched_ffi", ["f32[1,2,1]", "f32[1,1]"], ["f32[1,2,1]"], "{}", FFI),
+        [np.array([[[3], [4]]], np.float32)],
+        [[[[-5], [0.5]]], [[1.6]]],
+    ),
     "permutation": (
         LibraryCall("cu_lu_pivots_to_permutation", ["s32[2,4]"], ["s32[2,3]"], "{}", FFI),
         [np.array([[1, 3, 2], [0, 1, 3]], np.int32)],
@@ -174,5 +184,6 @@ def test_what_is_refused(name: str) -> None:
     assert f'"{call.target}"' in why
 
 
-def test_xla_reads_the_calls() -> None:
-    assert_xla_reads(CALLS["triangular solve"][0])
+@pytest.mark.parametrize("name", CALLS)
+def test_xla_reads_the_calls(name: str) -> None:
+    assert_xla_reads(CALLS[name][0])

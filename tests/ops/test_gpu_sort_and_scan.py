@@ -74,6 +74,9 @@ FORMS: dict[str, LibraryCall] = {
         {"operation_queue_id": "0", "custom_call_backend_config": {"attributes": "{descending = false}"}},
         FFI,
     ),
+    "without scratch size, as FFI names it": LibraryCall(
+        "xla.gpu.ext.cub_sort_unassigned_scratch_size", ["s32[6]", "u8[1]"], ["s32[6]"], ASCENDING
+    ),
     "without scratch size": LibraryCall("__cub$DeviceRadixSortUnassignedScratchSize", ["s32[6]", "u8[1]"], ["s32[6]"]),
 }
 
@@ -121,6 +124,16 @@ SCANS: dict[str, tuple[LibraryCall, Array]] = {
             ["u32[3,4]"],
             '"{vector_length = 1 : i64, row_length = 4 : i64, column_length = 3 : i64, kind = 1 : i32}"',
             FFI,
+        ),
+        np.cumsum(NUMBERS, 1),
+    ),
+    "without scratch size": (
+        LibraryCall(f"{SCAN}UnassignedScratchSize", ["s16[3,4]", "u8[0]"], ["s16[3,4]"], scan(3, 4, 1)),
+        np.cumsum(NUMBERS, 1),
+    ),
+    "without scratch size, as FFI names it": (
+        LibraryCall(
+            "xla.gpu.ext.cub_scan_unassigned_scratch_size", ["s64[3,4]", "u8[0]"], ["s64[3,4]"], scan(3, 4, 1, kind=1)
         ),
         np.cumsum(NUMBERS, 1),
     ),
@@ -194,6 +207,6 @@ def test_what_is_refused(name: str) -> None:
     assert f'"{call.target}"' in why
 
 
-@pytest.mark.parametrize("call", [FORMS["FFI"], FORMS["wrapped FFI"], SCANS["columns of vectors"][0]])
-def test_xla_reads_the_calls(call: LibraryCall) -> None:
-    assert_xla_reads(call)
+@pytest.mark.parametrize("name", [*FORMS, *SCANS])
+def test_xla_reads_the_calls(name: str) -> None:
+    assert_xla_reads(FORMS[name] if name in FORMS else SCANS[name][0])
