@@ -225,8 +225,9 @@ def _lines(report: Report) -> list[str]:
     if report.cycles:
         lines.append(f"  cycle{'s' if len(report.cycles) > 1 else ''}: {', '.join(map(chain, report.cycles))}")
     if report.behind:
-        are = "is" if len(report.behind) == 1 else "are"
-        lines.append(f"  behind {'that' if report.cycles or report.without_end else 'it'} {are} {named(report.behind)}")
+        lines.append(
+            f"  blocked behind {'that' if report.cycles or report.without_end else 'it'}: {named(report.behind)}"
+        )
     for difference in report.differences[:MOST_DIFFERENCES]:
         lines += [f"  history: {difference}", *_last_rounds(report, difference)]
     if len(report.differences) > MOST_DIFFERENCES:

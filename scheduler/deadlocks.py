@@ -202,12 +202,11 @@ class _Examination:
             if not self._is_given(needed.by, at):
                 return f"let device {peer} execute {needed.site} before {at}"
         if before and all(isinstance(progress.stops[wait.device].thing, Meeting) for wait in waits):
-            return f"let {named([wait.device for wait in waits])} come to these rounds in one and the same order"
+            return f"let {named([wait.device for wait in waits])} execute these collectives in the same order"
         if before:
             first = before[0]
-            return (
-                f"{first.needed} needs what {first.behind} gives, and so on: somebody has to begin with another value"
-            )
+            needs = f"{first.needed} needs the result of {first.behind}"
+            return f"{needs}, and so on: one device must start with another value"
         for wait in waits:
             if wait.needed is None:
                 return self._left_out(progress, wait, parting)
@@ -239,21 +238,21 @@ class _Examination:
         thing = progress.stops[wait.device].thing
         counts = compared(progress, thing, wait.device, wait.peer, places=parting is None)
         if parting is None and counts is not None:
-            return f"{counts}: both have to do so equally often"
+            return f"{counts}: both must do so equally often"
         if parting is None:
-            return f"the program of {lacking} has nothing left that {what} could meet"
+            return f"{lacking} has no instruction left that matches {what}"
         by = parting[1]
         if isinstance(by.op, While):
             return self._turns(wait.peer, by, counts)
         return (
-            f"{lacking} takes a branch of {by.name} that does not meet {what}: all have to take one that does, or none"
+            f"{lacking} takes a branch of {by.name} that has no match for {what}: all must take one that has, or none"
         )
 
     @staticmethod
     def _turns(device: int | None, loop: Instruction, counts: str | None = None) -> str:
         """counts: how often it does what others do, too."""
-        often = f"turns {loop.name} another number of times" + (f" ({counts})" if counts else "")
-        return f"device {device} {often}: all that meet in it have to do so equally often"
+        often = f"runs another number of iterations of {loop.name}" + (f" ({counts})" if counts else "")
+        return f"device {device} {often}: all that meet in it must run the same number"
 
     def _parting(self, progress: Progress, one: int, other: int) -> tuple[int, Instruction] | None:
         """The first instruction that takes two devices of one program different ways, and the program."""
@@ -321,11 +320,11 @@ class _Examination:
 
     def _why(self, open_: Open) -> str:
         choice = open_.choice
-        what = "how often it turns" if choice.is_loop else "which branch is taken"
+        what = "how many iterations it runs" if choice.is_loop else "which branch is taken"
         site = next((s for s in choice.sites if s.meetings[0] or s.ways), None)
         inside = "" if site is None else f", and {self._site(site)} inside needs others"
         if choice.decision.count is not None:
-            return f"its {choice.decision.count} turns were not followed one by one{inside}"
+            return f"its {choice.decision.count} iterations were not followed one by one{inside}"
         if open_.branch is None:
             given = choice.decision.cause
             entry = self.communication.programs[choice.decision.program][1].entry_computation

@@ -115,9 +115,9 @@ class Verdict:
         if self.never_end:
             lines.append(f"  {self.never_end} of {self.devices} devices never end{'s' * (self.never_end == 1)}")
         if self.behind:
-            lines.append(f"  behind {'them' if len(shown) > 1 else 'it'}: {named(self.behind)}")
+            lines.append(f"  blocked behind {'them' if len(shown) > 1 else 'it'}: {named(self.behind)}")
         if self.parting:
-            lines.append(f"  their ways part at {self.parting}")
+            lines.append(f"  they diverge at {self.parting}")
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)

@@ -182,9 +182,9 @@ def _print_hope(world: World, verdict: Verdict) -> None:
     if verdict.outcome is not Outcome.DEADLOCK or all(p.module.is_scheduled for p in world.programs):
         return
     if world.order is not None and world.order.is_complete:
-        text = "in no order that their data, and schedules that are given, allow would they all end"
+        text = "no order that data dependencies and given schedules allow lets all devices end"
     else:
-        text = "no order in which they all end was found; not all have been tried"
+        text = "no order in which all devices end was found; not all were tried"
     terminal.write(f"  schedule: {text}", err=True)
 
 

@@ -74,7 +74,7 @@ def _named(count: _Count) -> str:
             op = instruction.op
             if isinstance(op, While) and site.instruction in site.module[op.body].instructions:
                 where = site.module.locate(instruction)
-                return f"{site} in the turns of {instruction.name}" + (f" ({where})" if where else "")
+                return f"{site} in loop {instruction.name}" + (f" ({where})" if where else "")
     return str(site)
 
 

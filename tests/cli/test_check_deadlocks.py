@@ -26,8 +26,8 @@ WARNING = """\
 a.hlo:30:3: warning: whether all devices go on can't be known before the run
       w = (s32[], s32[], f32[4]) while(q), condition=w_more, body=w_body
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  w (a.hlo:30:3) is decided by f (a.hlo:26:3): how often it turns may differ between devices, and u (a.hlo:12:3) \
-inside needs others (devices 0, 1)
+  w (a.hlo:30:3) is decided by f (a.hlo:26:3): how many iterations it runs may differ between devices, and u \
+(a.hlo:12:3) inside needs others (devices 0, 1)
 """
 
 

@@ -106,7 +106,7 @@ def test_data_that_leave_no_order_are_said_to(
     status, _, errors = call(capsys, "check", "a.hlo", "--replicas", "4")
     assert status == 3
     assert errors.endswith(
-        "  schedule: in no order that their data, and schedules that are given, allow would they all end\n"
+        "  schedule: no order that data dependencies and given schedules allow lets all devices end\n"
     )
 
 

@@ -96,7 +96,7 @@ STATIC = [  # name, devices, text, outcome, a part of the verdict
     ("a hundred million turns", 2, decided("count = s32[] constant(100000000)"), Outcome.SAFE, ""),
     ("as many turns as the device's id and a hundred million say", 2,
      decided(BY_DEVICE.replace("constant(2)", "constant(100000000)")), Outcome.UNKNOWN,
-     "w (a.hlo:34:3) is decided by count (a.hlo:31:3): how often it turns may"),
+     "w (a.hlo:34:3) is decided by count (a.hlo:31:3): how many iterations it runs may"),
     ("many turns, which are not counted by steps of one size", 2,
      decided("count = s32[] constant(2000000000)").replace("add(i, one)", "multiply(i, two)")
      .replace("  one = s32[] constant(1)\n", "  two = s32[] constant(2)\n").replace("constant(0)", "constant(1)"),
@@ -318,11 +318,11 @@ def test_how_often_two_programs_do_what_both_have_to() -> None:
     short, long = (decided(f"count = s32[] constant({turns})") for turns in (2, 5))
     found = examine([((0,), parse_module(short, "a.hlo")), ((1,), parse_module(long, "b.hlo"))], 2, 1)
     assert found.hint == (
-        "device 0 comes to 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in the turns of w (a.hlo:31:3), device 1 "
-        "to 5, last in u (b.hlo:15:3) in the turns of w (b.hlo:31:3): both have to do so equally often"
+        "device 0 comes to 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in loop w (a.hlo:31:3), device 1 "
+        "to 5, last in u (b.hlo:15:3) in loop w (b.hlo:31:3): both must do so equally often"
     )
     far = [decided(f"count = s32[] constant({turns})") for turns in (100_000, 100_000)]
     head, _, rest = far[1].rpartition("ROOT r")
     more = f"{head}v{rest.replace('}', '')}  {reduce('ROOT r', 'v')}\n}}\n"
     found = examine([((0,), parse_module(far[0], "a.hlo")), ((1,), parse_module(more, "b.hlo"))], 2, 1)
-    assert found.hint == "the program of device 0 has nothing left that r of device 1 could meet"
+    assert found.hint == "device 0 has no instruction left that matches r of device 1"
