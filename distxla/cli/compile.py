@@ -10,7 +10,7 @@ import click
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.terminal import progress
 from distxla.cli.usage import Choice, files
-from distxla.errors import ArgumentError, DeadlockError, VerificationError
+from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
 
 STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 
@@ -49,7 +49,12 @@ def command(
     with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
         program = world.settled().programs[0]
     with progress("compiling"), CompileServer() as server:
-        found = server.emit(program.module, stage, world.replicas, world.partitions)
+        try:
+            found = server.emit(program.module, stage, world.replicas, world.partitions)
+        except DistxlaError as error:
+            if error.code == VerificationError.code:
+                world.explain(error)
+            raise
     data = found.encode() if isinstance(found, str) else found
     if out_file is not None:
         with click.open_file(out_file, "wb", atomic=True) as target:

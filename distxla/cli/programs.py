@@ -16,7 +16,7 @@ from distxla.collectives.channels import Transfer, joined_keys, module_transfers
 from distxla.collectives.control_block import MOST_DEVICES
 from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
-from distxla.errors import ArgumentError, DeadlockError, VerificationError
+from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.effects import COMMUNICATING
@@ -123,9 +123,13 @@ class World:
         try:
             verify_world(programs, self.replicas, self.partitions, in_order=False)
         except (VerificationError, DeadlockError) as error:
-            for note in self._notes_on_counts():
-                error.add_note(note)
+            self.explain(error)
             raise
+
+    def explain(self, error: DistxlaError) -> None:
+        """Add to an error of the verifier what is unknown about the counts of the run."""
+        for note in self._notes_on_counts():
+            error.add_note(note)
 
     def _notes_on_counts(self) -> Iterator[str]:
         """What nobody has said about the counts of a run that can't be, and flags that would say it."""

@@ -33,8 +33,8 @@ def read_sharding(lexer: Lexer, depth: int = 0) -> Sharding:
         elements = _read_elements(lexer, depth)
         text = "{" + ", ".join(element.text for element in elements) + "}"
         return Sharding("tuple", text, elements=elements)
-    if lexer.at("maximal_mesh"):
-        sharding = _read_maximal_mesh(lexer, start)
+    if lexer.at("maximal_mesh") or lexer.at("single_device"):
+        sharding = _read_single_device(lexer)
     else:
         sharding = _read_mesh_sharding(lexer, start) if lexer.at("mesh") else _read_tokens(lexer, start)
     if flat is not None and flat.end() == lexer.pos:
@@ -83,14 +83,16 @@ def _read_mesh_sharding(lexer: Lexer, start: int) -> Sharding:
         raise lexer.error(str(error), start) from None
 
 
-def _read_maximal_mesh(lexer: Lexer, start: int) -> Sharding:
-    """`maximal_mesh[device_id=3]}`."""
-    for symbol in ("maximal_mesh", "[", "device_id", "="):
+def _read_single_device(lexer: Lexer) -> Sharding:
+    """`single_device[device_id=3]}`, or `maximal_mesh[device_id=3]}`, as older parsers have it."""
+    if not lexer.accept_word("single_device"):
+        lexer.expect("maximal_mesh")
+    for symbol in ("[", "device_id", "="):
         lexer.expect(symbol)
     device = lexer.integer("a device id", 0)
     lexer.expect("]")
     lexer.expect("}")
-    return Sharding("maximal", _text(lexer, start), device)
+    return Sharding("maximal", f"{{maximal_mesh[device_id={device}]}}", device)
 
 
 def _read_tokens(lexer: Lexer, start: int) -> Sharding:

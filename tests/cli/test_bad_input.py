@@ -322,3 +322,11 @@ def test_run_refuses_it_before_anything_starts(
     status, printed, errors = call(capsys, "run", *args, "--backend", backend)
     assert (status, printed) == (2, "")
     assert without_label(errors) == message.replace("<pairs>", PAIRS)
+
+
+def test_compile_proposes_counts_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = module("m", "  ROOT s = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=add", "", ADD)
+    write(tmp_path, {"m.hlo": text})
+    status, printed, errors = call(capsys, "compile", "--emit", "llvm", str(tmp_path / "m.hlo"))
+    assert (status, printed) == (2, "")
+    assert errors.endswith("note: the program's groups and pairs imply --replicas 2\n")

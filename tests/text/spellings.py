@@ -239,6 +239,17 @@ LABELS = {
 }
 
 
+SHARDINGS = {
+    "a single device": Spelling(
+        body("ROOT x = f32[3] parameter(0), sharding={single_device[device_id=0]}"),
+        body("ROOT x = f32[3] parameter(0), sharding={maximal_mesh[device_id=0]}"),
+        (X,),
+        (X,),
+        since=(0, 12),
+    ),
+}
+
+
 def _reducing(line: str) -> str:
     return body("x = f32[3] parameter(0)", line, before=ADD)
 
@@ -274,4 +285,4 @@ COLLECTIVES = {
     ),
 }
 
-ALL = {**ELEMENTS, **OPERANDS, **ATTRIBUTES, **HEADERS, **LABELS, **COLLECTIVES}
+ALL = {**ELEMENTS, **OPERANDS, **ATTRIBUTES, **HEADERS, **LABELS, **SHARDINGS, **COLLECTIVES}
