@@ -5,7 +5,8 @@ recv, and modules written for it give a send and its recv different ids. So wher
 recvs belong to it that have no send on their channel either, name the same source-target pairs, and are of its shape.
 Joined channels are one channel: values arrive in the order in which they are sent.
 
-All that pairs ends up (`channels.pair_up`) asks here, so that every executor and `check` see the same transfers.
+`channels.pair_up` asks here, and everything that pairs sends with recvs asks `pair_up`: `check`, the reference,
+compiled programs and the search for an order see the same transfers.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import CollectiveMismatchError, DeadlockError
+from distxla.passes.verify_world import verify_world
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.runtime import stragglers
@@ -22,7 +23,22 @@ from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from tests.channel_case import annotated
 from tests.contradicting_programs import CASES as CONTRADICTING
-from tests.deadlock_programs import BY_INFEED, FIVE, STEP, SUM, Case, by_device, looped, reduce
+from tests.deadlock_programs import (
+    BY_INFEED,
+    FIVE,
+    GOT,
+    STEP,
+    SUM,
+    Case,
+    alone,
+    by_device,
+    looped,
+    recv,
+    recv_done,
+    reduce,
+    send,
+    send_done,
+)
 from tests.deadlock_programs import CASES as DEADLOCKS
 
 CASES = [*DEADLOCKS, *CONTRADICTING]
@@ -194,6 +210,48 @@ def test_what_can_never_go_on(clusters: Clusters, name: str) -> None:
     found = json.loads(json.dumps(error.report.as_json()))
     assert len(found["devices"]) == case.replicas
     assert [place[2] for place in cluster.replicas_info] == pids  # nobody was killed
+
+
+UNMATCHED = {
+    "a send alone": (
+        DeadlockError,
+        alone(f"{send('s', 1, '{{0,1}}')}\n{send_done('sd', 's', 1)}\nROOT r = f32[4] copy(x)"),
+    ),
+    "a recv alone": (DeadlockError, alone(f"{recv('c', 1, '{{0,1}}')}\n{recv_done('rd', 'c', 1)}\n{GOT}")),
+    "a send and a recv of other pairs": (
+        DeadlockError,
+        alone(
+            f"{send('s', 1, '{{0,1}}')}\n{recv('c', 1, '{{1,0}}')}\n{send_done('sd', 's', 1)}\n"
+            f"{recv_done('rd', 'c', 1)}\n{GOT}"
+        ),
+    ),
+    "a send and a recv of other shapes": (
+        CollectiveMismatchError,
+        alone(
+            f"{send('s', 1, '{{0,1}}')}\n{recv('c', 2, '{{0,1}}').replace('f32[4]', 'f32[2]')}\n"
+            f"{send_done('sd', 's', 1)}\n{recv_done('rd', 'c', 2).replace('f32[4]', 'f32[2]')}\nROOT r = f32[4] copy(x)"
+        ),
+    ),
+}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", UNMATCHED)
+def test_what_has_no_counterpart_is_refused_everywhere(clusters: Clusters, name: str) -> None:
+    """By check, the reference and the cluster with the same error."""
+    kind, text = UNMATCHED[name]
+    module = dx.parse(text, "a.hlo")
+    texts = []
+    for run in (
+        lambda: verify_world([(range(2), module)], 2, 1),
+        lambda: run_programs({0: module, 1: module}, {0: [X], 1: [X]}, replicas=2, partitions=1),
+        lambda: clusters.of(2).compile(module)([[X], [X]], time_limit=20),
+    ):
+        with pytest.raises(DeadlockError) as caught:
+            run()
+        assert type(caught.value) is kind
+        texts.append(str(caught.value).splitlines()[0])
+    assert len(set(texts)) == 1, texts
 
 
 @pytest.mark.cluster
