@@ -79,7 +79,7 @@ def command(
         if not as_json:
             raise
         if error.report is not None and report is not None:
-            write_page(report, error.report.page())
+            terminal.write(f"note: {write_page(report, error.report.page())}", err=True)
         from distxla.scheduler.deadlocks import refusal
 
         data = refusal(error, world.device_count).as_data()
@@ -117,7 +117,7 @@ def _write_report(path: str, world: World, verdict: Verdict | None) -> None:
         terminal.write(f"note: there is no report for {path}: all devices go on", err=True)
         return
     found = report_of([(p.devices, p.module) for p in world.programs], world.replicas, world.partitions)
-    write_page(path, found.page())
+    terminal.write(f"note: {write_page(path, found.page())}", err=True)
 
 
 def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:

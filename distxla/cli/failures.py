@@ -33,21 +33,20 @@ class ReportingCommand(click.Command):
         except DistxlaError as error:
             path = ctx.params.get("report")
             if path is not None and error.report is not None:
-                write_page(path, error.report.page())
+                error.add_note(write_page(path, error.report.page()))
             elif path is not None:
                 why = "nothing ran" if isinstance(error, BEFORE_THE_RUN) else "what devices did isn't known"
-                terminal.write(f"note: there is no report for {path}: {why}", err=True)
+                error.add_note(f"there is no report for {path}: {why}")
             raise
 
 
-def write_page(path: str, page: str) -> None:
-    """Write a report, and say where it is; a note where that isn't possible, since there is an error to tell of."""
+def write_page(path: str, page: str) -> str:
+    """Write a report. Returns where it is, or why it could not be written, in words: there is more to tell of."""
     try:
         Path(path).write_text(page, encoding="utf-8")
     except OSError as reason:
-        terminal.write(f"note: the report could not be written to {path}: {reason.strerror}", err=True)
-    else:
-        terminal.write(f"note: the report is in {path}", err=True)
+        return f"the report could not be written to {path}: {reason.strerror}"
+    return f"the report is in {path}"
 
 
 def wants_json(args: Sequence[str]) -> bool:
