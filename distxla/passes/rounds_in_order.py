@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from distxla.collectives.async_computations import with_async_inlined
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -16,7 +17,9 @@ from distxla.ops.rewriter import replaced
 
 
 def with_rounds_in_order(module: Module) -> Module:
-    """The module with each collective waiting, by a control edge, for the one before it in its computation."""
+    """The module with each collective waiting, by a control edge, for the one before it in its computation; those of
+    asynchronous computations stand in their callers."""
+    module = with_async_inlined(module)
     computations = replaced(module.computations, [_in_order(computation) for computation in module.computations])
     return module if computations is None else module.replace(computations=computations)
 

@@ -14,6 +14,7 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block
 from distxla.errors import ClusterError
+from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.runtime.compiler import compile_module
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.serve import support_program
@@ -344,3 +345,44 @@ def test_groups_of_programs_that_run_elsewhere_only_wait():
         statuses = hosts.statuses(range(4), seconds=0.5)
         assert set(statuses.values()) <= {None, Status.RELEASED}
         assert not hosts.failures
+
+
+CHAIN = """v = f32[8] parameter(0)
+  one = f32[8] all-reduce(v), to_apply=add
+  n = f32[8] negate(one)
+  two = f32[8] all-reduce(n), to_apply=add
+  near = f32[8] collective-permute(v), source_target_pairs={{0,2},{1,3},{2,1},{3,0}}
+"""
+PARTS = "(f32[8], f32[8], f32[8])"
+GROUPED = f"""chain {{
+  {CHAIN}  ROOT o = {PARTS} tuple(one, two, near)
+}}
+ENTRY e {{
+  x = f32[8] parameter(0)
+  b = ((f32[8]), {PARTS}, s32[]) async-start(x), calls=chain
+  own = f32[8] all-reduce(x), to_apply=add
+  d = {PARTS} async-done(b)
+  ROOT r = ({PARTS}, f32[8]) tuple(d, own)
+}}
+"""
+ONE_BY_ONE = f"""ENTRY e {{
+  {CHAIN}  own = f32[8] all-reduce(v), to_apply=add
+  ROOT r = ({PARTS}, f32[8]) tuple(OUTS, own)
+}}
+""".replace("tuple(OUTS", "tuple(o").replace("  ROOT r", f"  o = {PARTS} tuple(one, two, near)\n  ROOT r")
+
+
+@pytest.mark.parametrize("running", [[0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]], ids=str)
+def test_a_group_meets_the_same_one_by_one(running: list[int]) -> None:
+    """Rounds of an asynchronous computation, on each device in the order of the text, whatever the others run."""
+    modules = [parse_module("HloModule m\n" + ADD.format(t="f32") + text) for text in (GROUPED, ONE_BY_ONE)]
+    programs = [compile_module(with_rounds_in_order(module), replicas=4, partitions=1) for module in modules]
+    xs = [np.arange(8, dtype=np.float32) + 100 * d for d in range(4)]
+    total = np.sum(xs, axis=0, dtype=np.float32)
+    with Hosts(TWO, programs, running) as hosts:
+        for _ in range(2):
+            outs = hosts.run([[x] for x in xs])
+            assert not hosts.failures
+            for device, source in enumerate((3, 2, 0, 1)):
+                for got, want in zip(outs[device], (total, -4 * total, xs[source], total), strict=True):
+                    np.testing.assert_array_equal(got, want)

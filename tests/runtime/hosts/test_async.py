@@ -10,6 +10,8 @@ import pytest
 import distxla as dx
 from distxla.reference.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
+from tests.collectives.async_group_flows import FLOWS
+from tests.collectives.async_groups import GROUPS, Group
 from tests.runtime.random_modules import RandomModule
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -37,3 +39,13 @@ def test_random_modules(cluster: Cluster, seed: int) -> None:
     for got, want in zip(outs, wanted, strict=True):
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(np.asarray(a), b)
+
+
+@pytest.mark.parametrize("group", [*GROUPS, *FLOWS], ids=lambda group: group.name)
+def test_groups(cluster: Cluster, group: Group) -> None:
+    """Transfers and collectives that an async-start begins together."""
+    xs = group.arguments()
+    outs = cluster.compile(dx.parse(group.module_text(), "group.hlo"))([[x] for x in xs], time_limit=60)
+    for device, leaves in enumerate(outs):
+        for got, want in zip(leaves, group.expected(xs, device), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), want)
