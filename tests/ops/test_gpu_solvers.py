@@ -39,7 +39,23 @@ def functions() -> dict[str, tuple[Callable[[Any], Any], tuple[int, ...], str]]:
         q, r = jnp.linalg.qr(a)
         return q @ r, jnp.abs(r)
 
+    def decomposed(a: Any) -> Any:
+        u, values, v = jnp.linalg.svd(a, full_matrices=False)
+        return values, (u * values) @ v
+
+    def tridiagonal(a: Any) -> Any:
+        return [jnp.abs(x) for x in jax.lax.linalg.tridiagonal(a + a.T.conj(), lower=True)[1:3]]
+
     return {
+        "svd, tall": (decomposed, (6, 3), "cusolver_gesvdj_ffi"),
+        "svd, wide": (decomposed, (3, 5), "cusolver_gesvdj_ffi"),
+        "tridiagonal form": (tridiagonal, (5, 5), "cusolver_sytrd_ffi"),
+        "qr_multiply": (lambda a: jax.scipy.linalg.qr_multiply(a, a)[0] ** 2, (4, 4), "cusolver_ormqr_ffi"),
+        "tridiagonal system": (
+            lambda a: jax.lax.linalg.tridiagonal_solve(a[0], a[1] + 5, a[2], a[3][:, None]),
+            (4, 6),
+            "cusparse_gtsv2_ffi",
+        ),
         "cholesky": (lambda a: jnp.linalg.cholesky(positive(a)), (2, 4, 4), "cusolver_potrf_ffi"),
         "solve": (lambda a: jnp.linalg.solve(a, a[..., :2]), (2, 4, 4), "cu_lu_pivots_to_permutation"),
         "qr": (product, (6, 3), "cusolver_orgqr_ffi"),
@@ -56,7 +72,8 @@ def lowered(function: Callable[[Any], Any], argument: Array) -> Module:
 
 # complex numbers where their routines have other names
 @pytest.mark.parametrize(
-    ("name", "dtype"), [*((name, "float32") for name in functions()), ("qr", "complex64"), ("eigh", "complex64")]
+    ("name", "dtype"),
+    [*((name, "float32") for name in functions()), *((name, "complex64") for name in ("qr", "eigh", "svd, tall"))],
 )
 def test_what_jax_calls_on_a_gpu(name: str, dtype: str) -> None:
     function, dims, target = functions()[name]

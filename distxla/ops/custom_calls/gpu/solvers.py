@@ -17,7 +17,9 @@ from distxla.ops.triangular_solve import TriangularSolve
 _LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
 _NO_SYMMETRIC = {  # where complex numbers have routines of other names
     "orgqr": {"c": "ungqr", "z": "ungqr"},
+    "ormqr": {"c": "unmqr", "z": "unmqr"},
     "syevd": {"c": "heevd", "z": "heevd"},
+    "sytrd": {"c": "hetrd", "z": "hetrd"},
 }
 
 
@@ -83,6 +85,28 @@ class Orgqr(_AsLapack):
     routine = "orgqr"
 
 
+@target("cusolver_ormqr_ffi")
+class Ormqr(_AsLapack):
+    """LAPACK's ?ormqr: a product of reflectors, or its adjoint, times a matrix, from either side."""
+
+    routine = "ormqr"
+    fields = frozenset({"left", "transpose"})
+
+    def config(self, call: Call) -> str:
+        return ", ".join(f"{name} = {str(ffi_fields(call).flag(name)).lower()}" for name in self.fields).join("{}")
+
+
+@target("cusolver_sytrd_ffi")
+class Sytrd(_AsLapack):
+    """LAPACK's ?sytrd: the tridiagonal form of a Hermitian matrix, info."""
+
+    routine = "sytrd"
+    fields = frozenset({"lower"})
+
+    def config(self, call: Call) -> str:
+        return f"{{uplo = {self.triangle(call)}}}"
+
+
 @target("cusolver_syevd_ffi")
 class Syevd(_AsLapack):
     """LAPACK's ?syevd: eigenvectors and eigenvalues of a Hermitian matrix, info."""
@@ -92,6 +116,50 @@ class Syevd(_AsLapack):
 
     def config(self, call: Call) -> str:
         return f'{{mode = "V", uplo = {self.triangle(call)}}}'
+
+
+@target("cusolver_gesvdj_ffi", "cusolver_gesvdp_ffi")
+class Gesvd(ExpandedTarget):
+    """LAPACK's ?gesdd: singular values, U and V, which is not transposed as LAPACK has it, info.
+
+    As many columns of U and V are computed as the text states: all, or as many as there are singular values.
+    """
+
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
+        ffi_fields(call).only({"compute_uv", "full_matrices"})
+        steps.operands_required(call, [1], "one matrix")
+        matrix, shapes = build.shape(operands[0]), steps.result_shapes(call)
+        if matrix.rank < 2 or len(shapes) != 5 or not all(shape.is_array for shape in shapes):
+            raise ConfigError(f"gives a matrix, singular values, U, V and info, the text says {call.shape}")
+        *batch, m, n = matrix.dims
+        u, v = shapes[2:4]
+        mode = "A" if (u.dims[-1:], v.dims[-1:]) == ((m,), (n,)) else "S"
+        adjoint = v.with_dims((*batch, *v.dims[-1:], n))
+        given = Shape.tuple((*shapes[:3], adjoint, shapes[4]))
+        found = lapack_call(call, build, "gesdd", f'{{mode = "{mode}"}}', given, *operands)
+        parts = [build.element(found, k) for k in range(5)]
+        rank = matrix.rank
+        parts[3] = _conjugate(build, build.transpose(parts[3], (*range(rank - 2), rank - 1, rank - 2)))
+        return build.join(*parts)
+
+
+@target("cusparse_gtsv2_ffi")
+class Gtsv2(ExpandedTarget):
+    """LAPACK's ?gtsv: the solution of a tridiagonal system."""
+
+    def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
+        ffi_fields(call).only(())
+        steps.operands_required(call, [4], "three diagonals and a right side")
+        shapes = [build.shape(operand) for operand in operands]
+        given = Shape.tuple((*shapes, Shape(S32, shapes[0].dims[:-1])))
+        return build.element(lapack_call(call, build, "gtsv", "", given, *operands), 3)
+
+
+def _conjugate(build: Build, x: str) -> str:
+    """x itself where it is real."""
+    if not build.shape(x).dtype.is_complex:
+        return x
+    return build.compute("complex", build.compute("real", x), build.compute("negate", build.compute("imag", x)))
 
 
 @target("__cusolver$cholesky")
