@@ -352,7 +352,7 @@ def test_all_commands_refuse_it_alike(command: list[str], counts: list[str], tmp
 @pytest.mark.parametrize("is_shardy", [True, False])
 def test_what_jax_lowers_is_refused(is_shardy: bool) -> None:
     jax = pytest.importorskip("jax")
-    mesh = jax.sharding.AbstractMesh((4, 2), ("d", "m"))
+    mesh = jax.sharding.AbstractMesh((4, 2), ("d", "m"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     by_rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d", None))
     x = jax.ShapeDtypeStruct((64, 32), np.float32)
     cut = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=by_rows)

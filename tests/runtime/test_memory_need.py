@@ -60,4 +60,6 @@ def test_the_command_line_refuses_before_it_starts_anything(
     )
     status, out, errors = call(capsys, "run", str(path), "--backend", backend)
     assert (status, out) == (2, "")
-    assert errors.startswith(f"{path}:4:8: memory: big needs 256 GiB on each device (4 B of arguments, 256 GiB of ")
+    assert errors.startswith(
+        f"{path}:4:8: error: memory: big needs 256 GiB on each device (4 B of arguments, 256 GiB of "
+    )
