@@ -19,9 +19,11 @@ TRIPS = 3
 
 @dataclass
 class RandomChannels:
-    """text: of a module for replicas x partitions devices.  arguments: by device."""
+    """text: of a module for replicas x partitions devices.  arguments: by device.  distinct: no two channels carry
+    values of one shape."""
 
     seed: int
+    distinct: bool = False
     replicas: int = 1
     partitions: int = 1
     text: str = ""
@@ -32,6 +34,8 @@ class RandomChannels:
         self._names = 0
         self.replicas, self.partitions = self._random.choice([(2, 1), (3, 1), (4, 1), (2, 2), (1, 3)])
         self._sizes = [self._random.choice(SIZES) for _ in range(CHANNELS)]
+        if self.distinct:
+            self._sizes = self._random.sample(SIZES, CHANNELS)
         self._called: list[str] = []
         entry = self._entry()
         self.text = "\n".join([f"HloModule random_{self.seed}", *self._called, entry])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
+from tests.codegen.runner import Devices, run_devices
 from tests.collectives.random_channels import RandomChannels
 from tests.collectives.transports import DelayedDevices
 
@@ -29,6 +31,26 @@ def run_case(seed: int) -> None:
                     assert b is not None
                     assert np.asarray(a).tobytes() == b.tobytes(), f"seed {seed}, device {device}, leaf {k}"
         devices.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_recvs_of_other_channels_than_their_sends(seed: int) -> None:
+    """Channels are joined again by their pairs and shapes, so nothing changes."""
+    case = RandomChannels(seed, distinct=True)
+    counts = (case.replicas, case.partitions)
+    apart = re.sub(r"( recv(?:-done)?\(.*channel_id=)([1-9])", r"\g<1>1\2", case.text)
+    assert apart != case.text
+    wanted, found = (
+        run_reference(parse_module(text), case.arguments, replicas=counts[0], partitions=counts[1], time_limit=60)
+        for text in (case.text, apart)
+    )
+    compiled = run_devices(
+        compile_module(parse_module(apart), replicas=counts[0], partitions=counts[1]), case.arguments
+    )
+    for outs in (found, compiled):
+        assert [[np.asarray(leaf).tobytes() for leaf in row] for row in outs] == [
+            [np.asarray(leaf).tobytes() for leaf in row] for row in wanted
+        ]
 
 
 @pytest.mark.parametrize("seed", range(20))
