@@ -17,7 +17,7 @@ from distxla.ir.module import Module
 from distxla.ops.asynchronous import AsyncDone, AsyncUpdate
 from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone, is_context
 from distxla.ops.op import Lowering
-from distxla.ops.tuple import GetTupleElement
+from distxla.ops.tuple import GetTupleElement, Tuple
 
 TOKEN = 2  # place of a context's token
 
@@ -25,7 +25,8 @@ TOKEN = 2  # place of a context's token
 def verify_contexts(module: Module) -> None:
     """Raise VerificationError (rules `send-done.pair`, `recv-done.pair`, `channel.context`), located.
 
-    A done ends transfers of its own kind and channel; a context has no other users, and the entry doesn't return one.
+    A done ends transfers of its own kind and channel. A context has no other users, and one of them alone; the entry
+    doesn't return one.
     """
     starts = [i for c in module.computations for i in c if isinstance(i.op, Send | Recv)]
     dones = [i for c in module.computations for i in c if isinstance(i.op, SendDone | RecvDone)]
@@ -49,6 +50,8 @@ class _Checks:
                     self._done(instruction, operands[0])
                 else:
                     self._other(computation, instruction, operands)
+                if is_context(instruction.shape):
+                    self._taken_once(computation, instruction)
         entry = self.module.entry_computation
         returned = self._first(self.flow.leaves[entry.name, entry.root])
         if returned is not None:
@@ -90,6 +93,15 @@ class _Checks:
             if start is not None:
                 message = f"{instruction.name} uses the context of {start.name}, which only its done may do"
                 raise self._error("channel.context", instruction, message, "operands")
+
+    def _taken_once(self, computation: Computation, context: Instruction) -> None:
+        """A context goes to one done, or into one tuple: nothing ends a transfer twice."""
+        start = self._first(self.flow.leaves[computation.name, context.name])
+        users = [computation[name] for name in computation.users[context.name]]
+        takers = [user for user in users if isinstance(user.op, SendDone | RecvDone | Tuple)]
+        if start is not None and len(takers) > 1:
+            message = f"{takers[1].name} takes the context of {start.name}, which goes to {takers[0].name} already"
+            raise self._error("channel.context", takers[1], message, "operands")
 
     def _first(self, leaves: Sequence[Leaf]) -> Instruction | None:
         found = (start for leaf in leaves for start in leaf if start is not None and start not in self.values)

@@ -74,7 +74,7 @@ REFUSED = {
         (X, START + ', async_execution_thread="side"', "ROOT d = f32[4] async-done(s), async_execution_thread=@"),
     ),
     "call of another thread": Refused(
-        "call.thread", "ROOT c"[5:], SIDE, "", (WORK + "@",), (X, "ROOT c = f32[4] call(x), to_apply=work")
+        "call.thread", "c = f32", SIDE, "", (WORK + "@",), (X, "ROOT c = f32[4] call(x), to_apply=work")
     ),
     "fusion of another thread": Refused(
         "fusion.thread", "c = f32", SIDE, "", (WORK + "@",), (X, "ROOT c = f32[4] fusion(x), kind=kLoop, calls=work")
@@ -125,10 +125,16 @@ REFUSED = {
         "channel.host", "frontend_attributes", _SECOND.replace('"a"', '"b"'), _SECOND, (), _sends("@")
     ),
     "host transfers of both directions": Refused(
-        "channel.host", "recv(t)"[:4],
+        "channel.host", "recv",
         "v = (f32[4], u32[], token[]) recv(t), channel_id=1, is_host_transfer=true\n"
         "  ROOT d = (f32[4], token[]) recv-done(v), channel_id=1, is_host_transfer=true",
         _SECOND, (), _sends("@"),
+    ),
+    "two dones of one transfer": Refused(
+        "channel.context", "(s)", "s), channel_id=1", "v), channel_id=1", (),
+        (X, "t = token[] after-all()", "s = (f32[4], u32[], token[]) send(x, t), channel_id=1",
+         "v = (f32[4], u32[], token[]) send(x, t), channel_id=1", "d = token[] send-done(s), channel_id=1",
+         "ROOT e = token[] send-done(@"),
     ),
     # layouts
     "all-reduces with and without constraints": Refused(
