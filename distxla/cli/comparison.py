@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distxla.cli.terminal import counted
 from distxla.ir.element_type import ElementType
 
 Array = np.ndarray[Any, Any]
@@ -105,6 +106,13 @@ def missing(present: Array, element: ElementType, *, leaf: int, device: int, ite
     return Difference(leaf, device, element, 0.0, infinite, infinite, max(1, count), count, at, a, b, item)
 
 
+def _counts(differences: Sequence[Difference]) -> str:
+    """`24 arrays, 3 leaves on 8 devices`."""
+    leaves = len({(d.item, d.leaf) for d in differences})
+    devices = counted(len({d.device for d in differences}), "device")
+    return f"{counted(len(differences), 'array')}, {'1 leaf' if leaves == 1 else f'{leaves} leaves'} on {devices}"
+
+
 def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
     """A sentence, and a table of what is beyond the tolerance."""
     bad = [d for d in differences if not d.fits]
@@ -115,11 +123,11 @@ def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
         worst = max(differences, key=lambda d: d.relative)
         where = f"{worst.name} on device {worst.device}"
         yield (
-            f"agrees with {against}: {len(differences)} leaves within their tolerance; "
+            f"agrees with {against} within tolerance: {_counts(differences)}; "
             f"largest difference {worst.largest:.3g} ({worst.relative:.2g} of the leaf's largest value, {where})"
         )
         return
-    yield f"differs from {against} in {len(bad)} of {len(differences)} leaves"
+    yield f"differs from {against} in {len(bad)} of {counted(len(differences), 'array')}"
     width = max(6, *(len(d.name) for d in bad[:MOST_ROWS]))
     head = f"{'leaf':{width}} {'device':>6} {'type':8} {'largest':>10} {'relative':>9} {'limit':>8} {'beyond it':>15}"
     yield f"  {head}  worst"

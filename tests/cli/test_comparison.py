@@ -50,7 +50,7 @@ def test_the_worst_element_is_shown() -> None:
     found = compare(got, wanted, F32, leaf=1, device=4)
     assert (found.differing, found.at, found.largest) == (2, (1, 2), 2.0)
     printed = "\n".join(lines([found], "expected.npz"))
-    assert "differs from expected.npz in 1 of 1 leaves" in printed
+    assert "differs from expected.npz in 1 of 1 array" in printed
     assert "2/6" in printed
     assert "[1, 2]: 3.0 instead of 1.0" in printed
 
@@ -58,4 +58,4 @@ def test_the_worst_element_is_shown() -> None:
 def test_agreement_is_one_line() -> None:
     same = np.ones(3, ml_dtypes.bfloat16)
     (line,) = lines([compare(same, same, BF16, leaf=0, device=d) for d in range(8)], "the reference")
-    assert line.startswith("agrees with the reference: 8 leaves")
+    assert line.startswith("agrees with the reference within tolerance: 8 arrays, 1 leaf on 8 devices; ")

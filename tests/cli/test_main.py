@@ -84,7 +84,7 @@ def test_results_that_differ_exit_with_1_and_a_table(module: str, tmp_path: Path
         str(tmp_path / "expected.npz"),
     )  # fmt: skip
     assert status == 1
-    assert "in 2 of 2 leaves" in printed
+    assert "in 2 of 2 arrays" in printed
     assert "[1]: 4.0 instead of 5.0" in printed
 
 
