@@ -51,6 +51,10 @@ class _HalfRound(CollectiveOp):
     def round_opcode(self) -> str:
         return whole(self).opcode
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle, which finds no class that is made when it is asked for."""
+        return half, (whole(self), half_of(self))
+
 
 class _Begun(_HalfRound):
     starts_pair: ClassVar[bool] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Sequence
 
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distxla.collectives.async_computations import with_async_inlined
 from distxla.ir.module import Module
 from distxla.passes.verify_world import verify_together
 from distxla.reference.lockstep import run_programs
+from distxla.runtime.compiler import compile_module
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.scheduler.joint_order import order_search
@@ -53,6 +56,7 @@ def parsed(texts: Sequence[tuple[Sequence[int], str]]) -> list[tuple[Sequence[in
 
 def ordered(programs: Programs, replicas: int) -> tuple[Outcome, Outcome, JointOrder]:
     """What is known of the text's order and of the one that was found, which keeps all that it has to."""
+    programs = [(devices, with_async_inlined(module)) for devices, module in programs]
     order = order_communication(programs, replicas, 1)
     before = examine(programs, replicas, 1).outcome
     after = examine([(d, m) for (d, _), m in zip(programs, order.modules, strict=True)], replicas, 1).outcome
@@ -158,6 +162,54 @@ def test_orders(name: str, devices: int, texts: list, outcome: Outcome, moves: l
 def test_moves_name_places_in_the_text() -> None:
     order = order_communication(unscheduled(NAMED["ring_2"]), 2, 1)
     assert [(str(m.location), str(m.first_location)) for m in order.moves] == [("b.hlo:7:3", "b.hlo:6:3")]
+
+
+GROUPS = """sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+takes {
+  t = token[] parameter(0)
+  ROOT c = CONTEXT recv(t), channel_id=TAKEN
+}
+gives {
+  x = f32[4] parameter(0)
+  t = token[] parameter(1)
+  s = CONTEXT send(x, t), channel_id=GIVEN
+  n = f32[4] all-reduce(x), to_apply=sum
+  ROOT o = (CONTEXT, f32[4]) tuple(s, n)
+}
+ENTRY main {
+  x = f32[4] parameter(0)
+  t = token[] after-all()
+  b = ((token[]), CONTEXT, s32[]) async-start(t), calls=takes
+  rd = CONTEXT async-done(b)
+  g = ((f32[4], token[]), (CONTEXT, f32[4]), s32[]) async-start(x, t), calls=gives
+  e = (CONTEXT, f32[4]) async-done(g)
+  v = f32[4] get-tuple-element(rd), index=0
+  n = f32[4] get-tuple-element(e), index=1
+  ROOT r = f32[4] add(v, n)
+}
+""".replace("CONTEXT", "(f32[4], u32[], token[])")
+
+
+def test_what_groups_begin_may_come_earlier() -> None:
+    """A module that comes out of it can be sent to the compiler, and one that needs no other order is the given one."""
+    texts = [GROUPS.replace("GIVEN", given).replace("TAKEN", taken) for given, taken in ("12", "21")]
+    programs = parsed([([device], text) for device, text in enumerate(texts)])
+    order = order_communication(programs, 2, 1)
+    assert order.is_safe
+    (move,) = order.moves
+    assert (move.instruction.name, move.first_of.name) == ("s", "c-done")
+    assert [new is old for new, (_, old) in zip(order.modules, programs, strict=True)].count(True) == 1
+    x = np.arange(4, dtype=np.float32)
+    modules = pickle.loads(pickle.dumps(order.modules))
+    assert modules == order.modules
+    outs = run_programs(dict(enumerate(modules)), {0: [x], 1: [x + 1]}, replicas=2, partitions=1)
+    for device in range(2):
+        np.testing.assert_array_equal(outs[device][0], x + 1 - device + 2 * x + 1)  # type: ignore[arg-type]
+        assert compile_module(modules[device], replicas=2, partitions=1).sites
 
 
 def test_what_was_found_is_remembered() -> None:
