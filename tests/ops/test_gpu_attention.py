@@ -199,6 +199,29 @@ def test_a_gradient_of_the_bias_that_nobody_wants() -> None:
     assert not obstacles(call.module)
 
 
+def masked(case: Case, *results: str) -> LibraryCall:
+    """With an array for a mask, behind V."""
+    call = case.forward()
+    name = call.target.replace("Softmax", "MaskSoftmax" if case.bias else "ScaleMaskSoftmax")
+    operands = [*call.operands[:3], f"{case.type}[2,1,{case.queries},5]", *call.operands[3:]]
+    return replace(call, target=name, results=[call.results[0], *results], operands=operands)
+
+
+@pytest.mark.parametrize("case", [Case(), Case(bias=(2, 4, 3, 5)), Case(target="__cudnn$fmhaSoftmaxDropout")])
+def test_a_mask_that_is_an_array(case: Case) -> None:
+    """And the softmax as a result, behind the workspace, as older versions have both."""
+    q, k, v, *bias = case.drawn()
+    marks = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0]], np.float32)
+    marks = np.stack([marks, marks[::-1]])[:, None]
+    least = np.where(marks, 0, -1e4)  # so little that a row without any is even after all
+    total = np.where(marks.any(-1, keepdims=True), sum(bias, np.float64(0)) + least, 0)
+    weights, _, _, _, values = case.softmax(q, k, v, total)
+    even = ~np.broadcast_to(marks.any(-1, keepdims=True), weights.shape)
+    weights = np.where(even, 0.2, weights)
+    call = masked(case, "u8[6]", f"{case.type}[2,4,3,5]")
+    compare(call, [q, k, v, marks, *bias], [weights @ values, np.zeros(6), weights], ulps=16)
+
+
 F8 = "f8e4m3fn"
 SCALES = [2.0, 0.5, 1.5, 1 / 256, 256.0, 4.0]  # of Q, K, V, of the softmax, to the softmax, to the result
 

@@ -79,14 +79,19 @@ def options(call: Call) -> tuple[Fields, Options]:
     "__cudnn$fmhaScaleBiasSoftmax",
     "__cudnn$fmhaSoftmaxDropout",
     "__cudnn$fmhaScaleBiasSoftmaxDropout",
+    "__cudnn$fmhaScaleMaskSoftmax",
+    "__cudnn$fmhaScaleMaskSoftmaxDropout",
+    "__cudnn$fmhaScaleBiasMaskSoftmax",
+    "__cudnn$fmhaScaleBiasMaskSoftmaxDropout",
 )
 class Attention(ExpandedTarget):
     """Attention: softmax(scale Q K^T + bias) V, computed in f32 and rounded once; there must be no dropout.
 
-    Operands:  Q, K, V; a bias, if the target has one, whose extents may be 1; the lengths of queries and keys,
-               s32[batch], if the mask has padding. K and V may have fewer heads, each for several of Q.
-    Results:   [batch, head, query, feature]; the logarithm of each softmax's sum, f32[batch, head, query], if it is
-               stated; a workspace.
+    Operands:  Q, K, V; a mask, if the target has one, which is 0 where logits become the least number; a bias, if the
+               target has one; the lengths of queries and keys, s32[batch], if the mask has padding. Extents of mask and
+               bias may be 1. K and V may have fewer heads, each for several of Q.
+    Results:   [batch, head, query, feature]; the logarithm of each softmax's sum, f32[batch, head, query], or the
+               softmax itself, whichever is stated; a workspace, which older versions put in front of these.
     Masks:     CAUSAL: query i sees keys 0 to i, with a sliding window the last ones of these; PADDING: keys behind
                their length are not seen, queries behind theirs give 0, as do queries that see nothing.
     Source:    XLA, cudnn_custom_call_compiler.cc; JAX, which writes these calls.
@@ -94,24 +99,35 @@ class Attention(ExpandedTarget):
 
     def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         fields, asked = options(call)
-        has_bias = "Bias" in call.name
-        what = "Q, K, V" + ", a bias" * has_bias + ", lengths of queries, lengths of keys" * asked.padding
-        steps.operands_required(call, [3 + has_bias + 2 * asked.padding], what)
+        has_mask, has_bias = "Mask" in call.name, "Bias" in call.name
+        what = "Q, K, V" + ", a mask" * has_mask + ", a bias" * has_bias
+        what += ", lengths of queries, lengths of keys" * asked.padding
+        steps.operands_required(call, [3 + has_mask + has_bias + 2 * asked.padding], what)
         first, second = (fields.dot_dimensions(name) for name in PRODUCTS[:2])
         q = canonical(build, operands[0], first.lhs_batch, free(build, operands[0], first, 0), first.lhs_contracting)
         k = canonical(build, operands[1], first.rhs_batch, free(build, operands[1], first, 1), first.rhs_contracting)
         v = canonical(build, operands[2], second.rhs_batch, second.rhs_contracting, free(build, operands[2], second, 1))
         k, v = (for_every_head(build, x, q) for x in (k, v))
-        logits = scaled_logits(build, q, k, asked.scale, operands[3] if has_bias else None)
+        logits = scaled_logits(build, q, k, asked.scale, operands[3 + has_mask] if has_bias else None)
+        if has_mask:
+            marks = spread(build, operands[3], logits, "mask")
+            kept = build.compare("NE", marks, steps.like(build, 0, marks))
+            least = -steps.largest_finite(build.shape(logits).dtype)
+            logits = build.select(kept, logits, steps.like(build, least, logits))
         lengths = operands[-2:] if asked.padding else ()
         weights, total, highest = exponentials(build, logits, asked, lengths)
         values = [build.compute("divide", product(build, weights, v), divisor(build, total, asked, v))]
         if lengths:
             values[0] = only_queries(build, values[0], lengths[0])
         shapes = steps.result_shapes(call)
-        if len(shapes) > 1 and not steps.is_workspace(shapes[1]):
+        workspace = 1 if len(shapes) == 3 and steps.is_workspace(shapes[1]) else len(shapes) - 1
+        stated = [shape for k, shape in enumerate(shapes) if k != workspace or not steps.is_workspace(shape)]
+        if len(stated) > 1 and stated[1].rank == 4:
+            values.append(build.compute("divide", weights, divisor(build, total, asked, weights)))
+        elif len(stated) > 1:
             values.append(build.compute("add", highest, build.compute("log", total)))
-        return steps.joined(call, build, [rounded(build, x, shape) for x, shape in zip(values, shapes)])
+        narrowed = [rounded(build, x, shape) for x, shape in zip(values, stated)]
+        return steps.joined(call, build, narrowed, workspace)
 
 
 def exponentials(build: Build, logits: str, asked: Options, lengths: Sequence[str]) -> tuple[str, str, str]:
@@ -169,12 +185,17 @@ def scaled_logits(build: Build, q: str, k: str, scale: float, bias: str | None) 
     logits = steps.scaled(build, product_of_rows(build, q, k), scale)
     if bias is None:
         return logits
-    shape, wanted = build.shape(bias), build.shape(logits)
+    return build.compute("add", logits, spread(build, bias, logits, "bias"))
+
+
+def spread(build: Build, array: str, logits: str, what: str) -> str:
+    """An array whose extents may be 1, at every logit and in their type."""
+    shape, wanted = build.shape(array), build.shape(logits)
     if shape.rank != wanted.rank or any(n not in (1, extent) for n, extent in zip(shape.dims, wanted.dims)):
-        raise ConfigError(f"the bias {shape} does not fit {wanted}")
+        raise ConfigError(f"the {what} {shape} does not fit {wanted}")
     kept = [d for d, extent in enumerate(shape.dims) if extent == wanted.dims[d]]
-    bias = build.reshape(build.convert(bias, wanted.dtype), [shape.dims[d] for d in kept])
-    return build.compute("add", logits, build.broadcast(bias, wanted.dims, kept))
+    array = build.reshape(build.convert(array, wanted.dtype), [shape.dims[d] for d in kept])
+    return build.broadcast(array, wanted.dims, kept)
 
 
 def mask(build: Build, logits: str, asked: Options, lengths: Sequence[str]) -> str | None:

@@ -179,12 +179,16 @@ def is_workspace(shape: Shape) -> bool:
     return shape.is_array and shape.rank == 1 and shape.dtype in (S8, U8)
 
 
-def joined(call: Call, build: Build, values: Sequence[str]) -> str:
-    """The call's result from its values, in order; where one more is stated, it is a workspace and reads as zeros."""
+def joined(call: Call, build: Build, values: Sequence[str], workspace: int = -1) -> str:
+    """The call's result from its values, in order; where one more is stated, it is a workspace and reads as zeros.
+
+    workspace: where it stands.
+    """
     shapes = result_shapes(call)
     values = list(values)
-    if len(shapes) == len(values) + 1 and is_workspace(shapes[-1]):
-        values.append(build.constant(0, shapes[-1].dtype, shapes[-1].dims))
+    if len(shapes) == len(values) + 1 and is_workspace(shapes[workspace]):
+        zeros = build.constant(0, shapes[workspace].dtype, shapes[workspace].dims)
+        values.insert(workspace % len(shapes), zeros)
     if len(shapes) != len(values):
         raise ConfigError(f"the call gives {len(values)} values (and a workspace), the text says {call.shape}")
     return build.join(*values) if call.shape.is_tuple else values[0]
