@@ -28,7 +28,7 @@ def _in_order(computation: Computation) -> Computation:
     before: Instruction | None = None
     instructions = []
     for instruction in computation:
-        if isinstance(instruction.op, CollectiveOp):
+        if isinstance(instruction.op, CollectiveOp) and not instruction.op.completes:
             if before is not None and before.name not in instruction.control_predecessors:
                 edges = (*instruction.control_predecessors, before.name)
                 instruction = instruction.replace(control_predecessors=edges)

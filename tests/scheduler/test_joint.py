@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from distxla.collectives.async_computations import with_async_inlined
 from distxla.ir.module import Module
-from distxla.passes.verify_world import verify_together
+from distxla.passes.verify_world import verify_together, verify_world
 from distxla.reference.lockstep import run_programs
 from distxla.runtime.compiler import compile_module
 from distxla.scheduler.deadlocks import examine
@@ -206,6 +206,8 @@ def test_what_groups_begin_may_come_earlier() -> None:
     x = np.arange(4, dtype=np.float32)
     modules = pickle.loads(pickle.dumps(order.modules))
     assert modules == order.modules
+    for modules_in_order in (order.modules, modules):
+        verify_world([([device], module) for device, module in enumerate(modules_in_order)], 2, 1)
     outs = run_programs(dict(enumerate(modules)), {0: [x], 1: [x + 1]}, replicas=2, partitions=1)
     for device in range(2):
         np.testing.assert_array_equal(outs[device][0], x + 1 - device + 2 * x + 1)  # type: ignore[arg-type]
