@@ -47,7 +47,7 @@ def test_they_run(files: list[str], backend: str, capsys: pytest.CaptureFixture[
         capsys, "run", *files, "--backend", backend, "--compare", "reference", "--time-limit", "60"
     )
     assert (status, errors) == (0, "")
-    assert "agrees with the reference: 2 leaves" in printed
+    assert "agrees with the reference within tolerance: 2 arrays, 1 leaf on 2 devices" in printed
 
 
 def test_a_run_says_what_moves(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
