@@ -104,6 +104,11 @@ def test_what_comes_from_no_file_is_named_by_a_variable(
     assert load_module("module.hlo").entry_computation.root_instruction.opcode == "add"
 
 
+def test_the_guide_has_the_same_lines() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "dumps.md").read_text()
+    assert f"```python\n{_code(_refusal(parse_module, STABLEHLO, 'step.mlir'))}\n```" in guide
+
+
 def test_the_counts_that_get_lost_are_named() -> None:
     error = _refusal(parse_module, STABLEHLO, "m.mlir")
     assert str(error).startswith("m.mlir:2:1: syntax: expected HLO text, found StableHLO (MLIR text)\n")
