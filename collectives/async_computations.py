@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from distxla.collectives.channel_state import RING
-from distxla.collectives.channels import PIPELINE
+from distxla.collectives.channels import PAIRS, PIPELINE
 from distxla.collectives.context_flow import ContextFlow, Start, ended_by_async_done
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import U32
@@ -159,14 +159,20 @@ class _Inlining:
         return Part.BEGINS if isinstance(op, AsyncStart) else Part.BLOCKS
 
 
-def _kind(instruction: Instruction) -> Hashable:
-    """Instructions of one kind begin in the order of the text; those of kind ANY and others, too."""
+def _kinds(instruction: Instruction) -> set[Hashable]:
+    """Instructions with a kind in common begin in the order of the text; those of kind ANY and others, too.
+
+    Transfers of one channel have one in common, and those that name the same pairs, since they may belong together
+    whatever their channels are (collectives/channels.py).
+    """
     op = instruction.op
     if isinstance(op, Send | Recv) and not op.is_host_transfer:
-        return type(op), op.channel_id or 0, instruction.frontend_attribute(PIPELINE)
+        stream, pairs = (instruction.frontend_attribute(name) for name in (PIPELINE, PAIRS))
+        found: set[Hashable] = {(type(op), stream, op.channel_id or 0)}
+        return found if pairs is None else {*found, (type(op), stream, pairs)}
     if op.effects in (Effects.FEED, Effects.CUSTOM, Effects.CHANNEL):
-        return HOST
-    return Effects.COLLECTIVE if isinstance(op, CollectiveOp | AsyncStart) else ANY
+        return {HOST}
+    return {Effects.COLLECTIVE} if isinstance(op, CollectiveOp | AsyncStart) else {ANY}
 
 
 def _meet(some: Collection[Hashable], others: Collection[Hashable]) -> bool:
@@ -229,12 +235,11 @@ class _Cut:
             if instruction.op.is_parameter:
                 continue
             part = self.parts[instruction.name]
-            kinds = {_kind(instruction)} if part in BEGINNINGS else set()
+            kinds = _kinds(instruction) if part in BEGINNINGS else set()
             waits = part in (Part.WAITS, Part.BLOCKS) or _meet(kinds, self.late_kinds)
             if isinstance(instruction.op, Send | Recv) and not instruction.op.is_host_transfer:
-                (kind,) = kinds
-                self._waves[instruction.name] = begun[kind] // RING
-                begun[kind] += 1
+                self._waves[instruction.name] = max(begun[kind] for kind in kinds) // RING
+                begun.update(kinds)
                 waits = waits or self._waves[instruction.name] > 0
             self.kinds |= kinds
             if waits or not late.isdisjoint((*instruction.operands, *instruction.control_predecessors)):
@@ -368,7 +373,7 @@ class _Caller:
             elif self.inlining.is_inlined(instruction):
                 found |= self.inlining.cut(instruction).kinds
             elif self.inlining.part(self.computation, instruction) in BEGINNINGS:
-                found.add(_kind(instruction))
+                found |= _kinds(instruction)
         return found
 
     def _end(self, begun: _Begun, done: Instruction) -> None:
