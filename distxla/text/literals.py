@@ -219,7 +219,9 @@ def _convert_pred(index: int, token: str) -> bool:
         return True
     if token in ("false", "0"):
         return False
-    raise _Bad(index, f"expected true, false, 0 or 1 as a literal of type pred, found {token[:40]!r}")
+    if len(token) <= MAX_DIGITS and _INTEGER.fullmatch(token):
+        return int(token) != 0
+    raise _Bad(index, f"expected true, false or an integer as a literal of type pred, found {token[:40]!r}")
 
 
 def _convert_floats(tokens: list[str], element_type: ElementType) -> np.ndarray[Any, Any]:

@@ -82,6 +82,8 @@ class _Parser:
             is_entry = lexer.accept_word("ENTRY")
             start = lexer.skip()
             name = lexer.name("a computation's name" + ("" if is_entry else ", ENTRY or the end of the text"))
+            if lexer.text.startswith(":", lexer.pos):
+                lexer.pos += 1
             if name in self._reader.computations:
                 raise lexer.error(f"computation {name!r} is defined twice", start)
             if is_entry and self._entry is not None:

@@ -193,6 +193,14 @@ _USUAL = body(*_NEGATED)
 
 HEADERS = {
     "colon after the module's name": Spelling(body(*_NEGATED, header="HloModule m:"), _USUAL, (X,), (-X,)),
+    "colons after computations": Spelling(
+        "HloModule m\n\nwork: { x = f32[3] parameter(0)\n ROOT r = f32[3] negate(x) }\n\n"
+        "ENTRY e: {\n x = f32[3] parameter(0)\n ROOT r = f32[3] call(x), to_apply=work\n}",
+        "HloModule m\n\nwork { x = f32[3] parameter(0)\n ROOT r = f32[3] negate(x) }\n\n"
+        "ENTRY e {\n x = f32[3] parameter(0)\n ROOT r = f32[3] call(x), to_apply=work\n}",
+        (X,),
+        (-X,),
+    ),
     "colon and attributes": Spelling(
         body(*_NEGATED, header="HloModule m:, is_scheduled=true"),
         body(*_NEGATED, header="HloModule m, is_scheduled=true"),
@@ -234,6 +242,11 @@ LABELS = {
         _convolution("b0f_0io->b0f"),
         (np.arange(8, dtype=np.float32).reshape(1, 4, 2), np.ones((3, 2, 1), np.float32)),
         (np.array([[[15], [27]]], np.float32),),
+    ),
+    "integers for truth values": Spelling(
+        body("ROOT c = pred[5] constant({-3, 0, 7, true, -0})"),
+        body("ROOT c = pred[5] constant({1, 0, 1, 1, 0})"),
+        results=(np.array([True, False, True, True, False]),),
     ),
     "labels with ? between": Spelling(_custom_convolution("b0?f_?0io->b0f?"), _custom_convolution("b0?f_?0io->b0f")),
 }

@@ -313,7 +313,7 @@ LITERAL_ERRORS = [
      "9223372036854775807"),
     ("s32[]", "1.0", "expected a literal of type s32, found '1.0'"),
     ("s32[]", "1_0", "expected a literal of type s32, found '1_0'"),
-    ("pred[]", "2", "expected true, false, 0 or 1 as a literal of type pred, found '2'"),
+    ("pred[]", "2.5", "expected true, false or an integer as a literal of type pred, found '2.5'"),
     ("c64[]", "1", "expected a literal of type c64, as (real, imaginary), found '1'"),
     ("c64[]", "(1, 1e39)", "1e39 is out of range for f32"),
     ("token[]", "()", "a value of shape token[] has no literal"),
