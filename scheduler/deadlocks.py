@@ -12,6 +12,7 @@ from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.control_flow import While
+from distxla.ops.custom_calls.tpu_kernel import communicates
 from distxla.scheduler.simulation.communication import Communication, Meeting, Site, Way
 from distxla.scheduler.simulation.deferred import World
 from distxla.scheduler.simulation.executions import compared
@@ -69,6 +70,33 @@ class _Examination:
         self.stopped: Progress | None = None  # where the devices are when the verdict is not that all is well
 
     def verdict(self) -> Verdict:
+        found = self._of_instructions()
+        return self._with_kernels(found) if found.outcome is Outcome.SAFE else found
+
+    def _with_kernels(self, safe: Verdict) -> Verdict:
+        """What is left of a proof beside kernels that communicate; the same verdict where there are none."""
+        found = [
+            (number, devices, instruction)
+            for number, (devices, module) in enumerate(self.communication.programs)
+            for computation in module.reached()
+            for instruction in computation
+            if communicates(instruction)
+        ]
+        if not found:
+            return safe
+        why = "what it sends, and for whom it waits, stands in its kernel alone"
+        places = [(tuple(devices), self._place(number, instruction)) for number, devices, instruction in found]
+        number, _, first = found[0]
+        return Verdict(
+            Outcome.UNKNOWN,
+            "whether all devices go on depends on kernels that communicate; without them all do",
+            self.count,
+            undecided=tuple(Undecided(devices, place, place, why) for devices, place in places),
+            location=self.communication.programs[number][1].locate(first),
+        )
+
+    def _of_instructions(self) -> Verdict:
+        """The verdict on what the text says of communication."""
         world = World(self.communication.replicas, self.communication.partitions)
         traces: dict[int, Trace] = {}
         for number, (devices, _) in enumerate(self.communication.programs):

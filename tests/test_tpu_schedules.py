@@ -176,6 +176,28 @@ def test_only_the_end_of_a_spread_collective_waits() -> None:
     assert verdict.outcome.value == "safe", verdict.text
 
 
+KERNEL = """ENTRY %main (x: f32[8,128]) -> f32[8,128] {
+  %x = f32[8,128]{1,0:T(8,128)} parameter(0)
+  ROOT %k = f32[8,128]{1,0:T(8,128)} custom-call(%x), custom_call_target="tpu_custom_call",
+    backend_config={"custom_call_config":{"body":"TUzv",FLAG"serialization_format":"1"}}
+}
+"""
+
+
+@pytest.mark.parametrize(("flag", "outcome"), [('"has_communication":true,', "unknown"), ("", "safe")])
+def test_a_kernel_that_communicates_leaves_the_verdict_open(
+    flag: str, outcome: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.hlo").write_text(HEAD + KERNEL.replace("FLAG", flag))
+    page = tmp_path / "page.html"
+    status, printed, _ = call(capsys, "check", "--json", str(tmp_path / "m.hlo"), "--report", str(page))
+    found = json.loads(printed)
+    assert (status, found["outcome"], page.exists()) == (2, outcome, bool(flag))
+    assert [u["by"]["instruction"] for u in found["undecided"]] == (["k"] if flag else [])
+    assert ("m.hlo:4:8" in found["text"]) == bool(flag)
+    assert [refused["instruction"] for refused in found["refused"]] == ["k"]
+
+
 # --- what can't be executed -----------------------------------------------------------------------------------------
 
 

@@ -136,10 +136,12 @@ def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str |
 
 def _examined(world: World) -> Verdict | None:
     """What is known of deadlocks; None where the devices have nothing to do with each other."""
+    from distxla.ops.custom_calls.tpu_kernel import communicates
     from distxla.ops.effects import Effects
 
     between = (Effects.COLLECTIVE, Effects.CHANNEL)
-    if not any(i.op.effects in between for p in world.programs for c in p.module.computations for i in c):
+    instructions = (i for p in world.programs for c in p.module.computations for i in c)
+    if not any(i.op.effects in between or communicates(i) for i in instructions):
         return None
     from distxla.scheduler.deadlocks import examine, no_deadlock
 

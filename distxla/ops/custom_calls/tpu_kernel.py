@@ -1,0 +1,26 @@
+"""Mosaic kernels (Pallas) in schedules of XLA's TPU compiler: which of them have to do with other devices."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from distxla.ir.instruction import Instruction
+from distxla.ops.custom_call import CustomCall
+
+KERNEL: Final = "tpu_custom_call"
+
+
+def communicates(instruction: Instruction) -> bool:
+    """Whether it is a kernel that sends to other devices or waits for them; its body is bytecode that isn't read.
+
+    The flag is `custom_call_config.has_communication` of the backend_config, which the compiler sets.
+    """
+    op, config = instruction.op, instruction.backend_config
+    if not isinstance(op, CustomCall) or op.custom_call_target != KERNEL or "has_communication" not in (config or ""):
+        return False
+    try:
+        found = json.loads(config or "")["custom_call_config"]["has_communication"]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return found is True
