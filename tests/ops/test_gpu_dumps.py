@@ -180,7 +180,9 @@ def program(name: str) -> tuple[str, list[Array], Array]:
     text, dims, answer = PROGRAMS[name]
     random = np.random.default_rng(7)
     arguments = [random.standard_normal(extents).astype(np.float32) for extents in dims]
-    return text.replace("GEMM", GEMM).lstrip(), arguments, answer(*(a.astype(np.float64) for a in arguments))
+    header, rest = text.replace("GEMM", GEMM).lstrip().split("\n", 1)
+    text = f"{header}, is_scheduled=true\n{rest}"  # as all dumps are
+    return text, arguments, answer(*(a.astype(np.float64) for a in arguments))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -266,6 +266,14 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
         LibraryCall(GEMM, ["f32[3,5]"], ["f32[3,4]", "f32[4,5]", "f32[3,5]"], config()),
         "takes lhs, rhs, the operands are",
     ),
+    "floats that become integers": (
+        LibraryCall(GEMM, ["s32[3,5]"], ["f32[3,4]", "f32[4,5]"], config()),
+        "multiplies numbers of one kind, not f32 and f32 to s32",
+    ),
+    "a float and an integer": (
+        LibraryCall(GEMM, ["f32[3,5]"], ["f32[3,4]", "s8[4,5]"], config()),
+        "multiplies numbers of one kind, not f32 and s8 to f32",
+    ),
     "extents that differ": (
         LibraryCall(GEMM, ["f32[3,5]"], ["f32[3,4]", "f32[5,4]"], config()),
         "dot.C10: contracting dimension 1 of f32[3,4] goes with dimension 0 of f32[5,4]",

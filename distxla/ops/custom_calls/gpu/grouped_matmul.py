@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from distxla.ir.shape import Shape
+from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
-from distxla.ops.custom_calls.gpu.matmul import EPILOGUES, FIELDS, factor
+from distxla.ops.custom_calls.gpu.matmul import EPILOGUES, FIELDS, factor, require_kinds
 from distxla.ops.custom_calls.target import Call, target
 from distxla.ops.special_dot import RaggedDot
 
@@ -40,6 +41,9 @@ class GroupedMatmul(ExpandedTarget):
             rhs_group_dims=numbers.integers("rhs_group_dimensions"),
         )
         result = steps.result_shapes(call)[0]
+        if not result.is_array:
+            raise ConfigError(f"the first result is {result}, not an array")
+        require_kinds(result.dtype, *(shape.dtype for shape in call.operands[:2]))
         wide = steps.compute_type(result.dtype)
         x = build.add(op, *operands, shape=Shape(wide, result.dims))
         x = steps.scaled(build, x, factor(gemm, wide))

@@ -115,6 +115,7 @@ class Matmul(ExpandedTarget):
 
 def scaled_product(build: Build, fields: Fields, given: Operands, element_type: ElementType) -> str:
     """alpha lhs rhs + beta C, in what is computed in for results of that type."""
+    require_kinds(element_type, build.shape(given.lhs).dtype, build.shape(given.rhs).dtype)
     wide = steps.compute_type(element_type)
     x = steps.dot(build, fields.dot_dimensions("dot_dimension_numbers"), given.lhs, given.rhs, wide)
     for scale in (given.lhs_scale, given.rhs_scale):
@@ -128,6 +129,14 @@ def scaled_product(build: Build, fields: Fields, given: Operands, element_type: 
             matrix = steps.scaled_by(build, matrix, given.matrix_scale)
         x = build.compute("add", x, matrix)
     return x
+
+
+def require_kinds(result: ElementType, *operands: ElementType) -> None:
+    """Require types of one kind, but for integers, whose products may also be floats."""
+    kinds = {"integer" if t.is_integer else t.kind for t in operands}
+    fits = result.is_float or result.is_integer if kinds == {"integer"} else kinds == {result.kind}
+    if not fits:
+        raise ConfigError(f"multiplies numbers of one kind, not {' and '.join(map(str, operands))} to {result}")
 
 
 def factor(fields: Fields, element_type: ElementType) -> float | complex:
