@@ -164,6 +164,10 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
         LibraryCall(SORT, ["s32[6]", "u8[1]"], ["s32[6]"], {"descending": False, "begin_bit": 4}),
         "does not know the field begin_bit",
     ),
+    "no dictionary": (
+        LibraryCall(SORT, ["s32[6]", "u8[1]"], ["s32[6]"], '"descending"'),
+        "backend_config is no dictionary: 'descending'",
+    ),
     "parts that are not equal": (
         LibraryCall(KEYS, ["s32[6]", "u8[1]"], ["s32[6]"], '"{batch_size = 4 : i64}"', FFI),
         "batch_size=4: this version executes equal parts of 6 elements",

@@ -151,9 +151,12 @@ def _in_snake_case(entries: dict[str, Any]) -> dict[str, Any]:
 
 def ffi_fields(call: Call) -> Fields:
     """The attributes of a call through XLA's foreign function interface, however they are wrapped."""
-    entries = call.config.entries
-    wrapped = entries.get("custom_call_backend_config")
+    config = call.config
+    wrapped = config.entries.get("custom_call_backend_config")
     if type(wrapped) is dict:
-        Fields("", entries).only({"custom_call_backend_config", *_BESIDES})
-        entries = read_config(Fields("custom_call_backend_config", wrapped).text("attributes")).entries
+        Fields("", config.entries).only({"custom_call_backend_config", *_BESIDES})
+        config = read_config(Fields("custom_call_backend_config", wrapped).text("attributes"))
+    if config.text and not config.text.lstrip().startswith("{"):
+        raise ConfigError(f"backend_config is no dictionary: {config.text[:40]!r}")
+    entries = config.entries
     return Fields("", {key: value for key, value in entries.items() if key not in _BESIDES})
