@@ -259,7 +259,7 @@ class _Cut:
         """What the done executes: of a channel's transfers RING are ended before more begin."""
         names = {instruction.name for instruction in self.late}
 
-        def turn(instruction: Instruction) -> tuple[int, bool]:
+        def place(instruction: Instruction) -> tuple[int, bool]:
             begun = (*instruction.operands, "")[0]
             wave = self._waves.get(instruction.name, self._waves.get(begun, 0))
             return wave, isinstance(instruction.op, SendDone)
@@ -270,7 +270,7 @@ class _Cut:
                     operands=tuple(o for o in instruction.operands if o in names),
                     control_predecessors=tuple(p for p in instruction.control_predecessors if p in names),
                 )
-                for instruction in sorted(self.late, key=turn)
+                for instruction in sorted(self.late, key=place)
             ]
         )
         return [self.body[instruction.name] for instruction in found]
