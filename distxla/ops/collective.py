@@ -227,7 +227,12 @@ def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
 
 
 def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
-    """Rule C8: to_apply combines two scalars of the operands' type into one. Rule C11: the order is a known one."""
+    """Rule C8: to_apply combines two scalars of one type into one. Rule C11: the order is a known one.
+
+    XLA looks at no more: where the operands are of another kind than the scalars (integers and a computation of
+    floats), its backends take the kind of reduction, add or maximum, from the computation and the type from the
+    operands; see explicit_precision.py. Floats of another precision are converted (mixed_precision.py).
+    """
     order = getattr(op, "reduction_order", RANK)
     op.require(
         order in REDUCTION_ORDERS,
@@ -246,7 +251,7 @@ def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Ca
     )
     for i, operand in enumerate(operands):
         op.require(
-            operand.dtype == program.result.dtype,
+            operand.dtype is program.result.dtype or not (operand.dtype.is_float and program.result.dtype.is_float),
             "C8",
             f"to_apply={to_apply} reduces {program.result.dtype}, operand {i} is {operand}",
             at="to_apply",

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.all_reduce import AllReduce
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.convert import Convert
 from distxla.ops.mixed_precision import Computed
+from distxla.ops.op import RuleViolation
+from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.rewriter import Rewriter, replaced
 from distxla.ops.round_halves import single_collective
 from distxla.ops.tuple import GetTupleElement, Tuple
@@ -34,12 +39,16 @@ class _Conversions:
         self.done: list[Computation] = []
         self.begun = {i.op.calls for c in module.computations for i in c if isinstance(i.op, AsyncStart)}
         self.hoisted: dict[str, Computed] = {}  # called by an async-start, which converts instead
+        self.names = Names(module.by_name)
+        self.retyped: dict[tuple[str, ElementType], Computation] = {}
 
     def run(self) -> Module:
         for computation in self.module.computations:
             self.done.append(self.converted(computation))
         computations = replaced(self.module.computations, self.done)
-        return self.module if computations is None else self.module.replace(computations=computations)
+        if computations is None:
+            return self.module
+        return self.module.replace(computations=(*self.retyped.values(), *computations))
 
     def program_shape(self, name: str) -> ProgramShape:
         return self.module[name].program_shape
@@ -50,8 +59,8 @@ class _Conversions:
         rewriter = Rewriter(computation)
         pending: dict[str, Shape] = {}  # what was begun in another type -> the type that the text states
         for old in computation:
-            instruction = rewriter.current(old)
             operands = tuple(operand.shape for operand in computation.operands(old))
+            instruction = self._of_kind(rewriter.current(old), operands)
             if isinstance(old.op, AsyncStart) and old.op.calls in self.hoisted:
                 found = self.hoisted[old.op.calls]
                 _, result, *context = old.shape.elements or ()
@@ -70,6 +79,55 @@ class _Conversions:
             else:
                 rewriter.keep(instruction)
         return rewriter.finish()
+
+    def _of_kind(self, instruction: Instruction, operands: Sequence[Shape]) -> Instruction:
+        """A reduction of members' elements by a computation of their own type, if its own is of another kind."""
+        op = instruction.op
+        if not isinstance(op, AllReduce | ReduceScatter) or not all(operand.is_array for operand in operands):
+            return instruction
+        reducer = self.module[op.to_apply]
+        stated = reducer.root_instruction.shape
+        types = {operand.dtype for operand in operands}
+        if all(t is stated.dtype or (t.is_float and stated.dtype.is_float) for t in types):
+            return instruction
+        where = self.module.locate(instruction, "to_apply")
+        if len(types) > 1:
+            raise UnsupportedOpError(
+                f"{op.opcode} of operands of several types by {op.to_apply}, which reduces {stated.dtype}", where
+            )
+        (element_type,) = types
+        found = self.retyped.get((op.to_apply, element_type))
+        if found is None:
+            found = self._retyped(reducer, element_type)
+            if found is None:
+                raise UnsupportedOpError(
+                    f"{op.opcode} of {element_type} by {op.to_apply}, which reduces {stated.dtype} by more than one "
+                    f"operation that {element_type} has, too",
+                    where,
+                )
+            self.retyped[op.to_apply, element_type] = found
+        return instruction.replace(op=op.rename_computations(lambda _: found.name))
+
+    def _retyped(self, reducer: Computation, element_type: ElementType) -> Computation | None:
+        """The same operation on scalars of another type; None where the computation is more than one operation."""
+        *parameters, root = reducer
+        scalar = Shape(element_type)
+        taken = {p.name for p in parameters}
+        if not all(p.op.is_parameter for p in parameters) or len(taken) != 2 or set(root.operands) != taken:
+            return None
+        try:
+            if not (root.op.infer_shape([scalar, scalar], self.program_shape) or root.shape).compatible(scalar):
+                return None
+        except RuleViolation:
+            return None
+        instructions = (*(p.replace(shape=scalar) for p in parameters), root.replace(shape=scalar))
+        return Computation(
+            self.names.fresh(f"{reducer.name}.{element_type}"),
+            instructions,
+            root.name,
+            reducer.execution_thread,
+            reducer.span,
+        )
 
     def _mixed(self, instruction: Instruction, operands: Sequence[Shape]) -> Computed | None:
         if not instruction.op.may_mix(instruction.shape, operands, self.program_shape):

@@ -43,7 +43,7 @@ VIOLATIONS = [
     ("all-reduce", "C7", REDUCING, (Shape.token(),)),
     ("all-reduce", "C8", {"to_apply": "arrays"}, (A,)),
     ("all-reduce", "C8", {"to_apply": "unary"}, (A,)),
-    ("reduce-scatter", "C8", {"to_apply": "combine", "dimensions": (0,)}, (Shape(S32, (8,)),)),
+    ("reduce-scatter", "C8", {"to_apply": "unary", "dimensions": (0,)}, (Shape(S32, (8,)),)),
     ("all-gather", "C8", {"dimensions": (2,), "replica_groups": groups((0, 1))}, (A,)),
     ("all-gather", "C8", {"dimensions": (0, 1), "replica_groups": groups((0, 1))}, (A,)),
     ("reduce-scatter", "C9", {**REDUCING, "dimensions": (1,), "replica_groups": groups((0, 1))}, (A, B)),

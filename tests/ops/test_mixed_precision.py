@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.errors import VerificationError
+from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.shape import Shape
+from distxla.ops.explicit_precision import with_explicit_precision
 from distxla.passes.explicit_precision import ExplicitPrecision
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
@@ -379,3 +380,50 @@ def test_xla_parses_what_mixes() -> None:
     hlo = pytest.importorskip("jaxlib._hlo")
     for shapes, mixed, _ in CASES.values():
         hlo.hlo_module_from_text(print_module(parse_module(program(shapes, mixed))))
+
+
+# --- reducers of another kind than the operands ----------------------------------------------------------------------
+
+INTEGERS = [np.array([2**24 + 1, -5, 7], np.int32), np.array([1, 2**30, -7], np.int32)] * 2
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("body", "function"),
+    [
+        (f"ROOT r = s32[3] all-reduce(p0), {ALL}, to_apply=add32", np.add),
+        (f"ROOT r = s32[3] all-reduce(p0), {ALL}, to_apply=max32plain", np.maximum),
+        (f"a = s32[3] all-reduce-start(p0), {ALL}, to_apply=add32plain\nROOT r = s32[3] all-reduce-done(a)", np.add),
+    ],
+)
+def test_integers_are_reduced_as_integers(body: str, function: Any, executor: str) -> None:
+    plain = "".join(
+        f"{name} {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] {opcode}(a, b)\n}}\n"
+        for name, opcode in (("add32plain", "add"), ("max32plain", "maximum"))
+    )
+    text = program(["s32[3]"], body.replace("to_apply=add32,", "to_apply=add32plain,"), f", replica_count={DEVICES}")
+    text = text.replace("ENTRY", plain + "ENTRY").replace("to_apply=add32\n", "to_apply=add32plain\n")
+    with np.errstate(over="ignore"):
+        wanted = function.reduce(np.stack(INTEGERS))
+    for (got,) in run_module(executor, text, [(x,) for x in INTEGERS], DEVICES):
+        assert got.dtype == np.int32
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reducer", "why"),
+    [
+        (["s32[3]"], "add32", "by more than one operation"),
+        (["s32[3]", "u8[3]"], "ge_or", "operands of several types"),
+    ],
+)
+def test_other_computations_of_another_kind_are_refused(shapes: Sequence[str], reducer: str, why: str) -> None:
+    result = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
+    names = ", ".join(f"p{k}" for k in range(len(shapes)))
+    plain = "ge_or {\n  a = pred[] parameter(0)\n  b = pred[] parameter(1)\n  ROOT r = pred[] or(a, b)\n}\nENTRY"
+    text = program(shapes, f"ROOT r = {result} all-reduce({names}), {ALL}, to_apply={reducer}", ", replica_count=4")
+    module = parse_module(text.replace("ENTRY", plain), "m.hlo")
+    verify_module(module)
+    with pytest.raises(UnsupportedOpError, match=why) as caught:
+        with_explicit_precision(module)
+    assert caught.value.location is not None
