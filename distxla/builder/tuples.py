@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import Recorder
 from distxla.builder.values import as_integer, as_sequence
 from distxla.builder.xla_op import XlaOp
@@ -29,8 +30,12 @@ class Tuples(Recorder):
         return self._add(AfterAll())
 
     def after_all(self, operands: Sequence[XlaOp] = ()) -> XlaOp:
-        """A token that comes after all the tokens in `operands`."""
-        return self._add(AfterAll(), [self._operand(token) for token in as_sequence(operands, "operands")])
+        """A token that comes after all the tokens in `operands`. As XLA's builder it takes nothing else; text does."""
+        tokens = [self._operand(token) for token in as_sequence(operands, "operands")]
+        other = next((token.shape for token in tokens if not token.shape.is_token), None)
+        if other is not None:
+            raise broken_rule(f"after-all.C1: joins tokens, not {other}", "operands")
+        return self._add(AfterAll(), tokens)
 
     def add_dependency(self, operand: Any, token: XlaOp) -> XlaOp:
         """The operand, but not before the token."""

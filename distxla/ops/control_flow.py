@@ -96,13 +96,11 @@ class Conditional(Op):
             f"has {len(branches)} branches and values for {len(values)}",
             at="operands",
         )
-        wants = "pred[] or s32[]" if len(branches) == 2 else "s32[]"
-        fits = selector.is_array and selector.rank == 0
-        fits = fits and (selector.dtype is S32 or (selector.dtype is PRED and len(branches) == 2))
+        wants = PRED if by_predicate else S32
         self.require(
-            fits and (selector.dtype is PRED or not by_predicate),
+            selector.is_array and selector.rank == 0 and selector.dtype is wants,
             "C5",
-            f"the index is {selector}, not {wants}",
+            f"the index is {selector}, not {wants}[] as {at} needs it",
             at="operands",
         )
         for name, value in zip(branches, values):

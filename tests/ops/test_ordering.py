@@ -16,6 +16,11 @@ BODIES = {
   t = token[] after-all()
   u = token[] after-all(t, t)
   ROOT y = f32[3] add-dependency(x, u)""",
+    "after-all of a value that nothing else needs": """
+  n = f32[3] negate(x)
+  p = (f32[3], f32[3]) tuple(n, x)
+  t = token[] after-all(n, p)
+  ROOT y = f32[3] add-dependency(x, t)""",
     "opt-barrier of an array": "ROOT y = f32[3] opt-barrier(x)",
     "opt-barrier of a tuple": """
   p = (f32[3], f32[3]) tuple(x, x)
