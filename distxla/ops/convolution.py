@@ -47,7 +47,7 @@ class Convolution(Op):
     dim_labels: ConvolutionDimensions = attribute("dim_labels")
     feature_group_count: int = attribute("int", default=1)
     batch_group_count: int = attribute("int", default=1)
-    convolution_kind: str | None = attribute("word", default=None)
+    convolution_kind: str | None = attribute("word", default=None, also=("conv_kind", "word"))
     sparsity_config: str | None = attribute("raw", default=None)
     operand_precision: tuple[str, ...] = attribute("precision", default=())
 

@@ -16,7 +16,8 @@ def check_sharding(sharding: Sharding, shape: Shape, partitions: int | None, at:
     C1: a tuple of shardings has one for each leaf of a tuple, an empty tuple one or none; one that is no tuple is every
     leaf's.  C2: tiles have the leaf's rank.  C3: a device holds one tile.  C4: with more than one partition the devices
     of tiles are all partitions, each once, and the one device is a partition; partitions: None where it isn't known.
-    What is whole everywhere, or each device's own, may be written with tiles of any rank: XLA forgets them.
+    What is whole everywhere, or each device's own, may be written with tiles of any rank: XLA forgets them. Over a
+    mesh, `[]` is the list of an array of any rank that no axis cuts.
     """
     if shape.is_token and sharding.kind != "tuple":
         return
@@ -39,7 +40,7 @@ def _check_leaf(sharding: Sharding, leaf: Shape, partitions: int | None, at: str
         raise RuleViolation(text, at)
     if sharding.placement is not Placement.TILED and (sharding.kind != "mesh" or sharding.placement is Placement.WHOLE):
         return
-    if len(sharding.tiles) != leaf.rank:
+    if len(sharding.tiles) != leaf.rank and (sharding.tiles or sharding.placement is Placement.TILED):
         text = f"sharding.C2: {sharding.text} cuts {len(sharding.tiles)} dimensions, {leaf} has {leaf.rank}"
         raise RuleViolation(text, at)
     if len(set(sharding.devices)) != len(sharding.devices):

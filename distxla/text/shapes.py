@@ -132,9 +132,11 @@ def read_layout(lexer: Lexer, rank: int) -> Layout:
         while not lexer.at("}"):
             _read_property(lexer, found)
     lexer.expect("}", "a layout property or '}'")
+    if "P" in found and "D" not in found:
+        raise lexer.error("the layout has a physical shape, but no types of dimension levels: it is dense", start)
     space, bits = (int(found.pop(letter, ["0"])[0]) for letter in "SE")
     tiles = tuple(
-        tuple(-1 if extent == "*" else int(extent) for extent in tile.split(",") if extent)
+        tuple(-1 if extent.strip() == "*" else int(extent) for extent in tile.split(",") if extent)
         for tile in found.pop("T", ())
     )
     other = tuple(
@@ -144,7 +146,7 @@ def read_layout(lexer: Lexer, rank: int) -> Layout:
 
 
 _ARGUMENT = {
-    "T": re.compile(r"\(((?:[0-9]{1,18}|\*)(?:,(?:[0-9]{1,18}|\*))*|)\)"),
+    "T": re.compile(r"\(\s*((?:[0-9]{1,18}|\*)(?:\s*,\s*(?:[0-9]{1,18}|\*))*|)\s*\)"),
     "S": re.compile(r"\((-?[0-9]{1,18})\)"),
     "E": re.compile(r"\(([0-9]{1,18})\)"),
     "SC": re.compile(r"\(([0-9]+:[0-9]+(?:,[0-9]+)*)\)"),

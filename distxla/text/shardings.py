@@ -58,14 +58,35 @@ def _text(lexer: Lexer, start: int) -> str:
     return text.replace("{ ", "{").replace(" }", "}")
 
 
+def _with_quotes(text: str) -> str:
+    """The text of a sharding over a mesh whose axes have bare names, as a version of XLA wrote it; most read quotes."""
+    parts: list[str] = []
+    outer: list[str] = []  # the brackets around a part, within the sharding's own braces
+    for part in re.findall(r'"(?:[^"\\]|\\.)*"|[\w.\-]+|\s+|.', text[1:-1]):
+        if part in "[{(":
+            outer.append(part)
+        elif part in "]})":
+            outer.pop()
+        bare = outer and "(" not in outer and not part.isdigit() and re.fullmatch(r"[\w.\-]+", part)
+        parts.append(f"'{part}'" if bare and "metadata" not in parts else part)
+    return "{" + "".join(parts) + "}"
+
+
 def _read_mesh_sharding(lexer: Lexer, start: int) -> Sharding:
-    """`mesh['x'=2,'y'=4], [{'x'}, {}], manual={'y'}}`; `replicated` may stand for the list of dimensions."""
+    """`mesh['x'=2,'y'=4], [{'x'}, {}], manual={'y'}}`. For the list of dimensions there may be one of `replicated`,
+    `manual` and `unreduced`, which is along all axes."""
     mesh = read_mesh(lexer)
     lexer.accept(",")
-    dims = None
-    if not lexer.accept_word("replicated"):
-        dims = [read_axes(lexer, mesh, closing="?") for _ in lexer.separated("[", "]", "the axes of a dimension")]
+    dims: list[list[Axis]] | None = []
     found: dict[str, list[Axis]] = {}
+    metadata = None
+    whole = next((word for word in ("replicated", "manual", "unreduced") if lexer.accept_word(word)), None)
+    if whole == "replicated":
+        dims = None
+    elif whole is not None:
+        found[whole] = [Axis(name, 1, extent) for name, extent in mesh.axes]
+    else:
+        dims = [read_axes(lexer, mesh, closing="?") for _ in lexer.separated("[", "]", "the axes of a dimension")]
     while lexer.accept(","):
         at = lexer.skip()
         word = lexer.word("one of replicated=, unreduced=, manual= and metadata=")
@@ -73,12 +94,16 @@ def _read_mesh_sharding(lexer: Lexer, start: int) -> Sharding:
             raise lexer.error(f"expected each of replicated=, unreduced=, manual= once, found {word!r}", at)
         lexer.expect("=")
         if word == "metadata":
+            metadata = at
             lexer.balanced()
         else:
             found[word] = read_axes(lexer, mesh)
     lexer.expect("}", "',' or '}' in the sharding")
+    text = _text(lexer, start)
+    if "'" not in lexer.text[start : lexer.pos if metadata is None else metadata]:
+        text = _with_quotes(text)
     try:
-        return mesh.sharding(_text(lexer, start), dims, found.get("manual", ()), found.get("unreduced", ()))
+        return mesh.sharding(text, dims, found.get("manual", ()), found.get("unreduced", ()))
     except MeshError as error:
         raise lexer.error(str(error), start) from None
 

@@ -461,6 +461,9 @@ SHARDINGS: dict[str, str] = {
         "{mesh['x'=2,'y'=4], replicated}": "f32[4,4]",
         "{mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0)), [{'x', ?}, {'y':(1)2}]}": "f32[4,4]",
         "{mesh['x'=2,'y'=4], [{}, {?}], replicated={'y':(1)2}, unreduced={'y':(2)2}, manual={'x'}}": "f32[4,4]",
+        "{mesh['x'=2,'y'=4], manual}": "f32[4,4]",
+        "{mesh['x'=2,'y'=4], unreduced}": "f32[4,4]",
+        "{mesh['x'=2,'y'=4], [], unreduced={'x'}}": "f32[4,4]",
         "{maximal_mesh[device_id=3]}": "f32[4]",
     }.items()
 }

@@ -15,7 +15,7 @@ class Spelling:
     """text: as somebody may bring it.  usual: the same module as older parsers read it.
 
     arguments, results: the leaves of a run, where the program has results worth comparing.  since: a jaxlib whose
-    parser takes the text, where the oldest supported one does not.
+    parser takes the text, where the oldest supported one does not; (1, 0) where none of them takes it.
     """
 
     text: str
@@ -248,11 +248,33 @@ LABELS = {
         body("ROOT c = pred[5] constant({1, 0, 1, 1, 0})"),
         results=(np.array([True, False, True, True, False]),),
     ),
+    "kind of a convolution in the words of an older XLA": Spelling(
+        _convolution("b0f_0io->b0f, conv_kind=fprop"),
+        _convolution("b0f_0io->b0f, convolution_kind=fprop"),
+        since=(1, 0),
+    ),
+    "blanks between the extents of a tile": Spelling(
+        body("ROOT x = f32[3,4]{1,0:T(2, * , 128)( 4,1)} parameter(0)"),
+        body("ROOT x = f32[3,4]{1,0:T(2,*,128)(4,1)} parameter(0)"),
+    ),
     "labels with ? between": Spelling(_custom_convolution("b0?f_?0io->b0f?"), _custom_convolution("b0?f_?0io->b0f")),
 }
 
 
 SHARDINGS = {
+    "axes of a mesh without quotes": Spelling(
+        body(
+            "x = f32[3] parameter(0), sharding={mesh[a=2, b=4], device_ids=([4,2]T(1,0)), [{a, b:(1)2, ?}], "
+            'manual={b:(2)2}, metadata={{op_name="a, [b]"}}}',
+            "ROOT r = f32[3] negate(x), sharding={mesh[a=1,b=2], manual}",
+        ),
+        body(
+            "x = f32[3] parameter(0), sharding={mesh['a'=2, 'b'=4], device_ids=([4,2]T(1,0)), [{'a', 'b':(1)2, ?}], "
+            "manual={'b':(2)2}, metadata={{op_name=\"a, [b]\"}}}",
+            "ROOT r = f32[3] negate(x), sharding={mesh['a'=1,'b'=2], manual}",
+        ),
+        since=(1, 0),
+    ),
     "a single device": Spelling(
         body("ROOT x = f32[3] parameter(0), sharding={single_device[device_id=0]}"),
         body("ROOT x = f32[3] parameter(0), sharding={maximal_mesh[device_id=0]}"),
