@@ -5,11 +5,12 @@ from __future__ import annotations
 from distxla.collectives.async_computations import with_async_inlined
 from distxla.collectives.spread_collectives import with_spread_collectives
 from distxla.ir.module import Module
+from distxla.ops.custom_calls.host_execute import with_host_calls
 from distxla.ops.explicit_precision import with_explicit_precision
 
 
 def executed_form(module: Module) -> Module:
     """A verified module with conversions where floats of several types meet, with collectives that are spread over
-    fusions as pairs, and without asynchronous computations that communicate in other ways than by one collective; the
-    same object where nothing changes."""
-    return with_async_inlined(with_spread_collectives(with_explicit_precision(module)))
+    fusions as pairs, with calls of what it wants run on the host, and without asynchronous computations that
+    communicate in other ways than by one collective; the same object where nothing changes."""
+    return with_async_inlined(with_spread_collectives(with_explicit_precision(with_host_calls(module))))

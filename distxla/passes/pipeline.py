@@ -9,6 +9,7 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.bind_custom_calls import BindCustomCalls
+from distxla.passes.call_host_computations import CallHostComputations
 from distxla.passes.combine_collectives import CombineCollectives
 from distxla.passes.common_subexpressions import CommonSubexpressions
 from distxla.passes.dead_code import DeadCode
@@ -72,6 +73,7 @@ def standard_passes() -> tuple[Pass, ...]:
     """From a verified module to one whose every instruction is a kernel, a control structure or a communication."""
     return (
         OneThread(),
+        CallHostComputations(),
         SortsAsWritten(),
         ExplicitPrecision(),
         JoinSpreadCollectives(),

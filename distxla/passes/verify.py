@@ -16,6 +16,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.collective import GroupedCollective
+from distxla.ops.custom_calls.host_execute import with_host_calls
 from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.passes.verify_aliases import verify_aliases
@@ -43,7 +44,7 @@ def verify_module(module: Module, replicas: int | None = None, partitions: int |
 
 def obstacles(module: Module) -> list[tuple[Instruction, str]]:
     """The instructions reachable from the entry that this version cannot execute, and why, in the order of the text."""
-    module = with_spread_collectives(module)
+    module = with_spread_collectives(with_host_calls(module))
     found: list[tuple[Instruction, str]] = []
     for computation in module.reached():
         for instruction in computation:

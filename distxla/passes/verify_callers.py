@@ -6,6 +6,8 @@ from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_calls.host_execute import HOST_EXECUTE
 
 MAIN = "main"
 
@@ -14,7 +16,8 @@ def verify_callers(module: Module) -> None:
     """Raise VerificationError, located, for rules `<opcode>.caller` and `<opcode>.thread`.
 
     A computation that an instruction owns has no other caller. What an instruction calls belongs to the execution
-    thread of the computation in which it stands; an asynchronous start calls what belongs to the thread that it names.
+    thread of the computation in which it stands; an asynchronous start calls what belongs to the thread that it names,
+    and what the host executes may belong to any.
     """
     callers: dict[str, Instruction] = {}
     for computation in module.computations:
@@ -36,6 +39,8 @@ def _may_share(module: Module, name: str, one: Instruction, other: Instruction) 
 
 
 def _same_thread(module: Module, computation: Computation, caller: Instruction, name: str) -> None:
+    if isinstance(caller.op, CustomCall) and caller.op.custom_call_target == HOST_EXECUTE:
+        return
     named: str | None = getattr(caller.op, "async_execution_thread", None)
     wanted, found = named or computation.execution_thread or MAIN, module[name].execution_thread or MAIN
     if wanted != found:
