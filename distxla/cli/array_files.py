@@ -7,7 +7,6 @@ integers of the same width that hold the bits; 4- and 2-bit types take a byte ea
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from distxla.cli.output_files import is_special
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
@@ -90,25 +90,6 @@ def to_file(array: Array, element: ElementType) -> Array:
     return bits & element.file_dtype.type((1 << element.bits) - 1) if element.bits < 8 else bits
 
 
-def require_writable(path: str) -> None:
-    """ArgumentError where `write_results` could not write: said before a run, not after hours of it."""
-    target = Path(path)
-    reason = None
-    if target.is_dir():
-        reason = errno.EISDIR
-    elif not target.parent.is_dir():
-        reason = errno.ENOENT
-    elif not os.access(target if _is_special(target) else target.parent, os.W_OK):
-        reason = errno.EACCES
-    if reason is not None:
-        raise ArgumentError(f"cannot write {path}: {os.strerror(reason)}")
-
-
-def _is_special(path: Path) -> bool:
-    """A device or pipe (/dev/null, /dev/stdout), which is written to and never replaced by a file."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
 def write_results(path: str, leaves: Iterable[tuple[int, int | None, Array, ElementType]]) -> None:
     """Write `out{k}@{d}` for every (k, d, array, element type), `out{k}` where d is None; the file appears whole or not
     at all."""
@@ -120,7 +101,7 @@ def write_results(path: str, leaves: Iterable[tuple[int, int | None, Array, Elem
 def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
     """Write arrays by key; the file appears whole or not at all."""
     target = Path(path)
-    if _is_special(target):
+    if is_special(target):
         content = io.BytesIO()  # a pipe cannot seek
         np.savez(content, allow_pickle=False, **arrays)
         try:

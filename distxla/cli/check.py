@@ -60,7 +60,7 @@ def command(
     warning names the instruction that decides, and it is 0.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
-    from distxla.cli.array_files import require_writable
+    from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
     from distxla.errors import UnsupportedOpError
     from distxla.passes.verify import obstacles

@@ -137,8 +137,9 @@ def command(
 
     from distxla.cli import comparison, execution, summary
     from distxla.cli.arguments import read_arguments
-    from distxla.cli.array_files import read_leaves, require_writable, write_results
+    from distxla.cli.array_files import read_leaves, write_results
     from distxla.cli.feeds import read_feeds, write_outfeeds
+    from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
     from distxla.runtime.memory_need import require_memory
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distxla.cli.array_files import from_file, read_leaves, require_writable, to_file, write_results
+from distxla.cli.array_files import from_file, read_leaves, to_file, write_results
+from distxla.cli.output_files import require_writable
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import DATA_TYPES, F32, ElementType
 from distxla.ir.shape import Shape
