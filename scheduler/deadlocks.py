@@ -165,7 +165,7 @@ class _Examination:
             if same and event.act in (Act.MEET, Act.BEGIN) and event.site.signature == one.signature:
                 return f"let device {device} execute {event.site} before {other}"
         if parting is not None and isinstance(parting[1].op, While):
-            return self._turns(found.devices[0], parting[1])
+            return self._iterations(found.devices[0], parting[1])
         names = one.differing(other)
         agree = f"give {one} and {other} the same {' and '.join(names)}"
         if parting is not None:
@@ -244,9 +244,7 @@ class _Examination:
         """Whether an instruction needs, in its computation, what another one gives."""
         if later.module is not earlier.module:
             return False
-        computation = next(
-            (c for c in later.module.computations if c.by_name.get(later.instruction.name) is later.instruction), None
-        )
+        computation = later.module.holder_of(later.instruction)
         if computation is None or computation.by_name.get(earlier.instruction.name) is not earlier.instruction:
             return False
         pending, seen = [later.instruction.name], set()
@@ -271,13 +269,13 @@ class _Examination:
             return f"{lacking} has no instruction left that matches {what}"
         by = parting[1]
         if isinstance(by.op, While):
-            return self._turns(wait.peer, by, counts)
+            return self._iterations(wait.peer, by, counts)
         return (
             f"{lacking} takes a branch of {by.name} that has no match for {what}: all must take one that has, or none"
         )
 
     @staticmethod
-    def _turns(device: int | None, loop: Instruction, counts: str | None = None) -> str:
+    def _iterations(device: int | None, loop: Instruction, counts: str | None = None) -> str:
         """counts: how often it does what others do, too."""
         often = f"runs another number of iterations of {loop.name}" + (f" ({counts})" if counts else "")
         return f"device {device} {often}: all that meet in it must run the same number"

@@ -109,9 +109,8 @@ def _computes(device: int, module: Module, instruction: Instruction, location: L
 
 
 def _computation_of(module: Module, instruction: Instruction) -> str:
-    """The name of the one in which an instruction stands."""
-    found = (c.name for c in module.computations if c.by_name.get(instruction.name) is instruction)
-    return next(found, "")
+    holder = module.holder_of(instruction)
+    return "" if holder is None else holder.name
 
 
 def _passed(progress: Progress, device: int) -> list[tuple[Site, Event]]:

@@ -465,16 +465,13 @@ class _EntryEmitter:
         """Where a loop with rounds in it counts its iterations: in the record, for reports."""
         instruction = step.instruction
         location = self.module.locate(instruction)
-        self.loops.append(EnclosingLoop(instruction.name, self.computation_of(instruction), location))
+        holder = self.module.holder_of(instruction)
+        self.loops.append(EnclosingLoop(instruction.name, "" if holder is None else holder.name, location))
         place = I64(iterations_field(len(self.loops)))
         word = self.begin.gep(self.field("record", POINTER), [place], source_etype=I8)
         if len(self.loops) < LOOP_DEPTHS:
             self.builder.store(I32(0), word)
         return word
-
-    def computation_of(self, instruction: Instruction) -> str:
-        holders = (c.name for c in self.module.computations if c.by_name.get(instruction.name) is instruction)
-        return next(holders, "")
 
     def count(self, word: ir.Value) -> None:
         """An iteration begins."""

@@ -102,6 +102,10 @@ class Module:
     def entry_computation(self) -> Computation:
         return self.by_name[self.entry]
 
+    def holder_of(self, instruction: Instruction) -> Computation | None:
+        """The computation in which this very instruction stands, None if it is none of the module's."""
+        return next((c for c in self.computations if c.by_name.get(instruction.name) is instruction), None)
+
     def reached(self, *names: str) -> tuple[Computation, ...]:
         """The computations of these names (the entry's by default) and all that they call; in the order of the text."""
         found: set[str] = set()

@@ -47,6 +47,7 @@ class Wait(ABC):
         run = self.waiter
         assert run is not None
         instruction, module = run.instruction, run.device.module
+        holder = module.holder_of(instruction)
         return DeviceReport(
             run.device.id,
             Doing.WAITS,
@@ -54,7 +55,7 @@ class Wait(ABC):
             instruction.name,
             instruction.opcode,
             module.locate(instruction),
-            next((c.name for c in module.computations if any(i is instruction for i in c)), ""),
+            "" if holder is None else holder.name,
             channel=getattr(instruction.op, "channel_id", None),
             waits_for=self.others,
             op_name=instruction.metadata.op_name if instruction.metadata else "",

@@ -219,8 +219,8 @@ def _begin_of(program: CompiledProgram, index: int, module: Module | None) -> Si
     module is known."""
     site = program.sites[index]
     instruction = instruction_of(site, module)
-    while module is not None and instruction is not None and instruction.op.completes and instruction.operands:
-        within = next(c for c in module.computations if any(i is instruction for i in c))
+    within = None if module is None or instruction is None else module.holder_of(instruction)
+    while within is not None and instruction is not None and instruction.op.completes and instruction.operands:
         instruction = within[instruction.operands[0]]
     name = site.instruction if instruction is None else instruction.name
     alike = [other for other in program.sites if other.instruction == name]
