@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ MARKER = 0xFFF5  # of 16 bits; its bytes in memory are F5 FF
 Array = np.ndarray[Any, Any]
 
 
+@cache  # items of streams and pieces of relays ask: a look into the environment takes longer than they may
 def is_filled() -> bool:
-    """Whether memory is filled with the marker before it is used."""
+    """Whether memory is filled with the marker before it is used; read from the environment once in a process."""
     return os.environ.get(VARIABLE, "0") not in ("", "0")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,24 @@ import distxla
 from distxla.codegen import planner
 from distxla.codegen.buffers import Buffer, Copy, Kernel, Loop, Plan, Region, Step
 from distxla.ir.element_type import ELEMENT_TYPES
-from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill
+from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill, is_filled
 from distxla.runtime.cache import program_key
 from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_single
+
+
+@pytest.fixture(autouse=True)
+def _read_anew() -> Iterator[None]:
+    """Behind a test the environment is the suite's again."""
+    yield
+    is_filled.cache_clear()
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(VARIABLE, value)
+    is_filled.cache_clear()
+
 
 Edit = Callable[[Step], tuple[Step, ...]]
 
@@ -110,7 +123,7 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_read_of_unwritten_memory_shows(mutant: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, edit, leaf = MUTANTS[mutant]
-    monkeypatch.setenv(VARIABLE, "1")
+    ask(monkeypatch, "1")
     outs = run(text, kind, monkeypatch, kernels(edit))
     if kind == "s32":
         assert set(outs[leaf]) == {np.int32(-655371)}
@@ -121,7 +134,7 @@ def test_a_read_of_unwritten_memory_shows(mutant: str, kind: str, monkeypatch: p
 @pytest.mark.parametrize("text", [TWO_KERNELS, IN_A_LOOP])
 @pytest.mark.parametrize("filled", ["0", "1"])
 def test_correct_programs_show_nothing(text: str, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, filled)
+    ask(monkeypatch, filled)
     outs = run(text, "f32", monkeypatch, lambda plan: plan)
     assert not np.isnan(outs).any()
 
@@ -131,7 +144,7 @@ def test_it_costs_nothing_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     module = parse_module((LESS + TWO_KERNELS).replace("TYPE", "f32"))
     imports, keys = [], []
     for value in ("0", "1"):
-        monkeypatch.setenv(VARIABLE, value)
+        ask(monkeypatch, value)
         imports.append("wmemset" in compile_module(module, replicas=1, partitions=1).imports)
         keys.append(program_key(module, 1, 1))
     assert imports == [False, True]
@@ -140,7 +153,7 @@ def test_it_costs_nothing_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("kind", ["pred", "s4", "s8", "u16", "s64", "f8e5m2", "f16", "bf16", "f32", "f64", "c64"])
 def test_new_arrays_hold_the_marker(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "1")
+    ask(monkeypatch, "1")
     dtype = ELEMENT_TYPES[kind].dtype
     for dims in ((), (3,), (2, 5), (0, 4)):
         array = empty(dims, dtype)
@@ -152,7 +165,7 @@ def test_new_arrays_hold_the_marker(kind: str, monkeypatch: pytest.MonkeyPatch) 
     memory = bytearray(7)
     fill(memory)
     assert memory == b"\xf5\xff\xf5\xff\xf5\xff\xf5"
-    monkeypatch.setenv(VARIABLE, "0")
+    ask(monkeypatch, "0")
     untouched = bytearray(4)
     fill(untouched)
     assert untouched == bytes(4)
