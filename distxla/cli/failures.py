@@ -55,9 +55,7 @@ def wants_json(args: Sequence[str]) -> bool:
 
 
 def tell(error: DistxlaError, *, as_json: bool) -> None:
-    """The failure on stderr, as JSON on stdout, too."""
-    if as_json:
-        terminal.write_json(json_of(error))
+    """The failure on stderr, as JSON on stdout, too: the latter last, since nobody may read stdout any more."""
     terminal.write_at(error.location, f"error: {error.code}: {error.message}")
     if error.report is not None and (text := error.report.text()):
         terminal.write(text, err=True)
@@ -72,13 +70,15 @@ def tell(error: DistxlaError, *, as_json: bool) -> None:
         terminal.write("note: this is a bug in distxla; DISTXLA_TRACEBACK=1 shows where it happened", err=True)
     if os.environ.get("DISTXLA_TRACEBACK") == "1":
         terminal.write_exactly("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
+    if as_json:
+        terminal.write_json(json_of(error))
 
 
 def tell_of_interruption(message: str, exit_status: int, *, as_json: bool) -> None:
     """That the user, or the system, ended the command: a line on stderr, as JSON on stdout, too."""
+    terminal.write(message, err=True)
     if as_json:
         terminal.write_json(_json("interrupted", message, exit_status))
-    terminal.write(message, err=True)
 
 
 def json_of(error: DistxlaError) -> dict[str, Any]:

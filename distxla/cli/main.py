@@ -73,11 +73,10 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         _end(usage_error(error), as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
-        tell_of_interruption("interrupted", INTERRUPTED, as_json=as_json)
-        sys.exit(INTERRUPTED)
+        _interrupted("interrupted", INTERRUPTED, as_json=as_json)
     except SystemExit as ended:
         if ended.code == TERMINATED:
-            tell_of_interruption("terminated", TERMINATED, as_json=as_json)
+            _interrupted("terminated", TERMINATED, as_json=as_json)
         raise
     except BrokenPipeError:
         _close_stdout()
@@ -98,6 +97,12 @@ def _end(error: DistxlaError, *, as_json: bool) -> NoReturn:
     sys.exit(error.exit_status)
 
 
+def _interrupted(message: str, exit_status: int, *, as_json: bool) -> NoReturn:
+    with suppress(BrokenPipeError):  # a Ctrl-C ends the reader of a pipe, too
+        tell_of_interruption(message, exit_status, as_json=as_json)
+    sys.exit(exit_status)
+
+
 def _close_stdout() -> None:
-    """Whoever read our output has gone: nothing is left to be written when Python ends."""
+    """The reader of our output has gone: nothing is left to be written when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -108,6 +108,17 @@ def test_proposals_stand_in_the_json_too(capsys: pytest.CaptureFixture[str]) -> 
     assert error["notes"][0] == "hint: did you mean --json?"
 
 
+def fails_as(failure, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    """From here on reading a module fails in this way."""
+
+    def fail(*_: object) -> None:
+        value = failure()
+        if value is not None:
+            next(value)
+
+    monkeypatch.setattr("distxla.cli.programs.read_world", fail)
+
+
 @pytest.mark.parametrize(
     ("failure", "code", "status"),
     [
@@ -121,13 +132,8 @@ def test_proposals_stand_in_the_json_too(capsys: pytest.CaptureFixture[str]) -> 
 def test_json_of_what_no_error_of_a_module_is(  # type: ignore[no-untyped-def]
     failure, code: str, status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        value = failure()
-        if value is not None:
-            next(value)
-
+    fails_as(failure, monkeypatch)
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("distxla.cli.programs.read_world", fail)
     try:
         found, printed, _ = call(capsys, "run", "step.hlo", "--json")
     finally:
@@ -143,6 +149,31 @@ def test_a_reader_that_has_gone_is_no_bug(capfd: pytest.CaptureFixture[str], mon
     monkeypatch.setattr("distxla.cli.terminal._put", gone)
     monkeypatch.setattr("distxla.cli.main._close_stdout", lambda: None)
     assert call(capfd, "ops")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "said"),
+    [
+        (lambda: (_ for _ in ()).throw(MemoryError()), 2, "error: memory: "),
+        (lambda: os.kill(os.getpid(), signal.SIGINT), 130, "interrupted"),
+        (lambda: run_module._terminate(signal.SIGTERM, None), 143, "terminated"),
+    ],
+    ids=["memory", "SIGINT", "SIGTERM"],
+)
+def test_a_failure_is_told_on_stderr_if_nobody_reads_stdout(  # type: ignore[no-untyped-def]
+    failure, status: int, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    fails_as(failure, monkeypatch)
+    monkeypatch.setattr("distxla.cli.terminal.write_json", gone)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        found, _, errors = call(capfd, "run", "step.hlo", "--json")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (found, said in errors) == (status, True)
 
 
 @pytest.mark.parametrize(
