@@ -59,9 +59,9 @@ class ContextFlow:
             own: Leaf = frozenset((Start(computation.name, instruction),))
             return tuple(own if leaf.is_array else NOTHING for leaf in instruction.shape.leaves())
         if isinstance(op, While):
-            turns = self._call(op.body, [_union(operands[0], self._root(op.body, nothing))], nothing)
-            self._call(op.condition, [_union(operands[0], turns)], ())
-            return _union(operands[0], turns)
+            carried = self._call(op.body, [_union(operands[0], self._root(op.body, nothing))], nothing)
+            self._call(op.condition, [_union(operands[0], carried)], ())
+            return _union(operands[0], carried)
         if isinstance(op, Conditional):
             found = nothing
             for name, operand in zip(op.branches, operands[1:], strict=True):

@@ -68,7 +68,8 @@ def stuck_error(
     """The error of devices that can never go on, without a report.
 
     A mismatch where the shortest cycle is of two devices, each in a round of a collective that the other one does not
-    come to: then two instructions contradict each other.  differing: signature.differences of what two devices wait in.
+    come to, and the two instructions differ: they contradict each other.  differing: signature.differences of what two
+    devices wait in.
     """
     text = summary_of(verdict, devices)
     cycle = min(verdict.cycles, key=len, default=())

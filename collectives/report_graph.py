@@ -1,7 +1,7 @@
 """The picture of who waits for whom in a report's page.
 
-Devices stand in rows, to and fro, so that a cycle runs through neighbours and ends near its begin. A few devices are
-cards with their instructions; many are circles.
+Devices stand in rows, to and fro, so that a cycle runs through neighbours and ends near where it begins. A few devices
+are cards with their instructions; many are circles.
 """
 
 from __future__ import annotations

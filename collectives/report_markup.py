@@ -60,7 +60,7 @@ def shortened(text: str, letters: int) -> str:
 
 
 def picture(label: str, height: float) -> str:
-    """The begin of a picture as wide as the page."""
+    """The opening tags of a picture as wide as the page."""
     return (
         f'<div class="scroll"><svg role="img" aria-label="{label}" width="{WIDTH}" height="{height:.0f}" '
         f'viewBox="0 0 {WIDTH} {height:.0f}">'

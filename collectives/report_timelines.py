@@ -23,7 +23,7 @@ MOST_CUTS = 3
 LARGE_SHARE = 0.5  # of the time that is left: a longer piece without any event is cut out
 TICKS = 8
 
-Span = tuple[float, float, float | None]  # begin, end, and begin of the wait
+Span = tuple[float, float, float | None]  # when it begins and ends, and when its wait begins
 
 
 def timelines(report: Report) -> Iterator[str]:
@@ -195,7 +195,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _spans(device: DeviceReport, *, timed: bool) -> list[Span]:
-    """Begin, end and begin of the wait of each event, at most 0."""
+    """When each event begins and ends, and when its wait begins; at most 0."""
     count = len(device.events)
     if not timed:
         return [(float(k - count), k - count + 0.96, None) for k in range(count)]

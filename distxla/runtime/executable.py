@@ -285,7 +285,7 @@ def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uin
 
 
 def _extents(value: Any) -> tuple[int, ...]:
-    return value.extents if type(value) is DeviceArray else np.shape(value)
+    return value.shape if type(value) is DeviceArray else np.shape(value)
 
 
 def _has_dimension(value: Any, k: int, dimension: int, device: int) -> bool:
@@ -297,13 +297,13 @@ def _has_dimension(value: Any, k: int, dimension: int, device: int) -> bool:
 def _lies_otherwise(value: DeviceArray, shape: Shape) -> bool:
     """Whether an array on a device is an argument of this dynamic shape, but is not padded to the same bounds."""
     same = value.hlo_shape.element_type is shape.element_type and value.hlo_shape.dims != shape.dims
-    return same and shape.is_dynamic and shape.holds(value.extents)
+    return same and shape.is_dynamic and shape.holds(value.shape)
 
 
 def _fits(value: DeviceArray, shape: Shape) -> bool:
     """Whether an array on a device lies there as an argument of this shape has to."""
     same = value.hlo_shape.element_type is shape.element_type and value.hlo_shape.dims == shape.dims
-    return same and (not shape.is_array or shape.holds(value.extents))
+    return same and (not shape.is_array or shape.holds(value.shape))
 
 
 def expand(programs: Mapping[Any, Any]) -> list[tuple[tuple[int, ...], Any]]:
