@@ -72,8 +72,10 @@ class Build(ABC):
         return self.add(op_class(opcode)(), *operands)
 
     def constant(self, value: Any, element_type: ElementType, dims: Sequence[int] = ()) -> str:
-        """A number, or as many equal ones as `dims` tells."""
-        return self.broadcast(self.literal(np.array(value), Shape(element_type)), dims)
+        """A number, or as many equal ones as `dims` tells. A float beyond the type's range is an infinity."""
+        with np.errstate(over="ignore"):
+            scalar = self.literal(np.array(value), Shape(element_type))
+        return self.broadcast(scalar, dims)
 
     def literal(self, value: Any, shape: Shape) -> str:
         """An array of constants."""

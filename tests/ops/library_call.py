@@ -129,6 +129,13 @@ def near(got: Array, wanted: Array, element: ElementType, ulps: int) -> bool:
     return bool(np.allclose(got, wanted, rtol=0, atol=4 * ulps * unit * scale, equal_nan=True))
 
 
+def assert_refused(call: LibraryCall, wanted: str) -> None:
+    """The reason names the target and holds the text."""
+    why = call.refusal()
+    assert wanted in why
+    assert f'"{call.target}"' in why
+
+
 def assert_xla_reads(call: LibraryCall) -> None:
     """XLA's parser takes what is printed, and its own print is the same module."""
     hlo = pytest.importorskip("jaxlib._hlo")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.ops.case import Array
-from tests.ops.library_call import LibraryCall, assert_xla_reads, check, compare
+from tests.ops.library_call import LibraryCall, assert_refused, assert_xla_reads, check, compare
 
 Answer = Callable[..., Sequence[Any]]
 DOT, CUDNN, QUANTIZE, DEQUANTIZE = "__op$block_scaled_dot", "__cudnn$blockScaledDot", "__op$quantize", "__op$dequantize"
@@ -134,6 +134,14 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
         LibraryCall(DOT, ["f32[3,5]"], ["f8e4m3fn[3,8]", "f8e4m3fn[5,8]", "f32[3,3]", "f32[5,2]"]),
         "scales of extents [3, 3] do not fit blocks of [3, 8]",
     ),
+    "quantized to integers": (
+        LibraryCall(QUANTIZE, ["s8[2,4]", "f32[2,2]"], ["f32[2,4]"]),
+        "makes floats of few bits, not s8[2,4]",
+    ),
+    "quantized to floats of many bits": (
+        LibraryCall(QUANTIZE, ["f64[2,4]", "f32[2,2]"], ["f32[2,4]"]),
+        "makes floats of few bits, not f64[2,4]",
+    ),
     "scales too few": (
         LibraryCall(DOT, ["f32[3,5]"], ["f8e4m3fn[3,8]", "f8e4m3fn[5,8]", "f32[2,2]", "f32[5,2]"]),
         "scales f32[2,2] are too few for f8e4m3fn[3,8]",
@@ -171,10 +179,7 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused(name: str) -> None:
-    call, wanted = REFUSED[name]
-    why = call.refusal()
-    assert wanted in why
-    assert f'"{call.target}"' in why
+    assert_refused(*REFUSED[name])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,6 +12,7 @@ import pytest
 from distxla.errors import DistxlaError
 from distxla.passes.verify import obstacles
 from tests.ops import test_gpu_attention, test_gpu_block_scaled, test_gpu_convolution, test_gpu_matmul, test_gpu_norm
+from tests.ops import test_gpu_solvers as solvers
 from tests.ops import test_gpu_sort_and_scan as sort_and_scan
 from tests.ops.library_call import LibraryCall
 
@@ -22,9 +23,10 @@ CALLS: list[LibraryCall] = [
     *(call for case in ATTENTION for call in (case.forward(), case.backward())),
     *sort_and_scan.FORMS.values(),
     *(call for call, _ in sort_and_scan.SCANS.values()),
+    *(call for call, _, _ in solvers.CALLS.values()),
 ]
-TYPES = ("f32", "s8", "pred", "c64", "bf16", "f8e4m3fn", "s32", "u8", "f64")
-VALUES: tuple[Any, ...] = (0, 1, -1, 2, 0.5, "", "x", "NaN", True, None, [], {}, "7", "kElu")
+TYPES = ("f32", "s8", "pred", "c64", "bf16", "f8e4m3fn", "s32", "u8", "f64", "s4", "f4e2m1fn", "u64")
+VALUES: tuple[Any, ...] = (0, 1, -1, 2, 0.5, "", "x", "NaN", "Infinity", 10**400, True, None, [], {}, "7", "kElu")
 
 
 def other_shape(draw: random.Random, shape: str) -> str:

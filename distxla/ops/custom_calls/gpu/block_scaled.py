@@ -87,6 +87,8 @@ class Quantize(ExpandedTarget):
         if len(results) != 2 or not all(r.is_array and r.rank == shape.rank > 0 for r in results):
             raise ConfigError(f"gives elements and scales of the dimensions of {shape}, not {call.shape}")
         elements, scales = results
+        if not elements.dtype.is_float or elements.dtype.bits > 16:
+            raise ConfigError(f"makes floats of few bits, not {elements}")
         blocks = (*scales.dims, _block_size(shape.dims, scales.dims))
         largest = steps.largest(build, build.compute("abs", build.reshape(operands[0], blocks)), [shape.rank], 0)
         power = 2.0 ** floor(log2(steps.largest_finite(elements.dtype)))

@@ -67,7 +67,10 @@ class Fields:
             return float(value)
         if type(value) not in (int, float):
             raise self.wrong(key, "a number")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise self.wrong(key, "a number of 64 bits") from None
 
     def flag(self, key: str) -> bool:
         value = self.entries.get(key, False)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
+from distxla.ops.conversion import integer_range
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
@@ -123,7 +124,7 @@ def scaled_product(build: Build, fields: Fields, given: Operands, element_type: 
             x = steps.scaled_by(build, x, scale)
     x = steps.scaled(build, x, factor(fields, wide))
     if given.matrix is not None:
-        beta = _number(fields.number("beta"), 0, wide)
+        beta = _number(fields, "beta", wide)
         matrix = steps.scaled(build, build.convert(given.matrix, wide), beta)
         if given.matrix_scale is not None:
             matrix = steps.scaled_by(build, matrix, given.matrix_scale)
@@ -143,17 +144,20 @@ def factor(fields: Fields, element_type: ElementType) -> float | complex:
     """alpha."""
     if "alpha_real" not in fields:
         raise ConfigError(f"backend_config has no {fields.name('alpha_real')!r}")
-    imaginary = fields.number("alpha_imag")
-    if not element_type.is_complex:
-        fields.require(imaginary == 0, "alpha_imag", "only 0 of real numbers")
-    return _number(fields.number("alpha_real"), imaginary, element_type)
+    if element_type.is_complex:
+        return complex(fields.number("alpha_real"), fields.number("alpha_imag"))
+    fields.require(fields.number("alpha_imag") == 0, "alpha_imag", "only 0 of real numbers")
+    return _number(fields, "alpha_real", element_type)
 
 
-def _number(real: float, imaginary: float, element_type: ElementType) -> float | complex:
+def _number(fields: Fields, key: str, element_type: ElementType) -> float:
     """The number as a library takes it: whole for integers, which it truncates."""
-    if element_type.is_integer:
-        return int(real)
-    return complex(real, imaginary) if element_type.is_complex else real
+    number = fields.number(key)
+    if not element_type.is_integer:
+        return number
+    low, high = integer_range(element_type)
+    fields.require(low <= number <= high, key, f"numbers that {element_type} has")
+    return int(number)
 
 
 def _operands(call: Call, names: Sequence[str], has_matrix: bool, has_bias: bool, result: Shape) -> Operands:

@@ -93,7 +93,8 @@ class Ormqr(_AsLapack):
     fields = frozenset({"left", "transpose"})
 
     def config(self, call: Call) -> str:
-        return ", ".join(f"{name} = {str(ffi_fields(call).flag(name)).lower()}" for name in self.fields).join("{}")
+        options = ffi_fields(call)
+        return ", ".join(f"{name} = {str(options.flag(name)).lower()}" for name in sorted(self.fields)).join("{}")
 
 
 @target("cusolver_sytrd_ffi")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import pi, sqrt
 
 import ml_dtypes
-import numpy as np
 
 from distxla.ir.element_type import F32, S8, S32, U8, ElementType
 from distxla.ir.shape import Shape
+from distxla.ops.conversion import integer_range
 from distxla.ops.convert import BitcastConvert
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.target import Call
@@ -97,7 +97,8 @@ def largest_magnitude(build: Build, operand: str) -> str:
 
 
 def narrowed(build: Build, operand: str, element_type: ElementType) -> str:
-    """A conversion as the libraries do it: to 8 bits it saturates, and floats that become integers round to even."""
+    """A conversion as the libraries do it: to 8 bits and less it saturates, and floats that become integers round to
+    even."""
     source = build.shape(operand).dtype
     if source is element_type:
         return operand
@@ -105,13 +106,11 @@ def narrowed(build: Build, operand: str, element_type: ElementType) -> str:
         limit = largest_finite(element_type)
         operand = _clamped(build, operand, -limit, limit)
     elif source.is_float and element_type in (S8, U8, S32):
-        limits = np.iinfo(element_type.dtype)
         operand = build.compute("round-nearest-even", operand)
         if element_type is not S32:
-            operand = _clamped(build, operand, limits.min, limits.max)
+            operand = _clamped(build, operand, *integer_range(element_type))
     elif source.is_integer and element_type.is_integer and element_type.bits < source.bits:
-        limits = np.iinfo(element_type.dtype)
-        operand = _clamped(build, operand, limits.min, limits.max)
+        operand = _clamped(build, operand, *integer_range(element_type))
     return build.convert(operand, element_type)
 
 
@@ -142,7 +141,7 @@ def gelu_of_tanh(build: Build, x: str) -> str:
     """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): the approximation that cuBLASLt has."""
     cube = build.compute("multiply", build.compute("multiply", x, x), x)
     inner = build.compute("add", x, scaled(build, cube, 0.044715))
-    bend = build.compute("tanh", scaled(build, inner, sqrt(2 / np.pi)))
+    bend = build.compute("tanh", scaled(build, inner, sqrt(2 / pi)))
     return build.compute("multiply", scaled(build, x, 0.5), build.compute("add", bend, like(build, 1, x)))
 
 
