@@ -16,9 +16,10 @@ from distxla.ir.element_type import BF16, F4E2M1FN, F8E8M0FNU, F16, F32, F64, FL
 from distxla.ir.shape import ProgramShape, Shape
 
 _EIGHT_BITS = tuple(t for t in FLOATS if t.bits == 8 and t is not F8E8M0FNU)
+_WITH_NEGATIVE_ZERO = tuple(t for t in _EIGHT_BITS if not t.name.endswith("uz"))
 # the wider types that hold every value of a type
 _HOLDS: dict[ElementType, tuple[ElementType, ...]] = {
-    F4E2M1FN: (*_EIGHT_BITS, F16, BF16, F32, F64),
+    F4E2M1FN: (*_WITH_NEGATIVE_ZERO, F16, BF16, F32, F64),
     F8E8M0FNU: (BF16, F32, F64),
     **dict.fromkeys(_EIGHT_BITS, (F16, BF16, F32, F64)),
     F16: (F32, F64),
@@ -44,11 +45,8 @@ def float_types(shapes: Iterable[Shape]) -> set[ElementType]:
 def narrowest(types: Iterable[ElementType]) -> ElementType:
     """The narrowest float type that holds every value of all of `types`."""
     wanted = set(types)
-    return next(t for t in sorted(FLOATS, key=_width) if all(t is u or t in _HOLDS[u] for u in wanted))
-
-
-def _width(element_type: ElementType) -> int:
-    return element_type.bits
+    by_width = sorted(FLOATS, key=lambda t: t.bits)
+    return next(t for t in by_width if all(t is u or t in _HOLDS[u] for u in wanted))
 
 
 def with_float(shape: Shape, element_type: ElementType) -> Shape:

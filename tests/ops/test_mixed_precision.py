@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from distxla.errors import UnsupportedOpError, VerificationError
+from distxla.ir.element_type import FLOATS, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.explicit_precision import with_explicit_precision
+from distxla.ops.mixed_precision import narrowest
 from distxla.passes.explicit_precision import ExplicitPrecision
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
@@ -427,3 +429,26 @@ def test_other_computations_of_another_kind_are_refused(shapes: Sequence[str], r
     with pytest.raises(UnsupportedOpError, match=why) as caught:
         with_explicit_precision(module)
     assert caught.value.location is not None
+
+
+def values_of(element: ElementType) -> Array:
+    """All numbers for 16 bits and less, those of f32 and f64 that differ most otherwise; in f64."""
+    if element.bits > 16:
+        limits = np.finfo(element.dtype)
+        few = [0.0, -0.0, np.inf, -np.inf, limits.max, limits.min, limits.smallest_subnormal, 1 + limits.eps]
+        return np.array(few, element.dtype).astype(np.float64)
+    bits = np.arange(1 << element.bits).astype(np.uint8 if element.bits <= 8 else np.uint16)
+    with np.errstate(invalid="ignore"):
+        values = bits.view(element.dtype).astype(np.float64)
+    return values[~np.isnan(values)]
+
+
+@pytest.mark.parametrize("one", FLOATS, ids=str)
+def test_the_type_of_two_holds_all_values_of_both(one: ElementType) -> None:
+    for other in FLOATS:
+        found = narrowest((one, other))
+        assert found is narrowest((other, one))
+        for values in (values_of(one), values_of(other)):
+            back = values.astype(found.dtype).astype(np.float64)
+            np.testing.assert_array_equal(back, values)
+            np.testing.assert_array_equal(np.signbit(back), np.signbit(values))
