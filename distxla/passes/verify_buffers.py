@@ -95,20 +95,25 @@ class _Buffers:
                 self.require(given[index] == 1, "C4", f"{text}, by output_to_operand_aliasing", i, "shape")
 
     def _writers(self, computation: Computation, i: Instruction, index: Index) -> Iterator[str]:
-        """The users of the buffer at `index` of i's value that may write it, through tuples."""
+        """The users of the buffer at `index` of i's value that may write it, through tuples.
+
+        One that takes the buffer several times is there as often.
+        """
         for name in computation.users[i.name]:
             user = computation[name]
             op = user.op
+            places = [k for k, operand in enumerate(user.operands) if operand == i.name]
             if isinstance(op, While) or op.called_computations or isinstance(op, CustomCall):
-                yield name
+                yield from [name] * len(places)
             elif isinstance(op, GetTupleElement):
                 if index and op.index == index[0]:
                     yield from self._writers(computation, user, index[1:])
             elif isinstance(op, Tuple):
                 if name != computation.root:
-                    yield from self._writers(computation, user, (user.operands.index(i.name), *index))
+                    for place in places:
+                        yield from self._writers(computation, user, (place, *index))
                 elif computation.name in self.bodies:
-                    yield name
+                    yield from [name] * len(places)
 
 
 def _buffers(shape: Shape, index: Index = ()) -> Iterator[Index]:

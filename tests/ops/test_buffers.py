@@ -134,6 +134,11 @@ BROKEN = {
         (*PINNED, f"c = b(f32[4]) custom-call(b), {WRITE}", UNPINNED),
         (*PINNED, "t = (b(f32[4])) tuple(b)", "g = b(f32[4]) get-tuple-element(t), index=0",
          f"c = b(f32[4]) custom-call(g), {WRITE}", UNPINNED),
+        (*PINNED, "t = (b(f32[4]), b(f32[4])) tuple(b, b)", "g = b(f32[4]) get-tuple-element(t), index=0",
+         "h = b(f32[4]) get-tuple-element(t), index=1", f"c = b(f32[4]) custom-call(g), {WRITE}",
+         f"ROOT u = f32[4] custom-call(h), {UNPIN}"),
+        (*PINNED, 'ROOT c = (b(f32[4]), b(f32[4])) custom-call(b, b), custom_call_target="write", '
+         "output_to_operand_aliasing={{0}: (0, {}), {1}: (1, {})}"),
     ],
     "buffer.C6": [
         ("ROOT x = b(f32[4]) parameter(0)",),
