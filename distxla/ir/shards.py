@@ -39,7 +39,6 @@ class Shards:
 
     def join(self, shards: list[Any]) -> Any:
         """The global NumPy array from every partition's shard; where several hold the same part, the first one's."""
-
         if self.is_whole:
             return shards[0]
         first = shards[0]

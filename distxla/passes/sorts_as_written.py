@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.comparator import sort_keys
+from distxla.ops.rewriter import Rewriter, replaced
 from distxla.ops.sort import Sort
 from distxla.passes.module_pass import Pass
 
@@ -22,13 +22,14 @@ class SortsAsWritten(Pass):
     name: ClassVar[str] = "sorts-as-written"
 
     def run(self, module: Module) -> Module:
-        def marked(instruction: Instruction) -> Instruction:
-            op = instruction.op
-            if not isinstance(op, Sort) or sort_keys(module[op.to_apply]) is not None:
-                return instruction
-            return instruction.replace(op=dataclasses.replace(op, has_no_keys=True))
-
-        if not any(isinstance(i.op, Sort) for c in module.computations for i in c):
-            return module
-        computations = [dataclasses.replace(c, instructions=tuple(map(marked, c))) for c in module.computations]
-        return module.replace(computations=tuple(computations))
+        new = []
+        for computation in module.computations:
+            rewriter = Rewriter(computation)
+            for instruction in computation:
+                op = instruction.op
+                if isinstance(op, Sort) and not op.has_no_keys and sort_keys(module[op.to_apply]) is None:
+                    instruction = instruction.replace(op=dataclasses.replace(op, has_no_keys=True))
+                rewriter.keep(instruction)
+            new.append(rewriter.finish())
+        computations = replaced(module.computations, new)
+        return module if computations is None else module.replace(computations=computations)

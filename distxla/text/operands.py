@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
@@ -55,7 +56,7 @@ class OperandReader:
         operands: list[str] = []
         if lexer.accept(")"):
             return ()
-        for place in range(len(lexer.text)):
+        for place in count():
             name = self._operand(scope, place)
             if name is not None:
                 operands.append(name)
