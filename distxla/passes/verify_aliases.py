@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from distxla.errors import VerificationError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.text.shapes import print_shape
 
 _INDEX = r"\{([0-9,\s]*)\}"
 _PARAMETER = rf"\(\s*([0-9]+)\s*,\s*{_INDEX}\s*(?:,\s*([a-z\-]+)\s*)?\)"
@@ -21,7 +22,8 @@ def verify_aliases(module: Module) -> None:
     """Raise VerificationError, located, for rules `module.alias` and `module.donor`.
 
     An alias names an array of the result and one of a parameter, each of which stands in one alias; `must-alias` asks
-    for equal shapes. A donor is an array of a parameter that stands in no alias.
+    for equal shapes, which lie in one memory in the same way. A donor is an array of a parameter that stands in no
+    alias.
     """
     header = dict(module.header)
     results: set[Index] = set()
@@ -33,6 +35,8 @@ def verify_aliases(module: Module) -> None:
         parameter = _parameter(module, "alias", number, index)
         unequal = match.group(4) == "must-alias" and result is not None and not result.compatible(parameter)
         _require(module, "alias", not unequal, f"the result's {result} must alias {parameter} of parameter {number}")
+        if match.group(4) == "must-alias":
+            _require_one_place(module, output, number, index)
         _require(module, "alias", output not in results, f"array {list(output)} of the result has two aliases")
         _require(module, "alias", (number, index) not in taken, f"parameter {number} {list(index)} has two aliases")
         results.add(output)
@@ -54,6 +58,22 @@ def _part(shape: Shape, index: Sequence[int]) -> Shape | None:
             return None
         shape = shape.elements[number]
     return shape if shape.is_array else None
+
+
+def _require_one_place(module: Module, output: Index, number: int, index: Index) -> None:
+    """The layouts of the header, or without one of the instructions, let a result take a parameter's memory over."""
+    entry, layout = module.entry_computation, module.entry_layout
+    whole = entry.root_instruction.shape if layout is None else layout.result
+    given = [p.shape for p in entry.parameters] if layout is None else layout.parameters
+    result, parameter = _part(whole, output), _part(given[number], index)
+    if result is not None and parameter is not None and _place(result) != _place(parameter):
+        message = f"the result's {print_shape(result)} must alias {print_shape(parameter)} of parameter {number}"
+        _require(module, "alias", False, message)
+
+
+def _place(shape: Shape) -> tuple[object, ...]:
+    layout = shape.layout
+    return (shape.minor_to_major(), *((layout.tiles, layout.memory_space) if layout is not None else ((), 0)))
 
 
 def _parameter(module: Module, rule: str, number: int, index: Index) -> Shape:

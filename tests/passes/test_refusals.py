@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from distxla.errors import DistxlaError, VerificationError
+from distxla.ir.module import Module
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
@@ -249,6 +250,29 @@ def test_memory_that_no_parameter_has_to_give(header: str, message: str) -> None
     assert caught.value.message == message
     assert caught.value.location is not None
     assert caught.value.location.line == 1
+
+
+PLACES = {  # the layouts of a parameter and of the result that takes its memory over
+    "in the header": ("entry_computation_layout={(f32[2,3]{1,0:S(5)})->f32[2,3]{1,0}}", "", ""),
+    "of another order": ("", "{1,0}", "{0,1}"),
+    "in another memory": ("", "{1,0}", "{1,0:S(5)}"),
+    "in tiles": ("", "{1,0:T(2,2)}", "{1,0}"),
+}
+
+
+def _placed(header: str, parameter: str, result: str, kind: str) -> Module:
+    header = ", ".join(filter(None, ("HloModule m", f"input_output_alias={{ {{}}: (0, {{}}, {kind}) }}", header)))
+    lines = f"x = f32[2,3]{parameter} parameter(0)\n ROOT r = f32[2,3]{result} copy(x)"
+    return parse_module(f"{header}\nENTRY e {{\n {lines}\n}}")
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_memory_that_a_result_cannot_take_over(place: tuple[str, str, str]) -> None:
+    with pytest.raises(VerificationError, match=r"module.alias: the result's f32\[2,3\].* must alias f32\[2,3\]"):
+        verify_module(_placed(*place, "must-alias"))
+    verify_module(_placed(*place, "may-alias"))
+    header, parameter, _ = place
+    verify_module(_placed(header and header.replace("S(5)", "S(0)"), parameter, parameter, "must-alias"))
 
 
 def test_memory_that_parameters_have_to_give() -> None:
