@@ -14,7 +14,6 @@ from distxla.text.shapes import print_shape, read_shape, starts_shape
 
 _PLAIN_INTS = re.compile(rf"{BLANK}\{{((?:[0-9]{{1,18}}(?:,[0-9]{{1,18}})*)?)\}}")
 _BARE = re.compile(rf"{BLANK}([^\s,(){{}}\[\]\"]+)")
-_BLANKS = re.compile(r"\s+")
 
 
 class Reading(Protocol):

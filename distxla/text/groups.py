@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Final
@@ -204,8 +203,3 @@ def print_ints(values: tuple[int, ...], brackets: str = "{}") -> str:
 
 def print_int_lists(lists: tuple[tuple[int, ...], ...]) -> str:
     return "{" + ",".join(map(print_ints, lists)) + "}"
-
-
-def without_spelling(groups: ReplicaGroups) -> ReplicaGroups:
-    """The same groups as a plain list: what two spellings of the same groups share."""
-    return replace(groups, iota=None, mesh=None)

@@ -24,7 +24,6 @@ _SHAPE_START = re.compile(
 _BUFFER = re.compile(rf"{BLANK}b(?={BLANK}\()")
 _LAYOUT_START = re.compile(rf"{BLANK}\{{(?={BLANK}[0-9:])")
 _PROPERTY = re.compile(rf"{BLANK}(SC|[DTLESPM#*])(?=\()")
-_SPLIT = re.compile(r"[0-9]+:[0-9]+(,[0-9]+)*(?:[0-9]+:[0-9]+(,[0-9]+)*)*")
 
 # XLA reads the properties of a layout in this order only.
 _PROPERTY_ORDER: Final = ("D", "T", "L", "#", "*", "E", "S", "SC", "P", "M")

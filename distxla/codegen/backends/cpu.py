@@ -29,12 +29,6 @@ def target_machine() -> llvm.TargetMachine:
     )
 
 
-def target_key() -> str:
-    """Names what compiled code depends on: LLVM's version, CPU and its features."""
-    flags = ",".join(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
-    return f"llvm {'.'.join(map(str, llvm.llvm_version_info))} {llvm.get_host_cpu_name()} {flags}"
-
-
 @cache
 def vector_registers() -> tuple[int, int]:
     """The bytes of the host's widest vector register, and how many of them there are."""

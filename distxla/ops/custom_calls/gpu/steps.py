@@ -10,7 +10,6 @@ import ml_dtypes
 from distxla.ir.element_type import F32, S8, S32, U8, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.conversion import integer_range
-from distxla.ops.convert import BitcastConvert
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.target import Call
 from distxla.ops.dot import Dot
@@ -198,11 +197,3 @@ def operands_required(call: Call, counts: Sequence[int], what: str) -> None:
     if len(call.operands) not in counts or not all(shape.is_array for shape in call.operands):
         found = ", ".join(map(str, call.operands))
         raise ConfigError(f"takes {what}, the operands are ({found})")
-
-
-def bits_of(build: Build, operand: str, element_type: ElementType) -> str:
-    """The same bytes as elements of another type of the same width."""
-    shape = build.shape(operand)
-    if shape.dtype is element_type:
-        return operand
-    return build.add(BitcastConvert(), operand, shape=shape.with_dims(shape.dims).with_dtype(element_type))
