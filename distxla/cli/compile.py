@@ -10,7 +10,7 @@ import click
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.terminal import progress
 from distxla.cli.usage import Choice, files
-from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
+from distxla.errors import ArgumentError, DeadlockError, VerificationError
 
 STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 
@@ -51,9 +51,8 @@ def command(
     with progress("compiling"), CompileServer() as server:
         try:
             found = server.emit(program.module, stage, world.replicas, world.partitions)
-        except DistxlaError as error:
-            if error.code == VerificationError.code:
-                world.explain(error)
+        except VerificationError as error:
+            world.explain(error)
             raise
     data = found.encode() if isinstance(found, str) else found
     if out_file is not None:
