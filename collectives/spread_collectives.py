@@ -27,7 +27,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.call import Fusion
 from distxla.ops.constant import Constant
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_call import called_target
 from distxla.ops.effects import Effects, effectful_computations
 from distxla.ops.inlining import inlined
 from distxla.ops.op import CollectiveOp, Lowering
@@ -45,7 +45,7 @@ def with_spread_collectives(module: Module) -> Module:
 
     One of which start and done don't stand in the same computation stays as it is: its custom-calls can't be executed.
     """
-    starts = {c.name for c in module.computations for i in c if _is(i, START)}
+    starts = {c.name for c in module.computations for i in c if called_target(i) == START}
     if not starts or has_dynamic_dimensions(module):
         return module
     effectful = effectful_computations(module)
@@ -62,14 +62,10 @@ def with_spread_collectives(module: Module) -> Module:
     return new.replace(computations=new.reached())
 
 
-def _is(instruction: Instruction, target: str) -> bool:
-    return isinstance(instruction.op, CustomCall) and instruction.op.custom_call_target == target
-
-
 def _holds_collective(module: Module, instruction: Instruction) -> bool:
     """Whether it is a fusion with a collective in it."""
     return isinstance(instruction.op, Fusion) and any(
-        inner.op.effects is Effects.COLLECTIVE or _is(inner, START) or _is(inner, DONE)
+        inner.op.effects is Effects.COLLECTIVE or called_target(inner) in (START, DONE)
         for inner in module[instruction.op.calls]
     )
 
@@ -137,11 +133,11 @@ def _found(computation: Computation) -> dict[str, _Spread]:
 
     for instruction in computation:
         op = instruction.op
-        if _is(instruction, START):
+        if called_target(instruction) == START:
             collective = computation[instruction.operands[0]] if len(instruction.operands) == 1 else None
             if collective is not None and _can_begin(computation, instruction, collective):
                 spread[instruction.name] = _Spread(instruction, collective)
-        elif _is(instruction, DONE) and len(instruction.operands) > 2:
+        elif called_target(instruction) == DONE and len(instruction.operands) > 2:
             found = origin(instruction.operands[1])
             one = spread.get(found[0]) if found is not None and found[1] == 1 else None
             if one is not None and instruction.shape.compatible(one.collective.shape):

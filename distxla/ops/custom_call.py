@@ -113,6 +113,12 @@ class CustomCall(Op):
         require_target(call).emit_kernel(call, emit, results, *operands)
 
 
+def called_target(instruction: Instruction) -> str:
+    """The name that a custom-call calls; "" for any other instruction."""
+    op = instruction.op
+    return op.custom_call_target if isinstance(op, CustomCall) else ""
+
+
 class HostCall(CustomCall):
     """A custom-call of a Python routine: what `BindCustomCalls` makes of it for the code generator."""
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_call import CustomCall, called_target
 from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
 from distxla.ops.rewriter import Rewriter, replaced
 from distxla.passes.module_pass import Pass
@@ -30,7 +30,7 @@ class ForgetBuffers(Pass):
             rewriter = Rewriter(computation)
             for old in computation:
                 i = rewriter.current(old)
-                if isinstance(i.op, CustomCall) and i.op.custom_call_target in (PIN, UNPIN):
+                if called_target(i) in (PIN, UNPIN):
                     rewriter.forward(i.name, i.operands[0])
                 else:
                     rewriter.keep(_of_arrays(i))

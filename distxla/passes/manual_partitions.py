@@ -23,7 +23,7 @@ from distxla.ir.shards import GlobalArray, Shards
 from distxla.ops.constant import Constant
 from distxla.ops.convert import Convert
 from distxla.ops.copy import Copy
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_call import called_target
 from distxla.ops.custom_calls.annotation import (
     ANNOTATIONS,
     BOUNDARIES,
@@ -64,22 +64,17 @@ def per_device(module: Module, partitions: int | None = None) -> PerDevice | Non
     """
     if not has_manual_regions(module):
         return None
-    holders = {c.name for c in module.computations if any(_target(i) in BOUNDARIES for i in c)}
+    holders = {c.name for c in module.computations if any(called_target(i) in BOUNDARIES for i in c)}
     if holders != {module.entry}:
         module = InlineCalls().run(module)
-        if not any(_target(i) in BOUNDARIES for i in module.entry_computation):
+        if not any(called_target(i) in BOUNDARIES for i in module.entry_computation):
             return None
     return _Partitioner(DeadCode().run(module), partitions).run()
 
 
 def has_manual_regions(module: Module) -> bool:
     """Whether anything in the module marks the border of a manual region."""
-    return any(_target(i) in BOUNDARIES for c in module.computations for i in c)
-
-
-def _target(instruction: Instruction) -> str:
-    op = instruction.op
-    return op.custom_call_target if isinstance(op, CustomCall) else ""
+    return any(called_target(i) in BOUNDARIES for c in module.computations for i in c)
 
 
 def _unannotated(i: Instruction) -> Instruction:
@@ -147,7 +142,7 @@ class _Partitioner:
 
     def instruction(self, old: Instruction, new: Instruction) -> list[State]:
         """Add the per-device form of an instruction; how its leaves are cut."""
-        name = _target(old)
+        name = called_target(old)
         operands = [self.states[o] for o in old.operands]
         if old.op.is_parameter:
             states = self.parameter(old)
@@ -205,7 +200,7 @@ class _Partitioner:
             for i in self.entry:
                 if not any(o in pending for o in i.operands):
                     continue
-                name = _target(i)
+                name = called_target(i)
                 if name == GLOBAL_TO_LOCAL:
                     shardings = self.listed(i, "xla.sdy.in_shardings", len(i.operands))
                     return [shardings[i.operands.index(next(o for o in i.operands if o in pending))]]
@@ -217,7 +212,7 @@ class _Partitioner:
 
     def enter(self, old: Instruction, new: Instruction, operands: list[list[State]]) -> list[State]:
         """Global arrays become each partition's own shards."""
-        if _target(old) == GLOBAL_TO_LOCAL:
+        if called_target(old) == GLOBAL_TO_LOCAL:
             self.require_manual(old)
             shardings = self.listed(old, "xla.sdy.in_shardings", len(operands))
             names = []
@@ -235,7 +230,7 @@ class _Partitioner:
     def leave(self, old: Instruction, new: Instruction, operands: list[list[State]]) -> list[State]:
         """Each partition's own shards become global arrays."""
         states: list[State]
-        if _target(old) == LOCAL_TO_GLOBAL:
+        if called_target(old) == LOCAL_TO_GLOBAL:
             self.require_manual(old)
             states = list(self.listed(old, "xla.sdy.out_shardings", len(operands)))
         else:

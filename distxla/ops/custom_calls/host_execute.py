@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.call import Call as CallOp
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_call import called_target
 from distxla.ops.custom_calls.target import Call, Target, target
 from distxla.ops.rewriter import Rewriter, replaced
 
@@ -31,7 +32,7 @@ def with_host_calls(module: Module) -> Module:
     for computation in module.computations:
         rewriter = Rewriter(computation)
         for old in computation:
-            instruction, name = rewriter.current(old), _computation(old.op)
+            instruction, name = rewriter.current(old), _computation(old)
             if name is not None:
                 have = module[name].program_shape
                 operands = [operand.shape for operand in computation.operands(old)]
@@ -44,8 +45,7 @@ def with_host_calls(module: Module) -> Module:
     return module if computations is None else module.replace(computations=computations)
 
 
-def _computation(op: object) -> str | None:
+def _computation(instruction: Instruction) -> str | None:
     """The one computation that it wants run on the host, by name."""
-    if not isinstance(op, CustomCall) or op.custom_call_target != HOST_EXECUTE:
-        return None
-    return op.called_computations[0] if len(op.called_computations) == 1 else None
+    called = instruction.op.called_computations
+    return called[0] if called_target(instruction) == HOST_EXECUTE and len(called) == 1 else None

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from distxla.ir.instruction import Instruction
-from distxla.ops.custom_call import CustomCall
+from distxla.ops.custom_call import called_target
 
 KERNEL: Final = "tpu_custom_call"
 
@@ -16,11 +16,11 @@ def communicates(instruction: Instruction) -> bool:
 
     The flag is `custom_call_config.has_communication` of the backend_config, which the compiler sets.
     """
-    op, config = instruction.op, instruction.backend_config
-    if not isinstance(op, CustomCall) or op.custom_call_target != KERNEL or "has_communication" not in (config or ""):
+    config = instruction.backend_config or ""
+    if called_target(instruction) != KERNEL or "has_communication" not in config:
         return False
     try:
-        found = json.loads(config or "")["custom_call_config"]["has_communication"]
+        found = json.loads(config)["custom_call_config"]["has_communication"]
     except (ValueError, LookupError, TypeError):
         return False
     return found is True
