@@ -2,8 +2,8 @@
 
 Runs of doubling length are merged, from the front or from both ends. Where the comparator is a strict weak order the
 result is the one stable order. Where it contradicts itself (`<` of floats with NaNs among them, or nonsense) each merge
-still takes every element of its two runs once, and which order comes out depends on who is compared with whom. So both
-executors must do the same here, and what one of them changes the other one has to change, too.
+still takes every element of its two runs once, and the order depends on which elements are compared. So both executors
+must make the same comparisons: a change here is a change of both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether an argument of a partitioned module was given whole, and which device takes which part of it.
 
-Such a module takes shards: whoever has the arrays of the program before partitioning has to cut them. Its parameters
-still say how, by their shardings.
+Such a module takes shards: a caller that has whole arrays, as the program before partitioning takes them, must cut
+them. The shardings of the parameters still say how.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from distxla.errors import ArgumentError
 
 
 def unreadable(path: str, reason: OSError) -> ArgumentError:
-    """The error for a file that could not be opened. Its note names a file of the same folder that is called alike."""
+    """The error for a file that could not be opened. Its note names a file of the same folder with a similar name."""
     error = ArgumentError(f"cannot read {path}: {reason.strerror or reason}")
     if isinstance(reason, FileNotFoundError) and (near := _near_file(Path(path))) is not None:
         error.add_note(f"hint: did you mean {near}?")

@@ -262,23 +262,23 @@ def _transfer(k: int) -> str:
 
 GROUPS += [
     Group(
-        "more sends than may be under way",
+        "more sends than may be in flight",
         _many(_transfer, 17),
         lambda xs, d: [left(xs, d) + np.float32(k) for k in range(0, 17, 3)],
     ),
     Group(
-        "more large sends than may be under way",
+        "more large sends than may be in flight",
         _many(_transfer, 9),
         lambda xs, d: [left(xs, d) + np.float32(k) for k in range(0, 9, 3)],
         size=9_000,
     ),
     Group(
-        "more permutes than may be under way",
+        "more permutes than may be in flight",
         _many(lambda k: f"v{k} = SHAPE collective-permute(x{k}), {RIGHT}", 5),
         lambda xs, d: [left(xs, d) + np.float32(k) for k in range(0, 5, 3)],
     ),
     Group(
-        "more rounds than may be under way",
+        "more rounds than may be in flight",
         _many(lambda k: f"v{k} = SHAPE all-reduce(x{k}), to_apply=add", 9),
         lambda xs, d: [total(xs) + np.float32(4 * k) for k in range(0, 9, 3)],
     ),

@@ -12,7 +12,7 @@ ADD = "add {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT r = s32
 
 
 class DrawnGroups:
-    """grouped: a program with asynchronous computations, some begun while others are under way.  plain: one that gives
+    """grouped: a program with asynchronous computations, some begun while others are in flight.  plain: one that gives
     the same without any."""
 
     def __init__(self, seed: int) -> None:

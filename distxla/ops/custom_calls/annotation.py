@@ -64,7 +64,7 @@ class Annotation(Target):
 
 @target(GROUP)
 class ShardingGroup(Target):
-    """Nothing: it tells a partitioner that arrays are to be cut alike."""
+    """Nothing: it tells a partitioner to cut several arrays in the same way."""
 
     def obstacle(self, call: Call) -> str | None:
         return f'custom-call of "{call.name}" with the result {call.shape}' if any(call.shape.leaves()) else None
