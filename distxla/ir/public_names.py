@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class PublicNames:
+class _ListsPublicNames(type):
+    """`dir` of the class lists none of `_INTERNAL` either; `help` and completion go by it."""
+
+    _INTERNAL: frozenset[str]
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if name not in cls._INTERNAL]
+
+
+class PublicNames(metaclass=_ListsPublicNames):
     """`dir` of an instance lists what callers may use: no underscores, and none of `_INTERNAL`, the names that other
     parts of the project use and callers don't."""
 

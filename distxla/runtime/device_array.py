@@ -36,7 +36,7 @@ class _Bytes:
         }
 
 
-class DeviceArray(PublicNames, NDArrayOperatorsMixin):
+class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass]  # an ABC in the stub only
     """An array on one device, which is never written again. It can be used as a NumPy array that is read-only.
 
         outs = step(args)

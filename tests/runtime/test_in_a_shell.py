@@ -16,7 +16,8 @@ from distxla.collectives.report import Report
 from distxla.runtime.executable import Executable
 from distxla.runtime.memory import ControlBlock, Heap, Segment
 from distxla.runtime.stream_ends import LocalStreamMemory
-from distxla.runtime.streams import Streams
+from distxla.runtime.streams import Infeed, Streams
+from distxla.runtime.trace import Trace
 from tests.runtime import hand_made
 
 TEXT = """HloModule twice, num_partitions=2
@@ -80,6 +81,13 @@ def test_a_cluster_says_what_it_is(options: dict[str, Any], text: str) -> None:
     assert {"compile", "run", "put", "infeed", "devices", "close", "trace"} <= set(names)
     assert not {"heap", "adopt", "call", "memory"} & set(names)
     assert not [name for name in names if name.startswith("_")]
+
+
+@pytest.mark.parametrize("of", [dx.Cluster, dx.Executable, dx.DeviceArray, Infeed, Trace], ids=lambda c: c.__name__)
+def test_the_classes_list_no_internal_names_either(of: Any) -> None:
+    assert of._INTERNAL
+    assert not of._INTERNAL & set(dir(of))
+    assert {"__init__", "__repr__"} < set(dir(of))
 
 
 def test_a_cluster_that_is_not_started_says_what_is_missing() -> None:
