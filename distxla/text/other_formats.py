@@ -93,6 +93,8 @@ def _source(name: str, variable: str) -> str:
 
 def _lines(module: str, computation: str, name: str) -> str:
     target = "module.hlo" if name.startswith("<") else re.sub(r"(\.hlo)?\.\w+$|$", ".hlo", name, count=1)
+    if target == name:  # HLO only by its name
+        target = f"{name.removesuffix('.hlo')}.text.hlo"
     write = f"open({target!r}, 'w').write(computation.as_hlo_text(True))"
     return f"from jaxlib import {module}\ncomputation = {computation}\n{write}"
 
