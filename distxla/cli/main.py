@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 import click
 
 from distxla.cli.failures import tell, tell_of_interruption, wants_json
+from distxla.cli.terminal import write_exactly
 from distxla.cli.usage import no_such_command, usage_error
-from distxla.errors import DistxlaError, InternalError, OutOfMemoryError
+from distxla.errors import ArgumentError, DistxlaError, InternalError, OutOfMemoryError, UsageError
 
 INTERRUPTED = 130
 TERMINATED = 128 + signal.SIGTERM
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 # command -> first line of its help; each lives in distxla/cli/<command>.py as `command`
 COMMANDS = {
@@ -30,6 +33,12 @@ COMMANDS = {
 
 class _Commands(click.Group):
     """A group whose commands are imported on first use."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            write_exactly(self.get_help(ctx), err=True)
+            ctx.exit(UsageError.exit_status)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -86,23 +95,45 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except MemoryError:
         _end(OutOfMemoryError("there is not enough memory for this program on this machine"), as_json=as_json)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            _end(_no_room(error), as_json=as_json)
         internal = InternalError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
         _end(internal, as_json=as_json)
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _end(error: DistxlaError, *, as_json: bool) -> NoReturn:
-    with suppress(BrokenPipeError):
+    with _stdout_may_fail():
         tell(error, as_json=as_json)
     sys.exit(error.exit_status)
 
 
 def _interrupted(message: str, exit_status: int, *, as_json: bool) -> NoReturn:
-    with suppress(BrokenPipeError):  # a Ctrl-C ends the reader of a pipe, too
+    with _stdout_may_fail():  # a Ctrl-C ends the reader of a pipe, too
         tell_of_interruption(message, exit_status, as_json=as_json)
     sys.exit(exit_status)
 
 
+@contextmanager
+def _stdout_may_fail() -> Iterator[None]:
+    """Whatever failed has been told on stderr when stdout takes no JSON."""
+    try:
+        yield
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _close_stdout()
+
+
+def _no_room(error: OSError) -> ArgumentError:
+    """A full disk: mostly it is stdout's, whose text can't be written later either."""
+    if error.filename is None:
+        _close_stdout()
+    return ArgumentError(f"cannot write {error.filename or 'the output'}: {error.strerror}")
+
+
 def _close_stdout() -> None:
-    """The reader of our output has gone: nothing is left to be written when Python ends."""
+    """The reader of our output has gone, or takes no more: nothing is left to be written when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -72,7 +72,7 @@ class World:
     @property
     def counts(self) -> str:
         """`2 replicas x 4 partitions`."""
-        return f"{counted(self.replicas, 'replica')} x {counted(self.partitions, 'partition')}"
+        return _product(self.replicas, self.partitions)
 
     def shard(self, leaves: str, k: int, device: int, array: Array) -> Array:
         """A device's part of an array that was given whole, as a view; other arrays as they are.
@@ -205,7 +205,7 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     if r * p > MOST_DEVICES:
         raise ArgumentError(f"{r} x {p} devices are more than the {MOST_DEVICES} that a run may have")
     if named and max(named) >= r * p:
-        raise ArgumentError(f"device {max(named)} is named, but {r} replicas x {p} partitions end at {r * p - 1}")
+        raise ArgumentError(f"device {max(named)} is named, but {_product(r, p)} end at {r * p - 1}")
     programs = tuple(
         Program(path, module, tuple(range(r * p)) if devices is None else devices, whole)
         for (path, devices), module, whole in zip(split, modules, wholes, strict=True)
@@ -256,6 +256,10 @@ def _require_disjoint(split: Sequence[tuple[str, tuple[int, ...] | None]]) -> No
             if device in owner:
                 raise ArgumentError(f"device {device} is given to both {owner[device]} and {path}")
             owner[device] = path
+
+
+def _product(replicas: int, partitions: int) -> str:
+    return f"{counted(replicas, 'replica')} x {counted(partitions, 'partition')}"
 
 
 def _agree(what: str, flag: int | None, headers: Sequence[tuple[str, Module]]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,14 @@ def files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> li
 
 
 def _message(error: click.ClickException) -> str:
-    """click's own, without its proposals, which differ between its versions."""
+    """click's own, without its proposals, which differ between its versions, and without its names of types."""
     if isinstance(error, click.NoSuchOption):
         return f"no such option: {error.option_name}"
-    return error.format_message()
+    return re.sub(r"is not a valid (?:(integer)|float)( range)?", _plainly, error.format_message())
+
+
+def _plainly(found: re.Match[str]) -> str:
+    return f"is not {'an integer' if found[1] else 'a number'}"
 
 
 def _proposals(error: click.UsageError, ctx: click.Context) -> list[str]:

@@ -103,7 +103,7 @@ def test_json_tells_the_programs_apart(programs: list[str], tmp_path: Path, caps
     [
         (["a.hlo@0,1", "b.hlo"], "with several programs each needs its devices, as in b.hlo@0-3"),
         (["a.hlo@0,1", "b.hlo@1,2"], "device 1 is given to both a.hlo and b.hlo"),
-        (["a.hlo@0,1", "b.hlo@2,3", "--partitions", "3"], "device 3 is named, but 1 replicas x 3 partitions end at 2"),
+        (["a.hlo@0,1", "b.hlo@2,3", "--partitions", "3"], "device 3 is named, but 1 replica x 3 partitions end at 2"),
         (["a.hlo@0,1", "b.hlo@2"], "2 devices run s (a.hlo:6:3) and 1 run r (b.hlo:6:3), which needs"),
         (["a.hlo@0,1", "b.hlo@2,3", "--expected", "args.npz"], "'arg0@0' is no key; keys are out0@0, or out0 for"),
     ],

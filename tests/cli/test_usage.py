@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 from distxla.cli import run as run_module
 from distxla.cli.main import main
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 MODULE = "ENTRY main {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n"
 
 
@@ -59,6 +62,18 @@ def test_what_was_meant_is_proposed(args: list[str], said: str, near: str, capsy
     assert (status, printed) == (2, "")
     assert said in errors.splitlines()[0]
     assert f"  hint: did you mean {near}?" in errors.splitlines()
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    _, printed, _ = call(capsys, "--help")
+    assert call(capsys) == (2, "", printed)
+
+
+def test_types_of_values_have_plain_names(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, errors = call(capsys, "run", "step.hlo", "--repeat", "x")
+    assert errors.splitlines()[0] == "error: usage: invalid value for '--repeat': 'x' is not an integer"
+    _, _, errors = call(capsys, "run", "step.hlo", "--time-limit", "soon")
+    assert errors.splitlines()[0] == "error: usage: invalid value for '--time-limit': 'soon' is not a number"
 
 
 @pytest.mark.parametrize(
@@ -174,6 +189,30 @@ def test_a_failure_is_told_on_stderr_if_nobody_reads_stdout(  # type: ignore[no-
     finally:
         signal.signal(signal.SIGTERM, before)
     assert (found, said in errors) == (status, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "said", "status"),
+    [
+        (["ops", "add"], "argument: cannot write the output: No space left on device", 2),
+        (["--help"], "argument: cannot write the output: No space left on device", 2),
+        (["check", "step.hlo", "--json"], "argument: cannot write the output: No space left on device", 2),
+        (["check", "no.hlo", "--json"], "argument: cannot read no.hlo: No such file or directory", 2),
+    ],
+    ids=["text", "help", "JSON", "JSON of a failure"],
+)
+def test_a_full_disk_is_no_bug(args: list[str], said: str, status: int) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "distxla", *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "", "PYTHONPATH": str(REPOSITORY)},
+        )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (status, f"error: {said}")
+    assert "bug" not in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 @pytest.mark.parametrize(
