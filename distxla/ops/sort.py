@@ -14,6 +14,7 @@ from distxla.ops.comparator import SortKey, sort_keys
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.key_sort import LONGEST_LINE, emit_key_sort, key_words
 from distxla.ops.merge_sort import emit_merge_sort, merge_sorted
+from distxla.ops.mixed_precision import Computed, float_types, narrowest, with_float
 from distxla.ops.op import Lowering, Op
 from distxla.ops.reducer import check_scalar_computation, result_of
 from distxla.ops.registry import register
@@ -35,11 +36,11 @@ class Sort(Op):
                  nothing and after nothing, come last where the order is that of keys (ops/comparator.py). Of any other
                  comparator that contradicts itself the result is some permutation, the same in both executors.
     Errors:      C3 arrays of different extents; C4 not one dimension of them; C5 the comparator's signature.
-    Source:      StableHLO spec, "sort"; Operation Semantics, "Sort".
+    Precision:   a comparator may take wider floats, which hold all that is sorted.
+    Source:      StableHLO spec, "sort"; Operation Semantics, "Sort"; XLA, ShapeVerifier::HandleSort.
     """
 
     opcode: ClassVar[str] = "sort"
-    mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.KERNEL
     min_operands: ClassVar[int] = 1
     dimensions: tuple[int, ...] = attribute("int_list")
@@ -64,6 +65,18 @@ class Sort(Op):
         pairs = [t for operand in operands for t in (operand.dtype, operand.dtype)]
         check_scalar_computation(self, "C5", self.to_apply, called, pairs, [PRED])
         return result_of([o.without_layout() for o in operands])
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        """In the comparator's types. A narrower one would have to be given other values than those that are sorted."""
+        taken = called(self.to_apply).parameters[::2]
+        if len(taken) != len(operands) or not all(o.is_array and p.is_array for o, p in zip(operands, taken)):
+            return None
+        wide = [with_float(o, p.dtype) if p.dtype.is_float else o for o, p in zip(operands, taken)]
+        if any(narrowest(float_types(pair)) is not pair[1].dtype for pair in zip(operands, wide) if float_types(pair)):
+            return None
+        return Computed(tuple(wide), result_of([w.without_layout() for w in wide]))
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return same_positions(operands)

@@ -43,6 +43,18 @@ COMPUTATIONS = (
   b = f32[] parameter(1)
   ROOT r = pred[] compare(a, b), direction=GE
 }
+before32 {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  i = s32[] parameter(2)
+  j = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT, type=TOTALORDER
+}
+before16 {
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  ROOT r = pred[] compare(a, b), direction=LT
+}
 argmax32 {
   a = f32[] parameter(0)
   i = s32[] parameter(1)
@@ -218,6 +230,13 @@ CASES: dict[str, tuple[Sequence[str], str, str]] = {
         "ROOT r = f32[9] map(p0, p1), dimensions={0}, to_apply=add_wide",
         "a = bf16[9] convert(p1)\nROOT r = f32[9] map(p0, a), dimensions={0}, to_apply=add_wide",
     ),
+    "sort": (
+        ("bf16[5,7]", "s32[5,7]"),
+        "ROOT r = (bf16[5,7], s32[5,7]) sort(p0, p1), dimensions={1}, is_stable=true, to_apply=before32",
+        "a = f32[5,7] convert(p0)\ns = (f32[5,7], s32[5,7]) sort(a, p1), dimensions={1}, is_stable=true, "
+        "to_apply=before32\nk = f32[5,7] get-tuple-element(s), index=0\nv = s32[5,7] get-tuple-element(s), index=1\n"
+        "n = bf16[5,7] convert(k)\nROOT r = (bf16[5,7], s32[5,7]) tuple(n, v)",
+    ),
     "convolution": (
         ("bf16[4,6]", "f32[6,3]"),
         "ROOT r = f32[4,3] convolution(p0, p1), dim_labels=bf_io->bf",
@@ -353,6 +372,11 @@ REFUSED: dict[str, tuple[Sequence[str], str, str]] = {
         ("bf16[4]", "f32[]"),
         "ROOT r = f32[] reduce(p0, p1), dimensions={0}, to_apply=add_wide",
         "reduce.C2",
+    ),
+    "a comparator that would round": (
+        ("f32[4]",),
+        "ROOT r = f32[4] sort(p0), dimensions={0}, to_apply=before16",
+        "sort.C5",
     ),
     "other extents": (("bf16[4]", "f32[3]"), "ROOT r = f32[4] add(p0, p1)", "add.C1"),
 }
