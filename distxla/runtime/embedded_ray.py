@@ -92,14 +92,9 @@ class EmbeddedRay:
             import ray
             from ray._common.usage import usage_lib
             from ray._private import ray_constants
-            from ray._raylet import (  # type: ignore[attr-defined]  # compiled
-                AuthenticationTokenLoader,
-                Config,
-                GcsClient,
-            )
+            from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
 
-            Config.initialize("")  # a Ray imported before has read other environment variables
-            AuthenticationTokenLoader.instance().reset_cache()
+            _reread_environment()
             address = f"{LOOPBACK}:{self._gcs_port()}"
             client = GcsClient(address=address)
             cluster = client.cluster_id.hex()
@@ -291,10 +286,7 @@ class EmbeddedRay:
             else:
                 os.environ[name] = value
         if self._environment:
-            from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
-
-            Config.initialize("")
-            AuthenticationTokenLoader.instance().reset_cache()
+            _reread_environment()
 
 
 def _private_directory() -> str:
@@ -404,21 +396,28 @@ def _head() -> str:
     return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else ""
 
 
+def _reread_environment() -> Any:
+    """Let Ray read its settings and its token again, since it keeps what it found first. Returns the token's loader."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
+
+    Config.initialize("")
+    loader = AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    return loader
+
+
 def _require_token(address: str) -> None:
     """ClusterError where the Ray there lets in only who has its token, and this process hasn't.
 
     `ray.init` would try again for half a minute and then say nothing of tokens. A client that names a cluster id of its
     own asks for none, and is answered at once: where the token is right, that the id is another one.
     """
-    from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]  # compiled
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.exceptions import AuthenticationError
 
-    Config.initialize("")  # the environment may have changed since ray was imported
-    loader = AuthenticationTokenLoader.instance()
-    loader.reset_cache()
+    loader = _reread_environment()
     wants = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
-    has = loader.has_token(ignore_auth_mode=True)
-    if wants and not has:
+    if wants and not loader.has_token(ignore_auth_mode=True):
         raise ClusterError(
             "RAY_AUTH_MODE=token, but there is no token: put it into RAY_AUTH_TOKEN, or its file into "
             "RAY_AUTH_TOKEN_PATH"
