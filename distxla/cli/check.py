@@ -33,8 +33,10 @@ MOST_WAYS = 8
     short_help="Verify modules, look for deadlocks, say what would keep them from running.",
 )
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...", shell_complete=files)
-@click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
-@click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
+@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas, where no header says it.")
+@click.option(
+    "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where no header says it."
+)
 @click.option("--strict", is_flag=True, help="Exit with 3 also where only the run can tell whether devices go on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict on deadlocks, or the error, as JSON only.")
 @click.option(

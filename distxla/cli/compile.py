@@ -18,8 +18,12 @@ STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 @click.command("compile", short_help="Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, …")
 @click.argument("module", metavar="MODULE", shell_complete=files)
 @click.option("--emit", "stage", type=Choice(STAGES), default="hlo", show_default=True)
-@click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where the header doesn't say it.")
-@click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where the header doesn't say it.")
+@click.option(
+    "--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas, where the header doesn't say it."
+)
+@click.option(
+    "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where the header doesn't say it."
+)
 @custom_call_option
 @click.option("--out", "out_file", type=click.Path(dir_okay=False, writable=True), help="Write to this file.")
 def command(

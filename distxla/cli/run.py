@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     "run", cls=ReportingCommand, short_help="Run a module on all its devices, or several programs on disjoint devices."
 )
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE[@DEVICES]...", shell_complete=files)
-@click.option("--replicas", type=click.IntRange(1), help="Number of replicas, where no header says it.")
-@click.option("--partitions", type=click.IntRange(1), help="Number of partitions, where no header says it.")
+@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas, where no header says it.")
+@click.option(
+    "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where no header says it."
+)
 @click.option(
     "--args",
     "args_file",
@@ -65,7 +67,9 @@ if TYPE_CHECKING:
     shell_complete=files,
     help="Compare with these results (keys as --out); exit 1 likewise.",
 )
-@click.option("--tolerance", type=click.FloatRange(0), help="For comparisons: relative to the magnitudes in a leaf.")
+@click.option(
+    "--tolerance", type=click.FloatRange(0), metavar="X", help="For comparisons: relative to the magnitudes in a leaf."
+)
 @custom_call_option
 @nodes_options
 @click.option(
@@ -74,11 +78,18 @@ if TYPE_CHECKING:
     help="In which order members' values are combined; by default in group order, which is rank.",
 )
 @click.option(
-    "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Steps, each on the same arguments."
+    "--repeat",
+    type=click.IntRange(1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Steps, each on the same arguments.",
 )
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds; exit 5 beyond.")
 @click.option("--generate", is_flag=True, help="Make random values, by --seed, for arguments that --args lacks.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="For generated arguments.")
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="For generated arguments."
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of the summary, also of a failure."
 )
