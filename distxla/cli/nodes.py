@@ -26,7 +26,11 @@ def nodes_options(command: Callable[..., Any]) -> Callable[..., Any]:
             callback=_counts,
             help="Devices on each node of that Ray, this machine first; by default as many as a node has CPUs.",
         ),
-        click.option("--address", help="Join this Ray cluster; without it an embedded one starts and stops with it."),
+        click.option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Join this Ray cluster; without it an embedded one starts and stops with it.",
+        ),
     ):
         command = option(command)
     return command

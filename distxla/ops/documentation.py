@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import textwrap
@@ -15,7 +14,7 @@ from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ops.attribute import KINDS
 from distxla.ops.custom_calls.target import built_in_targets
 from distxla.ops.op import Lowering, Op
-from distxla.ops.registry import op_class, op_classes
+from distxla.ops.registry import op_class, op_classes, with_similar_opcode
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -55,11 +54,7 @@ def describe(opcode: str) -> str:
     try:
         op = op_class(opcode)
     except KeyError:
-        near = difflib.get_close_matches(opcode, op_classes(), 1)
-        error = ArgumentError(f"HLO has no opcode {opcode!r}")
-        if near:
-            error.add_note(f"hint: did you mean {near[0]}?")
-        raise error from None
+        raise with_similar_opcode(ArgumentError(f"HLO has no opcode {opcode!r}"), opcode) from None
     documentation = textwrap.indent(inspect.cleandoc(op.__doc__ or ""), "  ", lambda line: bool(line.strip()))
     lines = [opcode, "", documentation, ""]
     if op.attributes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import TypeVar, dataclass_transform
 
 from distxla.ops.attribute import attribute
 from distxla.ops.op import Op
+
+_Error = TypeVar("_Error", bound=Exception)
 
 _OPS: dict[str, type[Op]] = {}
 _loaded = False
@@ -53,3 +56,10 @@ def op_class(opcode: str) -> type[Op]:
     if opcode not in _OPS:
         return op_classes()[opcode]
     return _OPS[opcode]
+
+
+def with_similar_opcode(error: _Error, opcode: str) -> _Error:
+    """The error about an opcode that HLO lacks, with a note that proposes the nearest one, if any is near."""
+    for near in difflib.get_close_matches(opcode, op_classes(), 1):
+        error.add_note(f"hint: did you mean {near}?")
+    return error

@@ -12,7 +12,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.op import Op, RuleViolation
-from distxla.ops.registry import op_class, op_classes
+from distxla.ops.registry import op_class, op_classes, with_similar_opcode
 from distxla.text.annotations import ANNOTATIONS, read_annotation
 from distxla.text.asynchronous import Sugar, sugar_of
 from distxla.text.attributes import BETWEEN_PARENTHESES, KIND_TEXTS, Reading
@@ -198,7 +198,8 @@ class InstructionReader:
         op = self._ops.get(opcode)
         sugar = sugar_of(opcode) if op is None else None
         if op is None and sugar is None:
-            raise lexer.error(f"HLO has no opcode {opcode!r}", *match.span(1))
+            error = lexer.error(f"HLO has no opcode {opcode!r}", *match.span(1))
+            raise with_similar_opcode(error, opcode)
         read_as = op or sugar.read_as  # type: ignore[union-attr]
         self._read_between(draft, read_as, match.end() - 1)
         if not nested:

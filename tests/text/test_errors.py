@@ -395,6 +395,22 @@ def test_deep_nesting_is_an_error_like_any_other(name: str) -> None:
     assert isinstance(caught.value, HloSyntaxError)
 
 
+@pytest.mark.parametrize(
+    ("opcode", "hints"),
+    [
+        ("tranpose", ["hint: did you mean transpose?"]),
+        ("all_reduce", ["hint: did you mean all-reduce?"]),
+        ("add-start", None),
+        ("frobnicate", []),
+    ],
+)
+def test_a_misspelt_opcode_gets_a_proposal(opcode: str, hints: list[str] | None) -> None:
+    with pytest.raises(DistxlaError) as caught:
+        parse_module(HEAD + f"  y = f32[4] {opcode}(x)\n}}")
+    assert getattr(caught.value, "__notes__", []) == (hints or [])
+    assert ("no opcode" in caught.value.message) == (hints is not None)
+
+
 def test_errors_survive_pickling() -> None:
     with pytest.raises(HloSyntaxError) as caught:
         parse_module("HloModule m, x=1", "f")
