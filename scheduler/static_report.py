@@ -41,8 +41,8 @@ def static_report(communication: Communication, progress: Progress | None, verdi
 def refusal_report(error: DeadlockError) -> Report:
     """Of a run that is refused since a program waits in it for what no program does: no device has been followed."""
     hints = tuple(str(note) for note in getattr(error, "__notes__", ()))
-    where = "" if error.location is None else f" ({error.location})"
-    return Report(error.code, f"{error.message}{where}", (), hints=hints)
+    is_placed = error.location is None or str(error.location) in error.message
+    return Report(error.code, error.message if is_placed else f"{error.message} ({error.location})", (), hints=hints)
 
 
 def device_report(progress: Progress, device: int, module: Module) -> DeviceReport:

@@ -57,7 +57,8 @@ def wants_json(args: Sequence[str]) -> bool:
 def tell(error: DistxlaError, *, as_json: bool) -> None:
     """The failure on stderr, as JSON on stdout, too: the latter last, since nobody may read stdout any more."""
     terminal.write_at(error.location, f"error: {error.code}: {error.message}")
-    if error.report is not None and (text := error.report.text()):
+    # what a report says of a run that was refused stands in the error and its notes
+    if error.report is not None and error.report.devices and (text := error.report.text()):
         terminal.write(text, err=True)
     for note in getattr(error, "__notes__", ()):
         lines = str(note).splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -19,6 +20,17 @@ from tests.deadlock_programs import CASES, NAMED, Case
 # the run begins a collective of one device, too, of which nothing is followed
 OTHER_EVENTS = {"an_async_pair_around_a_collective_that_the_other_side_runs_later"}
 
+ENDS_APART = """HloModule apart, num_partitions=2
+ENTRY e {
+  x = f32[2] parameter(0)
+  t = token[] after-all()
+  s = (f32[2], u32[], token[]) send(x, t), channel_id=1, PAIRS={{0,1}}}
+  d = token[] send-done(s), channel_id=1
+  r = (f32[2], u32[], token[]) recv(d), channel_id=2, PAIRS={{1,0}}}
+  e = (f32[2], token[]) recv-done(r), channel_id=2
+  ROOT o = f32[2] get-tuple-element(e), index=0
+}
+""".replace("PAIRS", "frontend_attributes={_xla_send_recv_source_target_pairs")
 
 STUCK = [case for case in CASES if examine(case.modules(), case.replicas, 1).outcome is Outcome.DEADLOCK]
 
@@ -108,3 +120,18 @@ def test_check_writes_the_page(
     assert "note: the report is in page.html\n" in said
     text = Path("page.html").read_text()
     assert re.search(f"<h1>{re.escape(headline)}", text), re.search("<h1>.*</h1>", text)
+
+
+def test_a_refusal_and_its_page_say_everything_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ends that don't fit each other: the error is about the first, a note about the second."""
+    monkeypatch.chdir(tmp_path)
+    Path("s.hlo").write_text(ENDS_APART)
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "s.hlo", "--report", "page.html"])
+    assert ended.value.code == 3
+    near = "recv r (s.hlo:7:3) on channel 2 lacks its send, too, but it has the pairs {{1,0}}, s has {{0,1}}"
+    said, text = capsys.readouterr().err, html.unescape(Path("page.html").read_text())
+    assert (said.count(near), text.count(near)) == (1, 1)
+    assert "where s (s.hlo:5:3) stands: it never ends</p>" in text
