@@ -45,6 +45,8 @@ class Mesh:
         part = whole if extent is None else extent
         if whole % (above * part):
             raise MeshError(f"({above}){part} does not divide axis {name!r} of extent {whole}")
+        if extent is not None and part >= whole:
+            raise MeshError(f"({above}){part} is no part of axis {name!r}, whose extent is {whole}")
         return Axis(name, above, part)
 
     def rows(self, chosen: Sequence[Axis]) -> list[list[int]]:

@@ -336,6 +336,7 @@ REJECTED_VALUES = [
     ("all-gather", "replica_groups=[4096,4096]<=[16777216]",
      "expected positive extents of at most 1048576 devices together"),
     ("all-gather", "replica_groups=mesh['x'=2] {'y'}", "the mesh has no axis 'y'"),
+    ("all-gather", "replica_groups=mesh['x'=4] {'x':(1)4}", "(1)4 is no part of axis 'x', whose extent is 4"),
     ("all-gather", "replica_groups=mesh['x'=4] {'x':(3)2}", "(3)2 does not divide axis 'x' of extent 4"),
     ("all-gather", "replica_groups=0", "expected replica groups: '{', '[' or 'mesh', found '0'"),
     ("all-gather", "sharding={devices=[2,2]<=[8]}", "expected 4 devices, found 8"),
