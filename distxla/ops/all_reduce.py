@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
 from distxla.ops.collective import (
-    RANK,
     RING,
     ReducingCollective,
-    check_reduction,
     fold,
     one_or_tuple,
     ring_chunks,
@@ -20,7 +17,6 @@ from distxla.ops.collective import (
 )
 from distxla.ops.effects import Effects
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, in_type_of
 from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
@@ -57,32 +53,8 @@ class AllReduce(ReducingCollective):
     same_for_all: ClassVar[bool] = True
     combines: ClassVar[bool] = True
 
-    use_global_device_ids: bool = attribute("bool", default=False)
-    to_apply: str = attribute("computation")
-    reduction_order: str = attribute("word", default=RANK)
-
-    @property
-    def order(self) -> str:
-        return self.reduction_order
-
-    @property
-    def global_ids(self) -> bool:
-        return self.use_global_device_ids
-
-    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
-        check_reduction(self, self.to_apply, operands, called)
-
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
-        return in_type_of(called(self.to_apply).result, shape, operands)
-
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return one_or_tuple([operand.without_layout() for operand in operands])
-
-    @property
-    def reduction(self) -> str:
-        return self.to_apply
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
         return tuple(Movement(operand=i, result=i, row=operand.size, folds=True) for i, operand in enumerate(operands))

@@ -15,8 +15,9 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.unwritten import empty
 from distxla.ops.attribute import attribute
 from distxla.ops.evaluation import Evaluation
+from distxla.ops.mixed_precision import Computed, in_type_of
 from distxla.ops.movement import Movement
-from distxla.ops.op import CollectiveOp, Op
+from distxla.ops.op import CollectiveOp
 
 EVERYBODY = ReplicaGroups()
 
@@ -190,13 +191,65 @@ class GlobalIdsCollective(GroupedCollective):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReducingCollective(GlobalIdsCollective):
-    """all-reduce, all-reduce-start and reduce-scatter, whose text may say the group mode in a word of its own.
+    """all-reduce, all-reduce-start and reduce-scatter: members' elements are combined by a computation of scalars.
 
-    mode: XLA wrote it for a while; it reads it still, and goes by channel_id and use_global_device_ids all the same.
-    So it is checked and not kept: rule C12 where it contradicts them.
+    reduction_order: in which order the members' elements are combined, rule C11.  mode: the group mode as XLA wrote it
+    for a while; it reads it still, and goes by channel_id and use_global_device_ids all the same. So it is checked and
+    not kept: rule C12 where it contradicts them.
     """
 
     mode: GroupMode | None = attribute("group_mode", default=None)
+    use_global_device_ids: bool = attribute("bool", default=False)
+    to_apply: str = attribute("computation")
+    reduction_order: str = attribute("word", default=RANK)
+
+    @property
+    def order(self) -> str:
+        return self.reduction_order
+
+    @property
+    def global_ids(self) -> bool:
+        return self.use_global_device_ids
+
+    @property
+    def reduction(self) -> str:
+        return self.to_apply
+
+    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
+        """C8: to_apply combines two scalars of one type into one. C11: the order is a known one.
+
+        XLA looks at no more: where the operands are of another kind than the scalars (integers and a computation of
+        floats), its backends take the kind of reduction, add or maximum, from the computation and the type from the
+        operands; see explicit_precision.py. Floats of another precision are converted (mixed_precision.py).
+        """
+        self.require(
+            self.reduction_order in REDUCTION_ORDERS,
+            "C11",
+            f"reduction_order={self.reduction_order} is none of {', '.join(REDUCTION_ORDERS)}",
+            at="reduction_order",
+        )
+        program = called(self.to_apply)
+        scalar = program.parameters[0] if len(program.parameters) == 2 else None
+        is_fold = scalar is not None and scalar.is_array and scalar.rank == 0
+        self.require(
+            is_fold and all(s.compatible(program.parameters[0]) for s in (*program.parameters, program.result)),
+            "C8",
+            f"to_apply={self.to_apply} must be (T[], T[]) -> T[]; "
+            f"it is ({_list(program.parameters)}) -> {program.result}",
+            at="to_apply",
+        )
+        for i, operand in enumerate(operands):
+            self.require(
+                operand.dtype is program.result.dtype or not (operand.dtype.is_float and program.result.dtype.is_float),
+                "C8",
+                f"to_apply={self.to_apply} reduces {program.result.dtype}, operand {i} is {operand}",
+                at="to_apply",
+            )
+
+    def computed_in(
+        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
+    ) -> Computed | None:
+        return in_type_of(called(self.to_apply).result, shape, operands)
 
     def __post_init__(self) -> None:
         if self.mode is None:
@@ -224,38 +277,6 @@ def synchronous(op: CollectiveOp, op_class: type[CollectiveOp]) -> CollectiveOp:
 def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
     """A result of variadic collectives: the shape itself for one operand, a tuple for several."""
     return shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))
-
-
-def check_reduction(op: Op, to_apply: str, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
-    """Rule C8: to_apply combines two scalars of one type into one. Rule C11: the order is a known one.
-
-    XLA looks at no more: where the operands are of another kind than the scalars (integers and a computation of
-    floats), its backends take the kind of reduction, add or maximum, from the computation and the type from the
-    operands; see explicit_precision.py. Floats of another precision are converted (mixed_precision.py).
-    """
-    order = getattr(op, "reduction_order", RANK)
-    op.require(
-        order in REDUCTION_ORDERS,
-        "C11",
-        f"reduction_order={order} is none of {', '.join(REDUCTION_ORDERS)}",
-        at="reduction_order",
-    )
-    program = called(to_apply)
-    scalar = program.parameters[0] if len(program.parameters) == 2 else None
-    is_fold = scalar is not None and scalar.is_array and scalar.rank == 0
-    op.require(
-        is_fold and all(s.compatible(program.parameters[0]) for s in (*program.parameters, program.result)),
-        "C8",
-        f"to_apply={to_apply} must be (T[], T[]) -> T[]; it is ({_list(program.parameters)}) -> {program.result}",
-        at="to_apply",
-    )
-    for i, operand in enumerate(operands):
-        op.require(
-            operand.dtype is program.result.dtype or not (operand.dtype.is_float and program.result.dtype.is_float),
-            "C8",
-            f"to_apply={to_apply} reduces {program.result.dtype}, operand {i} is {operand}",
-            at="to_apply",
-        )
 
 
 def fold(
@@ -304,4 +325,4 @@ def _list(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes))
 
 
-__all__ = ["GlobalIdsCollective", "GroupedCollective", "ReducingCollective", "check_reduction", "fold", "one_or_tuple"]
+__all__ = ["GlobalIdsCollective", "GroupedCollective", "ReducingCollective", "fold", "one_or_tuple"]

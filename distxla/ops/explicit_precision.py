@@ -11,12 +11,11 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.all_reduce import AllReduce
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
+from distxla.ops.collective import ReducingCollective
 from distxla.ops.convert import Convert
 from distxla.ops.mixed_precision import Computed
 from distxla.ops.op import RuleViolation
-from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.rewriter import Rewriter, replaced
 from distxla.ops.round_halves import single_collective
 from distxla.ops.tuple import GetTupleElement, Tuple
@@ -83,7 +82,7 @@ class _Conversions:
     def _of_kind(self, instruction: Instruction, operands: Sequence[Shape]) -> Instruction:
         """A reduction of members' elements by a computation of their own type, if its own is of another kind."""
         op = instruction.op
-        if not isinstance(op, AllReduce | ReduceScatter) or not all(operand.is_array for operand in operands):
+        if not isinstance(op, ReducingCollective) or not all(operand.is_array for operand in operands):
             return instruction
         reducer = self.module[op.to_apply]
         stated = reducer.root_instruction.shape

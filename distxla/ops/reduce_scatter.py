@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.shape import Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import RANK, ReducingCollective, check_reduction, fold, one_or_tuple
+from distxla.ops.collective import ReducingCollective, fold, one_or_tuple
 from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, in_type_of
 from distxla.ops.movement import Movement
 from distxla.ops.registry import register
 
@@ -37,18 +36,7 @@ class ReduceScatter(ReducingCollective):
     min_operands = 1
     combines: ClassVar[bool] = True
 
-    use_global_device_ids: bool = attribute("bool", default=False)
     dimensions: tuple[int, ...] = attribute("int_list")
-    to_apply: str = attribute("computation")
-    reduction_order: str = attribute("word", default=RANK)
-
-    @property
-    def order(self) -> str:
-        return self.reduction_order
-
-    @property
-    def global_ids(self) -> bool:
-        return self.use_global_device_ids
 
     @property
     def dimension(self) -> int:
@@ -63,14 +51,6 @@ class ReduceScatter(ReducingCollective):
             f"dimensions={list(self.dimensions)} must be one dimension below {rank}",
             at="dimensions",
         )
-
-    def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
-        check_reduction(self, self.to_apply, operands, called)
-
-    def computed_in(
-        self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
-    ) -> Computed | None:
-        return in_type_of(called(self.to_apply).result, shape, operands)
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         self.check_dimension(operands)
@@ -96,10 +76,6 @@ class ReduceScatter(ReducingCollective):
         if part == 0:
             return 1 if whole == 0 else None
         return whole // part if whole and whole % part == 0 else None
-
-    @property
-    def reduction(self) -> str:
-        return self.to_apply
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
         found = []
