@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.attribute import attribute
 from distxla.ops.collective import (
+    RANK,
     RING,
     ReducingCollective,
     fold,
@@ -52,6 +54,17 @@ class AllReduce(ReducingCollective):
     in_place_operand: ClassVar[int | None] = 0
     same_for_all: ClassVar[bool] = True
     combines: ClassVar[bool] = True
+
+    to_apply: str = attribute("computation")
+    reduction_order: str = attribute("word", default=RANK)
+
+    @property
+    def reduction(self) -> str:
+        return self.to_apply
+
+    @property
+    def order(self) -> str:
+        return self.reduction_order
 
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:
         return one_or_tuple([operand.without_layout() for operand in operands])

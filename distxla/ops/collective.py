@@ -193,27 +193,21 @@ class GlobalIdsCollective(GroupedCollective):
 class ReducingCollective(GlobalIdsCollective):
     """all-reduce, all-reduce-start and reduce-scatter: members' elements are combined by a computation of scalars.
 
-    reduction_order: in which order the members' elements are combined, rule C11.  mode: the group mode as XLA wrote it
-    for a while; it reads it still, and goes by channel_id and use_global_device_ids all the same. So it is checked and
-    not kept: rule C12 where it contradicts them.
+    mode: the group mode as XLA wrote it for a while; it reads it still, and goes by channel_id and
+    use_global_device_ids all the same. So it is checked and not kept: rule C12 where it contradicts them.  reduction:
+    `to_apply`, which subclasses declare, since attributes are printed in their order.
     """
 
     mode: GroupMode | None = attribute("group_mode", default=None)
     use_global_device_ids: bool = attribute("bool", default=False)
-    to_apply: str = attribute("computation")
-    reduction_order: str = attribute("word", default=RANK)
-
-    @property
-    def order(self) -> str:
-        return self.reduction_order
 
     @property
     def global_ids(self) -> bool:
         return self.use_global_device_ids
 
     @property
-    def reduction(self) -> str:
-        return self.to_apply
+    @abstractmethod
+    def reduction(self) -> str: ...
 
     def check_called(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         """C8: to_apply combines two scalars of one type into one. C11: the order is a known one.
@@ -223,18 +217,18 @@ class ReducingCollective(GlobalIdsCollective):
         operands; see explicit_precision.py. Floats of another precision are converted (mixed_precision.py).
         """
         self.require(
-            self.reduction_order in REDUCTION_ORDERS,
+            self.order in REDUCTION_ORDERS,
             "C11",
-            f"reduction_order={self.reduction_order} is none of {', '.join(REDUCTION_ORDERS)}",
+            f"reduction_order={self.order} is none of {', '.join(REDUCTION_ORDERS)}",
             at="reduction_order",
         )
-        program = called(self.to_apply)
+        program = called(self.reduction)
         scalar = program.parameters[0] if len(program.parameters) == 2 else None
         is_fold = scalar is not None and scalar.is_array and scalar.rank == 0
         self.require(
             is_fold and all(s.compatible(program.parameters[0]) for s in (*program.parameters, program.result)),
             "C8",
-            f"to_apply={self.to_apply} must be (T[], T[]) -> T[]; "
+            f"to_apply={self.reduction} must be (T[], T[]) -> T[]; "
             f"it is ({_list(program.parameters)}) -> {program.result}",
             at="to_apply",
         )
@@ -242,14 +236,14 @@ class ReducingCollective(GlobalIdsCollective):
             self.require(
                 operand.dtype is program.result.dtype or not (operand.dtype.is_float and program.result.dtype.is_float),
                 "C8",
-                f"to_apply={self.to_apply} reduces {program.result.dtype}, operand {i} is {operand}",
+                f"to_apply={self.reduction} reduces {program.result.dtype}, operand {i} is {operand}",
                 at="to_apply",
             )
 
     def computed_in(
         self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
     ) -> Computed | None:
-        return in_type_of(called(self.to_apply).result, shape, operands)
+        return in_type_of(called(self.reduction).result, shape, operands)
 
     def __post_init__(self) -> None:
         if self.mode is None:

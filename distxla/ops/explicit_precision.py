@@ -84,7 +84,7 @@ class _Conversions:
         op = instruction.op
         if not isinstance(op, ReducingCollective) or not all(operand.is_array for operand in operands):
             return instruction
-        reducer = self.module[op.to_apply]
+        reducer = self.module[op.reduction]
         stated = reducer.root_instruction.shape
         types = {operand.dtype for operand in operands}
         if all(t is stated.dtype or (t.is_float and stated.dtype.is_float) for t in types):
@@ -92,19 +92,19 @@ class _Conversions:
         where = self.module.locate(instruction, "to_apply")
         if len(types) > 1:
             raise UnsupportedOpError(
-                f"{op.opcode} of operands of several types by {op.to_apply}, which reduces {stated.dtype}", where
+                f"{op.opcode} of operands of several types by {op.reduction}, which reduces {stated.dtype}", where
             )
         (element_type,) = types
-        found = self.retyped.get((op.to_apply, element_type))
+        found = self.retyped.get((op.reduction, element_type))
         if found is None:
             found = self._retyped(reducer, element_type)
             if found is None:
                 raise UnsupportedOpError(
-                    f"{op.opcode} of {element_type} by {op.to_apply}, which reduces {stated.dtype} by more than one "
+                    f"{op.opcode} of {element_type} by {op.reduction}, which reduces {stated.dtype} by more than one "
                     f"operation that {element_type} has, too",
                     where,
                 )
-            self.retyped[op.to_apply, element_type] = found
+            self.retyped[op.reduction, element_type] = found
         return instruction.replace(op=op.rename_computations(lambda _: found.name))
 
     def _retyped(self, reducer: Computation, element_type: ElementType) -> Computation | None:

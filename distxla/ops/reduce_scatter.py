@@ -10,7 +10,7 @@ import numpy as np
 
 from distxla.ir.shape import Shape
 from distxla.ops.attribute import attribute
-from distxla.ops.collective import ReducingCollective, fold, one_or_tuple
+from distxla.ops.collective import RANK, ReducingCollective, fold, one_or_tuple
 from distxla.ops.evaluation import Evaluation
 from distxla.ops.movement import Movement
 from distxla.ops.registry import register
@@ -37,6 +37,16 @@ class ReduceScatter(ReducingCollective):
     combines: ClassVar[bool] = True
 
     dimensions: tuple[int, ...] = attribute("int_list")
+    to_apply: str = attribute("computation")
+    reduction_order: str = attribute("word", default=RANK)
+
+    @property
+    def reduction(self) -> str:
+        return self.to_apply
+
+    @property
+    def order(self) -> str:
+        return self.reduction_order
 
     @property
     def dimension(self) -> int:
