@@ -43,6 +43,7 @@ def command(
         raise ArgumentError("--emit ptx belongs to the gpu backend, which is not available in this version")
 
     from distxla.cli.programs import read_world
+    from distxla.ops.op import RuleViolation
     from distxla.passes.verify import verify_module
     from distxla.runtime.compile_server import CompileServer
 
@@ -55,7 +56,7 @@ def command(
     with progress("compiling"), CompileServer() as server:
         try:
             found = server.emit(program.module, stage, world.replicas, world.partitions)
-        except VerificationError as error:
+        except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule
             world.explain(error)
             raise
     data = found.encode() if isinstance(found, str) else found
