@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
-from distxla.runtime import embedded_ray
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
 from distxla.runtime.hosts.host import DeviceMemory, Host
@@ -18,6 +17,7 @@ from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.memory import Pages, memory_bytes
+from distxla.runtime.ray import access
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
 from distxla.runtime.wire import connect, new_secret
@@ -102,7 +102,7 @@ class Hosts:
 
         Raises ClusterError where nodes are missing or do not fit.
         """
-        self._holds_ray = embedded_ray.acquire(self.device_count, self._address)
+        self._holds_ray = access.acquire(self.device_count, self._address)
         nodes = alive_nodes()
         counts = distribute(self.device_count, [node.cpus for node in nodes], self._devices_per_host)
         nodes = [node for i, (node, count) in enumerate(zip(nodes, counts)) if count or i == 0]
@@ -246,7 +246,7 @@ class Hosts:
             self._local.close_processes()
         if self._holds_ray:
             self._holds_ray = False
-            embedded_ray.release()
+            access.release()
         if self._local is not None:
             self._local.close()
             self._local = None

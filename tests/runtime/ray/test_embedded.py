@@ -13,7 +13,7 @@ import pytest
 
 import distxla as dx
 from distxla.errors import ClusterError
-from distxla.runtime import embedded_ray
+from distxla.runtime.ray import commands, embedded
 from tests.runtime import hand_made
 
 pytestmark = pytest.mark.cluster
@@ -38,7 +38,7 @@ def test_nobody_else_gets_at_its_sockets(temporary: Path) -> None:
 
 def test_long_paths_and_a_missing_shared_memory_folder(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / ("a" * 120)))  # longer than a socket's address
-    monkeypatch.setattr(embedded_ray, "_SHARED_MEMORY", "/nowhere")
+    monkeypatch.setattr(commands, "SHARED_MEMORY", "/nowhere")
     with dx.Cluster(2) as cluster:
         outs = cluster.adopt(hand_made.add_one(2))([np.zeros(4, np.float32)])
         assert all(np.array_equal(np.asarray(row[0]), np.ones(4)) for row in outs)
@@ -47,11 +47,11 @@ def test_long_paths_and_a_missing_shared_memory_folder(temporary: Path, monkeypa
 def test_a_directory_that_cannot_be_made_is_named(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "missing"))
     with pytest.raises(ClusterError, match=r"needs a directory in .*missing: No such file"):
-        embedded_ray.EmbeddedRay()
+        embedded.EmbeddedRay()
 
 
 def test_a_server_that_ends_at_once_is_reported_at_once(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_ray.EmbeddedRay, "_gcs_command", lambda self, folder: ["/bin/false"])
+    monkeypatch.setattr(commands, "gcs_command", lambda place: ["/bin/false"])
     with pytest.raises(ClusterError, match="the embedded Ray did not start"), dx.Cluster(1) as cluster:
         cluster.wait_started()
     assert not os.listdir(temporary)

@@ -1,0 +1,131 @@
+"""The Ray of this process, joined or embedded: a process has one.
+
+Several clusters of one driver share it, and the last one takes it down or leaves it. A Ray that the user's own process
+has already joined is used as it is and left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import threading
+from typing import Any
+
+from distxla.errors import ClusterError
+from distxla.runtime.ray import client
+from distxla.runtime.ray.embedded import EmbeddedRay
+
+_lock = threading.Lock()
+_users = 0
+_running: EmbeddedRay | None = None
+_joined: str | None = None  # the address of a Ray that others have started and this module has joined
+
+
+def acquire(workers: int, address: str | None) -> bool:
+    """Make `ray` usable in this process; True if `release` must be called for it.
+
+    address: a Ray cluster to join; None for the embedded one. Blocks until joined. Raises ClusterError.
+    """
+    global _users, _running, _joined
+    with _lock:
+        if _joined is not None:
+            if address not in (None, "auto", _joined, _head()):
+                raise ClusterError(f"this process has joined the Ray at {_joined} and can join no other")
+            _users += 1
+            return True
+        if _running is None:
+            ray: Any = sys.modules.get("ray")
+            if ray is not None and ray.is_initialized():
+                return False
+        if address is not None:
+            if _running is not None:
+                raise ClusterError("this process already runs an embedded Ray and can join no other")
+            _join(address)
+            _joined, _users = address, 1
+            return True
+        if _running is None:
+            started = EmbeddedRay()
+            try:
+                started.start(workers)
+            except BaseException:
+                started.close()
+                raise
+            _running = started
+        _users += 1
+        return True
+
+
+def release() -> None:
+    """The counterpart of an `acquire` that returned True; the last one leaves Ray, and takes an embedded one down."""
+    global _users, _running, _joined
+    with _lock:
+        _users -= 1
+        if _users == 0 and _joined is not None:
+            _joined = None
+            ray: Any = sys.modules.get("ray")
+            if ray is not None and ray.is_initialized():
+                ray.shutdown()
+        if _users == 0 and _running is not None:
+            running, _running = _running, None
+            running.close()
+
+
+def _head() -> str:
+    """The address of the Ray that this process has joined, as Ray spells it."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else ""
+
+
+def _require_token(address: str) -> None:
+    """ClusterError where the Ray there lets in only who has its token, and this process hasn't.
+
+    `ray.init` would try again for half a minute and then say nothing of tokens. A client that names a cluster id of its
+    own asks for none, and is answered at once: where the token is right, that the id is another one.
+    """
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+    from ray.exceptions import AuthenticationError
+
+    loader = client.reread_environment()
+    wants = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+    if wants and not loader.has_token(ignore_auth_mode=True):
+        raise ClusterError(
+            "RAY_AUTH_MODE=token, but there is no token: put it into RAY_AUTH_TOKEN, or its file into "
+            "RAY_AUTH_TOKEN_PATH"
+        )
+    try:
+        GcsClient(address=address, cluster_id=secrets.token_hex(28)).internal_kv_get(b"", b"", timeout=2)
+    except AuthenticationError as error:
+        if "InvalidAuthToken" not in str(error):
+            return
+        if wants:
+            raise ClusterError(
+                f"the Ray at {address} wants another token than RAY_AUTH_TOKEN or its file gives"
+            ) from error
+        raise ClusterError(
+            f"the Ray at {address} lets in only who has its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
+            "RAY_AUTH_TOKEN_PATH, a file; ~/.ray/auth_token by default)"
+        ) from error
+    except Exception:  # whatever else is wrong, ray.init says it
+        return
+
+
+def _join(address: str) -> None:
+    if "://" in address:
+        raise ClusterError(f"address {address!r}: a driver joins by host:port, not through a Ray client")
+    host, _, port = address.rpartition(":")
+    if port.isdigit():  # Ray itself tries for minutes, and may end the process
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except OSError as error:
+            raise ClusterError(f"nothing answers at {address}: {error}") from error
+        _require_token(address)
+    import ray
+
+    try:
+        with client.quiet(), client.same_end():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ClusterError(f"could not join the Ray cluster at {address}: {error}") from error
