@@ -11,18 +11,17 @@ import io
 import os
 import re
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from distxla.cli.npz import Archive, shown
 from distxla.cli.output_files import is_special
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
-from distxla.text.missing_files import unreadable
 
 Array = np.ndarray[Any, Any]
 NUMBER = "(0|[1-9][0-9]{0,8})"  # one spelling each: arg00 beside arg0 would leave open which one counts
@@ -39,45 +38,67 @@ def read_leaves(
 
     prefix: `arg` or `out`.  shapes: leaf shapes by device.  part: makes a device's array of one that the file holds
     (leaf, device, array).  ArgumentError for a file that is no .npz, and for keys,
-    element types and extents that don't fit.
+    element types and extents that don't fit: then nothing but headers was read.
     """
     found: dict[tuple[int, int], Array] = {}
     shared: dict[tuple[int, int], Array] = {}
-    for key, array in members(path):
-        match = KEY.fullmatch(key)
-        if match is None or match[1] != prefix:
-            raise ArgumentError(f"{path}: {key!r} is no key; keys are {prefix}0@0, or {prefix}0 for all devices")
-        leaf, device = int(match[2]), match[3]
-        if device is not None and int(device) not in shapes:
-            raise ArgumentError(f"{path} holds {key}, but no program runs on device {device}")
-        owners = [int(device)] if device is not None else [d for d, leaves in shapes.items() if leaf < len(leaves)]
-        if not owners or leaf >= len(shapes[owners[0]]):
-            most = max(len(leaves) for leaves in shapes.values())
-            raise ArgumentError(f"{path} holds {key}, but the program has {most} such leaves, from {prefix}0")
-        for owner in owners:
-            target = found if device is not None else shared
-            target[leaf, owner] = from_file(part(leaf, owner, array), shapes[owner][leaf], f"{path}: {key}")
+    with Archive(path) as archive:
+        owners = {member.key: _owners(path, prefix, member.key, shapes) for member in archive.members}
+        for member in archive.members:  # all of them are checked before the first one is read
+            leaf, devices, _ = owners[member.key]
+            for device in devices:
+                require_fit(part(leaf, device, member.stand_in), shapes[device][leaf], f"{path}: {member.key}")
+        for member in archive.members:
+            leaf, devices, is_shared = owners[member.key]
+            target = shared if is_shared else found
+            for device in devices:
+                target[leaf, device] = from_file(part(leaf, device, member.array), shapes[device][leaf])
     return shared | found
 
 
-def from_file(array: Array, shape: Shape, what: str) -> Array:
-    """The array as `shape.dtype.dtype`; ArgumentError unless extents and type (or its bit view) fit."""
+def _owners(path: str, prefix: str, key: str, shapes: Mapping[int, Sequence[Shape]]) -> tuple[int, Sequence[int], bool]:
+    """Which leaf a key names, of which devices, and whether it is the same for all."""
+    match = KEY.fullmatch(key)
+    if match is None or match[1] != prefix:
+        raise ArgumentError(f"{path}: {shown(key)} is no key; keys are {prefix}0@0, or {prefix}0 for all devices")
+    leaf, device = int(match[2]), match[3]
+    if device is not None and int(device) not in shapes:
+        raise ArgumentError(f"{path} holds {key}, but no program runs on device {device}")
+    owners = [int(device)] if device is not None else [d for d, leaves in shapes.items() if leaf < len(leaves)]
+    if not owners or leaf >= len(shapes[owners[0]]):
+        most = max(len(leaves) for leaves in shapes.values())
+        raise ArgumentError(f"{path} holds {key}, but the program has {most} such leaves, from {prefix}0")
+    return leaf, owners, device is None
+
+
+def require_fit(array: Array, shape: Shape, what: str) -> None:
+    """ArgumentError unless extents and type (or its bit view) fit; looks at no value."""
     element = shape.dtype
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))  # the same values: a file may come from any machine
     if not shape.holds(array.shape):
         raise ArgumentError(f"{what} has extents {list(array.shape)}, the program's are {list(shape.dims)} ({shape})")
-    if array.dtype == element.dtype:
-        return np.ascontiguousarray(array).reshape(array.shape)
-    is_bits = array.dtype == element.file_dtype or (
-        element.file_dtype != element.dtype
-        and array.dtype.kind in "Vi"
-        and array.dtype.itemsize == element.file_dtype.itemsize
-    )
-    if not is_bits:
+    if not _is_value(array.dtype, element) and not _is_bits(array.dtype, element):
         wanted = element.file_dtype.name
         bits = "" if element.file_dtype == element.dtype else f" holding the bits of {element}"
         raise ArgumentError(f"{what} is {array.dtype.name}, the program takes {element}: store it as {wanted}{bits}")
+
+
+def _is_value(dtype: np.dtype[Any], element: ElementType) -> bool:
+    return dtype.newbyteorder("=") == element.dtype
+
+
+def _is_bits(dtype: np.dtype[Any], element: ElementType) -> bool:
+    """Whether a file may hold the element type's bits as this one."""
+    stored, dtype = element.file_dtype, dtype.newbyteorder("=")
+    return dtype == stored or (stored != element.dtype and dtype.kind in "Vi" and dtype.itemsize == stored.itemsize)
+
+
+def from_file(array: Array, shape: Shape) -> Array:
+    """The array, which fits (`require_fit`), as `shape.dtype.dtype`."""
+    element = shape.dtype
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))  # the same values: a file may come from any machine
+    if _is_value(array.dtype, element):
+        return np.ascontiguousarray(array).reshape(array.shape)
     bits_array = np.ascontiguousarray(array).view(element.file_dtype).reshape(array.shape)
     return _from_bits(bits_array, element)
 
@@ -138,24 +159,3 @@ def _from_bits(bits: Array, element: ElementType) -> Array:
         half = 1 << (element.bits - 1) if element.is_signed else 0
         return np.asarray(((low.astype(np.int8) ^ half) - half).astype(element.dtype))
     return np.asarray(low.view(element.dtype))
-
-
-def members(path: str) -> Iterable[tuple[str, Array]]:
-    """Key and array of all that an .npz file holds; ArgumentError where it is no such file, or damaged."""
-    try:
-        file = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ArgumentError(f"{path} is not an .npz file, or it is cut short") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise ArgumentError(f"{path} holds a single array; an .npz file with named arrays is needed")
-    with file:
-        for key in file.files:
-            try:
-                array = file[key]
-            except Exception as error:  # zipfile, zlib, NumPy and its header's parser have many
-                raise ArgumentError(f"{path}: {key!r} cannot be read: the file is damaged, or no array") from error
-            if not isinstance(array, np.ndarray):  # NumPy hands out other members of the archive as bytes
-                raise ArgumentError(f"{path}: {key!r} is no array")
-            yield key, array

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distxla.cli.array_files import NUMBER, from_file, members, to_file, write_arrays
+from distxla.cli.array_files import NUMBER, from_file, require_fit, to_file, write_arrays
+from distxla.cli.npz import Archive, Member, shown
 from distxla.cli.programs import World
 from distxla.errors import ArgumentError, DistxlaError, TimeLimitError
 from distxla.ir.element_type import element_type_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Item = tuple[Array, ...]  # its leaves
+Keys = dict[int | None, dict[int, dict[int, Member]]]
 KEY = re.compile(rf"infeed{NUMBER}\.{NUMBER}(?:@{NUMBER})?")
 POLL_S = 0.1
 
@@ -108,39 +110,50 @@ def read_feeds(world: World, path: str | None, *, keeps: bool) -> Feeds:
     takers = [device for device, use in uses.items() if INFEED in use]
     if not takers:
         raise ArgumentError(f"{path}: no program has an infeed")
-    stored: dict[int, dict[int, dict[int, Array]]] = {device: defaultdict(dict) for device in takers}
-    shared: dict[int, dict[int, Array]] = defaultdict(dict)
-    for key, array in members(path):
-        match = KEY.fullmatch(key)
-        if match is None:
-            raise ArgumentError(f"{path}: {key!r} is no key; keys are infeed0.0@0, or infeed0.0 for all devices")
-        number, leaf, device = int(match[1]), int(match[2]), match[3]
-        if device is None:
-            shared[number][leaf] = array
-        elif int(device) in stored:
-            stored[int(device)][number][leaf] = array
-        else:
-            raise ArgumentError(f"{path} holds {key}, but no program with an infeed runs on device {device}")
-    for device in takers:
-        numbers = sorted({*stored[device], *shared})
-        leaves = {n: {**shared.get(n, {}), **stored[device].get(n, {})} for n in numbers}
-        for position, number in enumerate(numbers):
-            missing = f"infeed{position}.0" if number != position else _missing_leaf(number, leaves[number])
-            if missing is not None:
-                raise ArgumentError(f"{path} holds infeed{number} for device {device}, but no {missing}@{device}")
-        feeds.given[device] = [
-            _item(uses[device][INFEED], n, [item[k] for k in sorted(item)], f"{path}: item {n} of device {device}")
-            for n, item in leaves.items()
-        ]
+    with Archive(path) as archive:
+        keys = _keys(path, archive.members, takers)
+        chosen = {device: _items(uses[device][INFEED], device, path, keys) for device in takers}
+        for device, items in chosen.items():  # all of them are checked before the first one is read
+            feeds.given[device] = [tuple(from_file(member.array, shape) for member, shape in item) for item in items]
     return feeds
 
 
-def _missing_leaf(number: int, leaves: Mapping[int, Array]) -> str | None:
+def _keys(path: str, members: Sequence[Member], takers: Sequence[int]) -> Keys:
+    """Members by item and leaf, of each device that has a key of its own; of None those for all devices."""
+    found: Keys = defaultdict(lambda: defaultdict(dict))
+    for member in members:
+        match = KEY.fullmatch(member.key)
+        if match is None:
+            key = shown(member.key)
+            raise ArgumentError(f"{path}: {key} is no key; keys are infeed0.0@0, or infeed0.0 for all devices")
+        device = None if match[3] is None else int(match[3])
+        if device is not None and device not in takers:
+            raise ArgumentError(f"{path} holds {member.key}, but no program with an infeed runs on device {device}")
+        found[device][int(match[1])][int(match[2])] = member
+    return found
+
+
+def _items(use: Use, device: int, path: str, keys: Keys) -> list[list[tuple[Member, Shape]]]:
+    """A device's items in order: which member is which leaf, and in which shape."""
+    own, shared = keys[device], keys[None]
+    numbers = sorted({*own, *shared})
+    leaves = {n: {**shared.get(n, {}), **own.get(n, {})} for n in numbers}
+    for position, number in enumerate(numbers):
+        missing = f"infeed{position}.0" if number != position else _missing_leaf(number, leaves[number])
+        if missing is not None:
+            raise ArgumentError(f"{path} holds infeed{number} for device {device}, but no {missing}@{device}")
+    return [
+        _item(use, n, [item[k] for k in sorted(item)], f"{path}: item {n} of device {device}")
+        for n, item in leaves.items()
+    ]
+
+
+def _missing_leaf(number: int, leaves: Mapping[int, Member]) -> str | None:
     return next((f"infeed{number}.{k}" for k in range(len(leaves)) if k not in leaves), None)
 
 
-def _item(use: Use, number: int, leaves: Sequence[Array], what: str) -> Item:
-    """The leaves in the types of the infeed that takes them.
+def _item(use: Use, number: int, leaves: Sequence[Member], what: str) -> list[tuple[Member, Shape]]:
+    """The leaves with the shapes of the infeed that takes them.
 
     Where infeeds of different shapes stand in loops or branches, any of them may be the one: then it is the first that
     takes the leaves in the very types in which the file holds them, or else as bits.
@@ -155,18 +168,20 @@ def _item(use: Use, number: int, leaves: Sequence[Array], what: str) -> Item:
     if not fitting:
         if len(shapes) == 1 and reason is not None:
             raise reason
-        found = ", ".join(f"{array.dtype.name}{list(array.shape)}" for array in leaves)
+        found = ", ".join(f"{m.stand_in.dtype.name}{list(m.stand_in.shape)}" for m in leaves)
         wanted = " or ".join(str(shape.without_layout()) for shape in shapes)
         raise ArgumentError(f"{what} is ({found}); the program's infeeds take {wanted}")
-    stored = [array.dtype for array in leaves]
-    return next((item for item in fitting if [a.dtype for a in item] == stored), fitting[0])
+    return next((item for item in fitting if all(m.stand_in.dtype == s.dtype.dtype for m, s in item)), fitting[0])
 
 
-def _as_shape(shape: Shape, leaves: Sequence[Array], what: str) -> Item:
+def _as_shape(shape: Shape, leaves: Sequence[Member], what: str) -> list[tuple[Member, Shape]]:
     wanted = list(shape.leaves())
     if len(wanted) != len(leaves):
         raise ArgumentError(f"{what} has {len(leaves)} leaves, the program's infeed takes {shape.without_layout()}")
-    return tuple(from_file(a, s, f"{what}, leaf {k},") for k, (a, s) in enumerate(zip(leaves, wanted, strict=True)))
+    item = list(zip(leaves, wanted, strict=True))
+    for k, (member, leaf) in enumerate(item):
+        require_fit(member.stand_in, leaf, f"{what}, leaf {k},")
+    return item
 
 
 def write_outfeeds(path: str, feeds: Feeds) -> None:

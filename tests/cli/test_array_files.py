@@ -30,7 +30,7 @@ def test_every_type_comes_back_as_it_was_written(element: ElementType, tmp_path:
     if element.kind == "pred":
         array = np.array([True, False])
     elif element.bits < 8:
-        array = from_file(bits, Shape(element, bits.shape), "bits")
+        array = from_file(bits, Shape(element, bits.shape))
     else:
         array = np.resize(bits, 256 * element.byte_size).view(element.dtype)
     path = str(tmp_path / "out.npz")
@@ -48,7 +48,7 @@ def test_negative_four_bit_integers_are_bits_without_sign(tmp_path: Path) -> Non
     array = np.array([-1, -8, 7, 0]).astype(S4.dtype)
     assert to_file(array, S4).tolist() == [15, 8, 7, 0]
     for stored in (np.array([15, 8, 7, 0], np.uint8), np.array([-1, -8, 7, 0], np.int8)):
-        assert from_file(stored, Shape(S4, (4,)), "x").astype(np.int8).tolist() == [-1, -8, 7, 0]
+        assert from_file(stored, Shape(S4, (4,))).astype(np.int8).tolist() == [-1, -8, 7, 0]
 
 
 def test_a_key_with_a_device_wins_over_one_for_all(tmp_path: Path) -> None:
