@@ -17,7 +17,7 @@ from distxla.collectives.transports.futex import release_waiters
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.serve import support_program
-from distxla.runtime.wire import new_secret
+from distxla.runtime.wire.handshake import new_secret
 
 PAGE = 4096
 Array = np.ndarray[Any, Any]

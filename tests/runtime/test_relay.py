@@ -18,7 +18,7 @@ from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.runtime.compiler import compile_module
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.serve import support_program
-from distxla.runtime.wire import Frame
+from distxla.runtime.wire.connection import Frame
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 from tests.runtime.relayed import Hosts

@@ -25,7 +25,8 @@ from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.replica import Attachment, Identity
-from distxla.runtime.wire import Connection, Frame, Listener
+from distxla.runtime.wire.connection import Connection, Frame
+from distxla.runtime.wire.handshake import Listener
 
 SLICE_NS = 200_000_000
 LONGEST_WAIT_S = 1.0  # for a word to change
@@ -35,7 +36,7 @@ CONNECT_LIMIT_S = 60.0  # for the driver, from `begin` on
 
 @dataclass(frozen=True)
 class RunShape:
-    """What an agent learns of the run. devices: of each host.  secret: what connections prove (runtime/wire.py).
+    """What an agent learns of the run. devices: of each host.  secret: what connections prove (runtime/wire/).
 
     attachment: where the driver's memories are, for the agent of the driver's own host; None for others.
     """

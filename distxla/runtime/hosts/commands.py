@@ -1,4 +1,4 @@
-"""What the driver and the agent of another host say to each other over their connection (runtime/wire.py).
+"""What the driver and the agent of another host say to each other over their connection (runtime/wire/).
 
 Every payload is a table of little-endian numbers, or bytes of memory; nothing in it is trusted to be in range.
 """
@@ -13,7 +13,7 @@ from distxla.collectives.control_block import RECORD_BYTES
 from distxla.errors import ClusterError
 
 CONTROL_BLOCK = (1 << 64) - 1  # READ's device, for the control block
-DRIVER_PURPOSE = 1  # of a connection (wire.Listener); relays' have another
+DRIVER_PURPOSE = 1  # of a connection (wire.handshake); relays' have another
 MOST_ROWS = 1 << 20  # of a table in a payload
 
 _PAIR32, _PAIR64 = struct.Struct("<II"), struct.Struct("<QQ")

@@ -20,7 +20,7 @@ from distxla.runtime.memory import Pages, memory_bytes
 from distxla.runtime.ray import access
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
-from distxla.runtime.wire import connect, new_secret
+from distxla.runtime.wire.handshake import connect, new_secret
 
 ATTACH_LIMIT_S = 120.0
 

@@ -17,7 +17,7 @@ from distxla.ir.unwritten import empty
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.host import Lost
-from distxla.runtime.wire import Buffer, Connection, Frame
+from distxla.runtime.wire.connection import Buffer, Connection, Frame
 
 ANSWER_S = 2.0  # for an agent to say what it knows of its devices
 CLOCK_READINGS = 8

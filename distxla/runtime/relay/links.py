@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from distxla.errors import ClusterError
-from distxla.runtime.wire import Buffer, Connection, Frame
+from distxla.runtime.wire.connection import Buffer, Connection, Frame
 
 Done = Callable[[], None]
 

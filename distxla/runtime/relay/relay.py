@@ -38,7 +38,8 @@ from distxla.runtime.relay.plans import EAGER_BYTES, Description, Plan, describe
 from distxla.runtime.relay.queue import Queue
 from distxla.runtime.relay.rounds import Round
 from distxla.runtime.release import poison
-from distxla.runtime.wire import Buffer, Connection, Frame, Listener, connect
+from distxla.runtime.wire.connection import Buffer, Connection, Frame
+from distxla.runtime.wire.handshake import Listener, connect
 
 PURPOSE = 2  # of a relay's connections
 CONNECT_S = 30.0  # until all other relays must have connected
@@ -116,7 +117,9 @@ class Relay:
 
     def listen(self, address: str) -> int:
         """Accept the other relays at this address of the node; the port."""
-        self._listener = Listener(address, self._secret, self._accept, purpose=PURPOSE, node=self.host)
+        self._listener = Listener(
+            address, self._secret, self._accept, purpose=PURPOSE, node=self.host, peers=self._host_count
+        )
         return self._listener.address[1]
 
     def connect(self, addresses: Sequence[tuple[str, int]]) -> None:

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import queue
 import socket
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from distxla.errors import ClusterError
-from distxla.runtime import wire
-
-SECRET = wire.new_secret()
-
-
-@pytest.fixture
-def accepted() -> queue.Queue[wire.Connection]:
-    return queue.Queue()
-
-
-@pytest.fixture
-def listener(accepted: queue.Queue[wire.Connection]) -> Iterator[wire.Listener]:
-    found = wire.Listener("127.0.0.1", SECRET, accepted.put, purpose=7, node=1, largest=1 << 26)
-    yield found
-    found.close()
-
-
-def join(listener: wire.Listener, accepted: queue.Queue[wire.Connection]) -> tuple[wire.Connection, wire.Connection]:
-    mine = wire.connect(listener.address, SECRET, purpose=3, node=2, timeout=5)
-    return mine, accepted.get(timeout=5)
+from distxla.runtime.wire.connection import HEADER_BYTES, Frame
+from tests.runtime.wire.conftest import join
 
 
 def test_both_sides_learn_who_the_other_is(listener, accepted):
@@ -47,9 +26,9 @@ def test_frames_arrive_as_they_were_sent(listener, accepted):
     landed = np.zeros_like(data)
     sender = threading.Thread(target=lambda: (mine.send(1, 2, 3, 4, 5, parts), mine.send(65535, 2**32 - 1, 2**64 - 1)))
     sender.start()
-    assert theirs.receive() == wire.Frame(1, 2, 3, 4, 5, len(data))
+    assert theirs.receive() == Frame(1, 2, 3, 4, 5, len(data))
     theirs.receive_into(memoryview(landed))
-    assert theirs.receive() == wire.Frame(65535, 2**32 - 1, 2**64 - 1, 0, 0, 0)
+    assert theirs.receive() == Frame(65535, 2**32 - 1, 2**64 - 1, 0, 0, 0)
     sender.join()
     np.testing.assert_array_equal(landed, data)
 
@@ -65,7 +44,7 @@ def test_unwanted_payloads_can_be_skipped_and_taken_whole(listener, accepted):
 def test_what_the_kernel_does_not_take_at_once_is_left_to_send(listener, accepted):
     mine, theirs = join(listener, accepted)
     payload = bytes(range(256)) * (1 << 17)
-    header = wire.Frame(1, 0, 0, 0, 0, len(payload)).pack()
+    header = Frame(1, 0, 0, 0, 0, len(payload)).pack()
     rest = mine.send_parts([header, payload], wait=False)
     assert rest
     landed = bytearray(len(payload))
@@ -77,66 +56,13 @@ def test_what_the_kernel_does_not_take_at_once_is_left_to_send(listener, accepte
     assert landed == payload
 
 
-def test_another_secret_is_refused_on_both_sides(listener, accepted):
-    with pytest.raises(ClusterError, match="cannot talk to"):
-        wire.connect(listener.address, wire.new_secret(), purpose=3, node=2, timeout=5)
-    assert accepted.empty()
-    join(listener, accepted)
-
-
-def test_a_listener_that_does_not_know_the_secret_is_refused():
-    def impostor() -> None:
-        sock, _ = server.accept()
-        with sock:
-            sock.sendall(sock.recv(44))
-            sock.sendall(sock.recv(32))  # what it was told, back
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=impostor, daemon=True).start()
-        with pytest.raises(ClusterError, match="secret"):
-            wire.connect(server.getsockname(), SECRET, purpose=3, node=2, timeout=5)
-
-
-@pytest.mark.parametrize("bytes_", [b"", b"GET / HTTP/1.1\r\n\r\n" * 10, bytes(44), b"dxla" + bytes(400)])
-def test_strangers_do_not_get_in_and_keep_nobody_out(listener, accepted, bytes_):
-    with socket.create_connection(listener.address) as stranger:
-        stranger.sendall(bytes_)
-        join(listener, accepted)
-        if bytes_:
-            stranger.settimeout(5)
-            with contextlib.suppress(ConnectionResetError):
-                while stranger.recv(100):
-                    pass
-    assert accepted.empty()
-
-
-def test_a_silent_stranger_is_disconnected_in_the_end(listener, monkeypatch):
-    monkeypatch.setattr(wire, "HANDSHAKE_S", 0.2)
-    with socket.create_connection(listener.address) as stranger:
-        stranger.settimeout(5)
-        assert stranger.recv(100) == b""
-
-
-def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = server.getsockname()
-    with pytest.raises(ClusterError, match="cannot connect to 127"):
-        wire.connect(address, SECRET, purpose=3, node=2, timeout=5)
-
-
-@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
-def test_a_listener_is_bound_to_one_address(host):
-    with pytest.raises(ClusterError, match="one address"):
-        wire.Listener(host, SECRET, lambda connection: None, purpose=1, node=1)
-
-
 def test_frames_beyond_the_limit_and_garbage_are_errors(listener, accepted):
     mine, theirs = join(listener, accepted)
-    mine.send_parts([wire.Frame(1, 0, 0, 0, 0, (1 << 26) + 1).pack()])
+    mine.send_parts([Frame(1, 0, 0, 0, 0, (1 << 26) + 1).pack()])
     with pytest.raises(ClusterError, match="limit"):
         theirs.receive()
     mine, theirs = join(listener, accepted)
-    mine.send_parts([b"x" * wire.HEADER_BYTES])
+    mine.send_parts([b"x" * HEADER_BYTES])
     with pytest.raises(ClusterError, match="no frame"):
         theirs.receive()
 
