@@ -28,6 +28,7 @@ COMMANDS = {
     "check": "Verify modules and say what would keep them from running; run nothing.",
     "compile": "Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, object code.",
     "ops": "The reference of the op set.",
+    "cache": "Show or clear the folder of compiled programs.",
 }
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
+from distxla.runtime.byte_counts import amount
 from distxla.runtime.memory import memory_bytes
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def require_memory(module: Module, temporary_bytes: int = 0, limit: int | None = None) -> None:
@@ -24,16 +23,8 @@ def require_memory(module: Module, temporary_bytes: int = 0, limit: int | None =
         return
     largest = max((*entry.parameters, entry.root_instruction), key=lambda i: i.shape.byte_size)
     parts = {"arguments": arguments, "results": results, "temporaries": temporary_bytes}
-    held = ", ".join(f"{_amount(size)} of {name}" for name, size in parts.items() if size)
+    held = ", ".join(f"{amount(size)} of {name}" for name, size in parts.items() if size)
     raise OutOfMemoryError(
-        f"{module.name} needs {_amount(need)} on each device ({held}); a device has {_amount(limit)}",
+        f"{module.name} needs {amount(need)} on each device ({held}); a device has {amount(limit)}",
         module.locate(largest) if temporary_bytes <= largest.shape.byte_size else None,
     )
-
-
-def _amount(size: int) -> str:
-    """A number of bytes in the largest unit of which it has at least one."""
-    value, unit = float(size), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.3g} {_UNITS[unit]}" if value < 1000 else f"{value:.0f} {_UNITS[unit]}"

@@ -16,8 +16,8 @@ from distxla.codegen import planner
 from distxla.codegen.buffers import Buffer, Copy, Kernel, Loop, Plan, Region, Step
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill, is_filled
-from distxla.runtime.cache import program_key
 from distxla.runtime.compiler import compile_module
+from distxla.runtime.program_key import program_key
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_single
 

@@ -15,7 +15,7 @@ from distxla.errors import ArgumentError, VerificationError
 from distxla.ir.module import Module
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.verify import verify_module
-from distxla.runtime.cache import program_key
+from distxla.runtime.program_key import program_key
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.collectives.executors import EXECUTORS, run_module

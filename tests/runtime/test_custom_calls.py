@@ -15,8 +15,8 @@ import pytest
 import distxla as dx
 from distxla.passes.verify import obstacles
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.cache import program_key
 from distxla.runtime.cluster import Cluster
+from distxla.runtime.program_key import program_key
 from tests.runtime.shared_library import build
 
 pytestmark = pytest.mark.cluster

@@ -1,0 +1,27 @@
+"""Numbers of bytes as people read and write them."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])?(?:iB|B)?)", re.IGNORECASE)
+
+
+def amount(size: int) -> str:
+    """A number of bytes in the largest unit of which it has at least one: `3.5 MiB`."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}" if value < 1000 else f"{value:.0f} {_UNITS[unit]}"
+
+
+def bytes_of(text: str) -> int:
+    """The number of bytes that `4096`, `512M`, `1.5G` or `2 GiB` stands for; units are powers of 1024.
+
+    Raises ValueError for any other text.
+    """
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"expected a number of bytes such as 512M or 2G, found {text!r}")
+    return int(float(match[1]) * 1024 ** (" KMGT".index(match[2].upper()) if match[2] else 0))

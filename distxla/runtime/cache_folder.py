@@ -1,0 +1,362 @@
+"""A folder of checked files that only this user can have written: where it is, when it is safe, what goes first.
+
+    DIR/distxla-cache-1000/CACHEDIR.TAG            the mark of a folder that this module made; backups leave it out
+    DIR/distxla-cache-1000/3f…c2.program           an entry: MAGIC, SHA-256 of name and content, content
+    DIR/distxla-cache-1000/.new-9d…41              an entry while it is written
+
+Entries are machine code, so whoever can write there can run code as the user. The folder is opened once an operation,
+checked by its descriptor, and everything in it is reached through that descriptor: whoever can rename the folders
+around it gains nothing. A folder that is not safe is not used, and neither its mode nor a file of others is changed.
+
+No order here depends on the clock. The time of an entry's last use is kept as its mtime, but each is later than that
+of CACHEDIR.TAG, which is as late as the last one given; so the order holds when the clock jumps. A temporary file is
+abandoned when nobody holds its lock, however old it looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from distxla.errors import ArgumentError, printable
+from distxla.runtime.byte_counts import bytes_of
+
+LOGGER = logging.getLogger("distxla")
+MAGIC = b"distxla program 2\n"
+DEFAULT_MAX_BYTES = 512 << 20
+TAG = "CACHEDIR.TAG"
+TAG_CONTENT = b"""Signature: 8a477f597d28d172789f06886806bc55
+# This folder was made by distxla for compiled programs; `distxla cache --clear` empties it.
+# About such tags see https://bford.info/cachedir/
+"""
+STEP_NS = 1000  # between two uses, if the clock does not go on
+OTHERS_WRITE = 0o022
+
+_ENTRY = re.compile(r"[0-9a-f]{64}\.program")
+_TEMPORARY = re.compile(r"\.new-[a-z0-9_]+")
+_HEADER_BYTES = len(MAGIC) + hashlib.sha256().digest_size
+_NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+_told: set[str] = set()
+
+
+class UnsafeFolderError(Exception):
+    """Why a folder is not used; its text completes `the cache folder X is not used: …`."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How many entries there are, or were removed, and their bytes."""
+
+    entries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    size: int
+    used_ns: int  # mtime
+
+
+def cache_folder() -> Path:
+    """`distxla-cache-UID` in DISTXLA_CACHE_DIR, or `distxla` in XDG_CACHE_HOME or ~/.cache.
+
+    Links on the way are followed, and one in its place if it is the user's own. Without any home directory it is a
+    path that cannot be made, so nothing is kept.
+    """
+    if given := os.environ.get("DISTXLA_CACHE_DIR"):
+        folder = Path(given).resolve() / f"distxla-cache-{os.geteuid()}"
+    else:
+        try:
+            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").resolve() / "distxla"
+        except RuntimeError:
+            return Path(os.devnull) / "distxla"
+    with contextlib.suppress(OSError):
+        found = folder.lstat()
+        if stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid():
+            return folder.resolve()
+    return folder
+
+
+def cache_limit() -> int:
+    """Bytes that DISTXLA_CACHE_SIZE allows (`512M`, `2G`; 0: no cache), else 512 MiB. Raises ArgumentError."""
+    try:
+        return bytes_of(os.environ.get("DISTXLA_CACHE_SIZE") or str(DEFAULT_MAX_BYTES))
+    except ValueError as error:
+        raise ArgumentError(f"DISTXLA_CACHE_SIZE: {error}") from None
+
+
+class CacheFolder:
+    """Entries by key, in a folder that processes may share. No method fails for what it finds on disk.
+
+    path: of a folder that is made where it is missing, with mode 0700.  max_bytes: of all entries together; beyond it
+    the least recently used ones go. 0: nothing is read or written. A folder that is not safe, and a full disk, are
+    told of once a process by a warning of the logger `distxla`; then nothing is found, or kept.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self.max_bytes = max_bytes
+
+    def refusal(self) -> str | None:
+        """Why the folder is not used; None if it is, or if there is none yet."""
+        try:
+            with self._opened():
+                return None
+        except UnsafeFolderError as reason:
+            return str(reason)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return str(error.strerror)
+
+    def read(self, key: str) -> bytes | None:
+        """The content that was written under this key (64 hexadecimal digits); None if there is none. A file whose
+        content is not what was written is removed."""
+        if not self.max_bytes:
+            return None
+        with self._telling(), self._opened() as folder:
+            name = _entry_name(key)
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINKS, dir_fd=folder)
+            with open(descriptor, "rb") as file:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode) or not _is_safe(found):
+                    return None
+                content = _checked(name, file.read()) if found.st_size <= _HEADER_BYTES + self.max_bytes else None
+            if content is None:
+                os.unlink(name, dir_fd=folder)
+                return None
+            with contextlib.suppress(OSError):  # on a read-only disk entries are read all the same
+                self._use(folder, name)
+            return content
+        return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Keep the content under this key; remove what was not used for the longest time where there is too much."""
+        if _HEADER_BYTES + len(content) > self.max_bytes:
+            return
+        with self._telling(), self._opened(make=True) as folder:
+            name = _entry_name(key)
+            with _new_file(folder) as (descriptor, temporary):
+                _write_all(descriptor, MAGIC, _digest(name, content), content)
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            self._use(folder, name)
+            self._evict(folder)
+
+    def remove(self, key: str) -> None:
+        """Forget what is kept under this key."""
+        with self._telling(), self._opened() as folder:
+            os.unlink(_entry_name(key), dir_fd=folder)
+
+    def usage(self) -> Usage:
+        """What is kept. Raises UnsafeFolderError; OSError if the folder cannot be read."""
+        with contextlib.suppress(FileNotFoundError), self._opened() as folder:
+            files = _entries(folder)
+            return Usage(len(files), sum(file.size for file in files))
+        return Usage()
+
+    def clear(self) -> Usage:
+        """Remove all entries, and what writers that died have left, but no other file. Raises as `usage`."""
+        with contextlib.suppress(FileNotFoundError), self._opened() as folder:
+            files = _entries(folder)
+            for file in files:
+                _unlink(folder, file.name)
+            _remove_abandoned(folder)
+            return Usage(len(files), sum(file.size for file in files))
+        return Usage()
+
+    @contextmanager
+    def _opened(self, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the folder, once it is known to be safe; make: also to be there, and marked."""
+        try:
+            if make:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    self.path.mkdir(mode=0o700)
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | _NO_LINKS)
+        except (NotADirectoryError, FileExistsError):
+            raise UnsafeFolderError("it is no folder") from None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise UnsafeFolderError("it is a link of another user, or to a link") from None
+            raise
+        try:
+            _require_safe(os.fstat(folder))
+            _require_mark(folder, make=make)
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What keeps the with-body from its work is told, or is nothing to tell of; it never fails."""
+        try:
+            yield
+        except UnsafeFolderError as reason:
+            _tell(f"the cache folder {self.path} is not used: {reason}; set DISTXLA_CACHE_DIR")
+        except OSError as error:
+            if error.errno in _DISK_FULL:
+                _tell(f"the cache folder {self.path} takes no more programs: {error.strerror}")
+            elif error.errno != errno.ENOENT and os.environ.get("DISTXLA_CACHE_DIR"):
+                _tell(f"the cache folder {self.path} is not used: {error.strerror}")
+
+    def _use(self, folder: int, name: str) -> None:
+        """Note that the entry is the one that was used last."""
+        last = os.stat(TAG, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+        _set_used(folder, max(time.time_ns(), last + STEP_NS), name, TAG)
+
+    def _evict(self, folder: int) -> None:
+        _remove_abandoned(folder)
+        files = sorted(_entries(folder), key=lambda file: file.used_ns)
+        if files:  # one whose time somebody has set to the future ages from now on
+            last = os.stat(TAG, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+            if files[-1].used_ns > last:
+                _set_used(folder, files[-1].used_ns, TAG)
+        total = sum(file.size for file in files)
+        for file in files:
+            if total <= self.max_bytes:
+                break
+            _unlink(folder, file.name)
+            total -= file.size
+
+
+def _require_safe(folder: os.stat_result) -> None:
+    if folder.st_uid != os.geteuid():
+        raise UnsafeFolderError(f"it belongs to user {folder.st_uid}, not to you ({os.geteuid()})")
+    if folder.st_mode & OTHERS_WRITE:
+        raise UnsafeFolderError(f"others may write to it (mode {stat.S_IMODE(folder.st_mode):04o})")
+
+
+def _require_mark(folder: int, *, make: bool) -> None:
+    """The folder is one that this module has made, or has nothing in it but what looks like its own files."""
+    try:
+        descriptor = os.open(TAG, os.O_RDONLY | os.O_NONBLOCK | _NO_LINKS, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+    else:
+        with open(descriptor, "rb") as file:
+            if _is_safe(os.fstat(descriptor)) and file.read(len(TAG_CONTENT)) == TAG_CONTENT:
+                return
+    if any(not _ENTRY.fullmatch(name) and not _TEMPORARY.fullmatch(name) for name in os.listdir(folder)):
+        raise UnsafeFolderError(f"it holds files, but no {TAG} of distxla")
+    if make:
+        with _new_file(folder) as (descriptor, temporary):
+            _write_all(descriptor, TAG_CONTENT)
+            os.fsync(descriptor)  # an empty one, after a power cut, would be no mark
+            os.rename(temporary, TAG, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+@contextmanager
+def _new_file(folder: int) -> Iterator[tuple[int, str]]:
+    """A new file that is locked as long as it is written, and its name; the with-body renames it if all went well."""
+    descriptor, name = _locked_file(folder)
+    try:
+        yield descriptor, name
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+
+
+def _locked_file(folder: int) -> tuple[int, str]:
+    while True:
+        name = f".new-{secrets.token_hex(8)}"
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600, dir_fd=folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # taken for an abandoned one before it was locked
+            os.close(descriptor)
+            continue
+        except OSError:  # a file system without locks: there nobody takes a file for abandoned either
+            return descriptor, name
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, name
+        os.close(descriptor)
+
+
+def _remove_abandoned(folder: int) -> None:
+    """Remove temporary files whose writers have died: those release their locks however they end."""
+    for name in os.listdir(folder):
+        if not _TEMPORARY.fullmatch(name):
+            continue
+        with contextlib.suppress(OSError):
+            descriptor = os.open(name, os.O_WRONLY | os.O_NONBLOCK | _NO_LINKS, dir_fd=folder)
+            try:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(descriptor)
+
+
+def _entries(folder: int) -> list[_File]:
+    found = []
+    for name in os.listdir(folder):
+        if not _ENTRY.fullmatch(name):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                found.append(_File(name, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _is_safe(file: os.stat_result) -> bool:
+    return file.st_uid == os.geteuid() and not file.st_mode & OTHERS_WRITE
+
+
+def _entry_name(key: str) -> str:
+    return f"{key}.program"
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    digest = hashlib.sha256(name.encode())
+    digest.update(content)
+    return digest.digest()
+
+
+def _checked(name: str, data: bytes) -> bytes | None:
+    """The content of an entry; None if it is not what was written under this name."""
+    content = data[_HEADER_BYTES:]
+    return content if data[:_HEADER_BYTES] == MAGIC + _digest(name, content) else None
+
+
+def _write_all(descriptor: int, *parts: bytes) -> None:
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+def _set_used(folder: int, used_ns: int, *names: str) -> None:
+    for name in names:
+        os.utime(name, ns=(used_ns, used_ns), dir_fd=folder, follow_symlinks=False)
+
+
+def _unlink(folder: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+def _tell(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        LOGGER.warning("%s", printable(f"distxla: {text}"))
+
+
+__all__ = ["CacheFolder", "UnsafeFolderError", "Usage", "cache_folder", "cache_limit"]

@@ -1,0 +1,81 @@
+"""The name of a compiled program: everything that it was made from and for.
+
+That is the module's text without metadata, the device counts, the CPU and its features, LLVM's version and the source
+of distxla itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import distxla
+from distxla.ir.module import Module
+from distxla.ir.unwritten import is_filled
+from distxla.ops.custom_calls.user import declarations, user_targets
+from distxla.text.printer import print_module
+
+
+def program_key(module: Module, replicas: int, partitions: int, *, traced: bool = False) -> str:
+    """A name for everything that the compiled program depends on."""
+    registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
+    kind = " traced" * traced + " filled" * is_filled()
+    return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
+
+
+def text_key(*texts: str) -> str:
+    """A name for these texts, this CPU and this version of the compiler."""
+    digest = hashlib.sha256()
+    for part in (*texts, _cpu(), _compiler()):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _without_metadata(module: Module) -> Module:
+    computations = tuple(
+        dataclasses.replace(
+            computation,
+            instructions=tuple(i.replace(metadata=None) if i.metadata else i for i in computation),
+        )
+        for computation in module.computations
+    )
+    return module.replace(computations=computations, frames=type(module.frames)(), source=None)
+
+
+@cache
+def _cpu() -> str:
+    """The CPU and its features without asking LLVM, which the driver does not load."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+    return "\n".join(line for line in lines if line.partition("\t")[0].strip(" :") in wanted)
+
+
+@cache
+def _compiler() -> str:
+    """Hash of distxla's source, and the versions of what generates code."""
+    digest = hashlib.sha256()
+    package = Path(distxla.__file__).parent
+    folders = [package, *(p for p in (package / "scheduler", package / "collectives") if p.is_symlink())]
+    for folder in folders:
+        for path in sorted(folder.resolve().rglob("*.py")):
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
+    versions = []
+    for name in ("llvmlite", "scipy-openblas32"):
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            versions.append(f"{name} ?")
+    return f"{digest.hexdigest()} {' '.join(versions)} {platform.machine()}"
+
+
+__all__ = ["program_key", "text_key"]
