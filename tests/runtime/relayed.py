@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block, state
 from distxla.collectives.transports.futex import release_waiters
 from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.relay.faults import FrameFaults
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.serve import support_program
 from distxla.runtime.wire.handshake import new_secret
@@ -158,7 +159,9 @@ class Hosts:
         hosts: Sequence[Sequence[int]],
         programs: CompiledProgram | Sequence[CompiledProgram],
         running: Sequence[int] | None = None,
+        faults: Mapping[int, FrameFaults] | None = None,
     ) -> None:
+        """faults: that frames of these hosts meet."""
         programs = [programs] if isinstance(programs, CompiledProgram) else programs
         count = sum(len(devices) for devices in hosts)
         running = running or [0] * count
@@ -168,6 +171,8 @@ class Hosts:
         self.home = {device: self.hosts[k] for k, devices in enumerate(hosts) for device in devices}
         for host in self.hosts:
             host.relay.on_failure(lambda other, reason, here=host.index: self._failed(here, other, reason))
+            if faults and host.index in faults:
+                host.relay.inject(faults[host.index])
         addresses = [("127.0.0.1", host.relay.listen("127.0.0.1")) for host in self.hosts]
         threads = [threading.Thread(target=host.relay.connect, args=(addresses,)) for host in self.hosts]
         for thread in threads:

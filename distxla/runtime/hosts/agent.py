@@ -23,6 +23,7 @@ from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.local import LocalHost, Ticket
 from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.relay.faults import NetworkFault, PlannedFaults
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.wire.connection import Connection, Frame
@@ -39,6 +40,7 @@ class RunShape:
     """What an agent learns of the run. devices: of each host.  secret: what connections prove (runtime/wire/).
 
     attachment: where the driver's memories are, for the agent of the driver's own host; None for others.
+    faults: that messages between hosts shall meet.
     """
 
     index: int
@@ -50,6 +52,7 @@ class RunShape:
     memory_bytes: int
     secret: bytes
     attachment: Attachment | None
+    faults: tuple[NetworkFault, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class Agent:
         memories = [self._memories.get(device) for device in range(count)]
         self._relay = Relay(shape.index, self._control, memories, shape.devices, shape.secret, support)
         self._relay.on_failure(self._on_relay_failure)
+        if shape.faults:
+            self._relay.inject(PlannedFaults(shape.faults, self._on_injected))
         relay_address = shape.address, self._relay.listen(shape.address)
         self._support, attachment = support, None
         if self._host is not None:
@@ -284,6 +289,9 @@ class Agent:
     def _on_relay_failure(self, host: int, reason: str) -> None:
         what = "its relay failed" if host == self._shape.index else f"the connection to host {host} was lost"
         self._say(Command.FAILED, payload=f"{what}: {reason}".encode())
+
+    def _on_injected(self, what: str) -> None:
+        self._say(Command.INJECTED, payload=what.encode())
 
     def _say(self, kind: Command, a: int = 0, payload: bytes = b"") -> None:
         """To the driver, once it has connected; where it is gone, the connection's thread knows."""

@@ -18,6 +18,7 @@ from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, re
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.memory import Pages, memory_bytes
 from distxla.runtime.ray import access
+from distxla.runtime.relay.faults import NetworkFault
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
 from distxla.runtime.wire.handshake import connect, new_secret
@@ -29,6 +30,7 @@ class Hosts:
     """What `start` has begun, `close` takes down; both may be called in different threads, one after the other.
 
     devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
+    network_faults: that messages between hosts shall meet (relay/faults.py).
     closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
     memory_bytes: of each device's memory, the same on all hosts.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
@@ -44,11 +46,13 @@ class Hosts:
         address: str | None,
         devices_per_host: Sequence[int] | None,
         closing: threading.Event,
+        network_faults: Sequence[NetworkFault] = (),
     ) -> None:
         self._counts = (replicas, partitions)
         self._address = address
         self._devices_per_host = devices_per_host
         self._closing = closing
+        self._network_faults = tuple(network_faults)
         self._holds_ray = False
         self._local: LocalHost | None = None
         self.agent_actors: list[Any] = []
@@ -164,6 +168,7 @@ class Hosts:
                         self.memory_bytes,
                         secret,
                         local.attachment(*self._counts) if index == 0 else None,
+                        self._network_faults,
                     ),
                     reference,
                 )

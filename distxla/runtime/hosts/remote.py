@@ -33,6 +33,8 @@ class RemoteHost:
     one's when that was looked at last.  on_trouble: called in that thread when either has changed or a
     call has failed, before anybody who waits is woken.  news: notified of everything that happens.
 
+    injected: faults that its relay has let messages meet, in words, as they happened.
+
     The driver's own host has an agent, too, where a run has several hosts: it holds that host's relay, and no devices.
     """
 
@@ -51,6 +53,7 @@ class RemoteHost:
         self.devices = devices
         self.lost: dict[int, Lost] = {}
         self.failure = ""
+        self.injected: list[str] = []
         self.ahead = 0
         self._ahead_at = -CLOCK_S  # of time.monotonic
         self._connection = connection
@@ -336,6 +339,8 @@ class RemoteHost:
             text = connection.receive_bytes(frame).decode(errors="replace")
             self.failure = self.failure or f"{self.name}: {text}"
             self._on_trouble()
+        elif frame.kind == Command.INJECTED:
+            self.injected.append(connection.receive_bytes(frame).decode(errors="replace"))
         elif frame.kind != Command.CLEARED:
             raise ClusterError(f"the agent of {self.name} sent a frame of unknown kind {frame.kind}")
         with self._news:

@@ -8,13 +8,25 @@ could otherwise each wait for the other one to receive.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from distxla.errors import ClusterError
+from distxla.runtime.relay.faults import FaultKind, NetworkFault
 from distxla.runtime.wire.connection import Buffer, Connection, Frame
 
 Done = Callable[[], None]
+Faults = Callable[[int, Frame], NetworkFault | None]
+
+
+class _Item(NamedTuple):
+    """A frame that waits to be sent."""
+
+    frame: Frame
+    payload: Sequence[Buffer]
+    done: Done | None
 
 
 class Link:
@@ -22,6 +34,7 @@ class Link:
 
     on_frame: called with each header that comes in, in the link's receiving thread; takes the payload from the link.
     on_loss: called once with the reason when the connection ends, unless `close` ended it.
+    faults: asked what is to happen to a frame that leaves for that host; None: nothing ever.
     """
 
     def __init__(
@@ -30,12 +43,14 @@ class Link:
         connection: Connection,
         on_frame: Callable[[Link, Frame], None],
         on_loss: Callable[[int, str], None],
+        faults: Faults | None = None,
     ) -> None:
         self.host, self.connection = host, connection
-        self._on_frame, self._on_loss = on_frame, on_loss
-        self._urgent: deque[tuple[list[Buffer], Done | None]] = deque()
-        self._bulk: deque[tuple[list[Buffer], Done | None]] = deque()
+        self._on_frame, self._on_loss, self._faults = on_frame, on_loss, faults
+        self._urgent: deque[_Item] = deque()
+        self._bulk: deque[_Item] = deque()
         self._begun: tuple[list[Buffer], Done | None] | None = None  # a frame of which the kernel has a part
+        self._held_until = 0.0  # in seconds of time.monotonic: nothing is sent before, because of a fault
         self._sending = threading.Lock()
         self._left = threading.Semaphore(0)
         self._closed = False
@@ -55,8 +70,7 @@ class Link:
 
         urgent: before all others that wait, in the order of the urgent ones.
         """
-        item: tuple[list[Buffer], Done | None] = ([frame.pack(), *payload], done)
-        (self._urgent if urgent else self._bulk).append(item)
+        (self._urgent if urgent else self._bulk).append(_Item(frame, payload, done))
         self._drain(wait=False)
 
     def forget(self) -> None:
@@ -91,13 +105,20 @@ class Link:
 
     def _send_waiting(self, *, wait: bool) -> bool:
         while True:
-            item = self._begun
-            if item is None:
+            begun = self._begun
+            if begun is None:
                 try:
-                    item = (self._urgent or self._bulk).popleft()
+                    frame, payload, done = (self._urgent or self._bulk).popleft()
                 except IndexError:
                     return True
-            parts, done = item
+                parts = self.connection.seal(frame, payload)
+                if self._faults is not None and (fault := self._faults(self.host, frame)) is not None:
+                    parts = self._suffer(fault, parts)
+            else:
+                parts, done = begun
+            if self._held_until and not self._is_free(wait=wait):
+                self._begun = (parts, done)
+                return False
             rest = self.connection.send_parts(parts, wait=wait)
             if rest:
                 self._begun = (rest, done)
@@ -105,6 +126,29 @@ class Link:
             self._begun = None
             if done is not None:
                 done()
+
+    def _suffer(self, fault: NetworkFault, parts: list[Buffer]) -> list[Buffer]:
+        """What is sent instead of the parts of a frame that meets a fault."""
+        if fault.kind is FaultKind.DROP:
+            return []
+        if fault.kind is FaultKind.DUPLICATE:
+            return parts + parts
+        if fault.kind is FaultKind.CORRUPT:
+            whole = bytearray(b"".join(parts))
+            whole[fault.bit // 8 % len(whole)] ^= 1 << fault.bit % 8
+            return [whole]
+        if fault.kind is FaultKind.DELAY:
+            self._held_until = time.monotonic() + fault.seconds
+        return parts
+
+    def _is_free(self, *, wait: bool) -> bool:
+        """Whether frames may be sent now that have met a delay; with `wait`, after it."""
+        while wait and not self._closed and time.monotonic() < self._held_until:
+            time.sleep(min(0.05, max(0.0, self._held_until - time.monotonic())))
+        if time.monotonic() < self._held_until:
+            return False
+        self._held_until = 0.0
+        return True
 
     def _send(self) -> None:
         try:

@@ -55,10 +55,11 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """The devices of a place in the ring of a permute's pair."""
+    """The devices of a place in the ring of a permute's pair, and its number there."""
 
     source: int
     target: int
+    slot: int
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Pairs:
         block = relay.block
         self._words, self._longs = block.words, block.longs
         self._base, self._size = block.segment.address, block.segment.size
-        self._messages: dict[int, Message] = {}
+        self.messages: dict[int, Message] = {}
         self._lock = threading.Lock()
         self._posted: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}  # use, places, sizes; not yet sent
         self._asked: dict[int, tuple[int, int]] = {}  # use, signature: the target's, here or elsewhere
@@ -96,7 +97,7 @@ class Pairs:
             pair = offset + group.index(target) * state.PAIR_BYTES
             for number in range(state.RING):
                 place = pair + state.P_RING + number * state.MESSAGE_BYTES
-                self._messages[place] = Message(source, target)
+                self.messages[place] = Message(source, target, number)
 
     def reset(self) -> None:
         """Forget what is under way."""
@@ -110,7 +111,7 @@ class Pairs:
     def handle(self, place: int, event: int, number: int) -> None:
         """What a device here has left: see relay_queue.Event."""
         if event in (Event.POSTED, Event.ASKED, Event.TAKEN):
-            message = self._messages[place]
+            message = self.messages[place]
             if event == Event.POSTED:
                 self._send_message(place, message, number)
             elif event == Event.ASKED:
@@ -142,7 +143,7 @@ class Pairs:
 
     def _send_parts(self, place: int) -> None:
         """Send a large message if both it and its place are known, and both sides run the same instruction."""
-        message = self._messages[place]
+        message = self.messages[place]
         with self._lock:
             use, places, sizes = self._posted.get(place, (0, (), ()))
             if not use or self._asked.get(place) != (use, self._long(place + state.S_SIGNATURE)):
@@ -177,7 +178,7 @@ class Pairs:
         with self._lock:
             waiting = [(place, coming) for place, coming in self._incoming.items() if now - coming.since > PATIENCE_S]
         for place, coming in waiting:
-            message = self._messages[place]
+            message = self.messages[place]
             asked = self._asked.get(place, (0, 0))[0] == coming.use
             record = control.record_offset(message.target)
             waits = self._word(record + control.R_STATE) == control.DeviceState.WAITING
@@ -225,7 +226,7 @@ class Pairs:
             self._receive_value(link, frame)
             return
         place = frame.a & 0xFFFFFFFF
-        message = self._messages.get(place)
+        message = self.messages.get(place)
         from_target = kind in (Kind.ASK, Kind.TAKEN)
         ends = None if message is None else (message.target if from_target else message.source)
         if message is None or ends is None or self._home[ends] != link.host:

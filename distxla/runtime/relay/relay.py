@@ -30,9 +30,11 @@ from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
 from distxla.errors import ClusterError, CompileError
 from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.relay.faults import FaultKind, FrameFaults, Leaving, NetworkFault
 from distxla.runtime.relay.groups import HEAD_BYTES, Area, Group
 from distxla.runtime.relay.links import Done, Link
 from distxla.runtime.relay.memory import Folding, Scratch
+from distxla.runtime.relay.naming import Names
 from distxla.runtime.relay.pairs import FIRST_KIND, Pairs
 from distxla.runtime.relay.plans import EAGER_BYTES, Description, Plan, describe, make_plan
 from distxla.runtime.relay.queue import Queue
@@ -95,6 +97,8 @@ class Relay:
         self._plans: dict[tuple[int, int, int, int], Plan] = {}
         self._lock = threading.Lock()
         self._pairs = Pairs(self, self._home)
+        self._names = Names(control_block, Kind, self._programs, self._groups, self._pairs.messages)
+        self._faults: FrameFaults | None = None
         self._rounds: dict[tuple[int, int], Round] = {}
         self._ready: dict[tuple[int, int], dict[int, memoryview]] = {}
         self._takes: int | None = 0  # the epoch whose frames are taken; None while it ends
@@ -114,6 +118,10 @@ class Relay:
         It is called in a thread of the relay, after the poison word was set.
         """
         self._failure = callback
+
+    def inject(self, faults: FrameFaults) -> None:
+        """Let frames to other hosts meet faults. To be called before `connect`."""
+        self._faults = faults
 
     def listen(self, address: str) -> int:
         """Accept the other relays at this address of the node; the port."""
@@ -242,10 +250,20 @@ class Relay:
             if connection.node in self._links or self._closed:
                 connection.close()
                 return
-            link = Link(connection.node, connection, self._on_frame, self._on_loss)
+            faults = None if self._faults is None else self._fault_of
+            link = Link(connection.node, connection, self._on_frame, self._on_loss, faults)
             self._links[connection.node] = link
             self._arrived.notify_all()
         link.start()
+
+    def _fault_of(self, target: int, frame: Frame) -> NetworkFault | None:
+        """What is to happen to a frame that leaves."""
+        assert self._faults is not None
+        fault = self._faults.outgoing(Leaving(self.host, target, self._names.subject(frame)))
+        if fault is not None and fault.kind is FaultKind.CUT:
+            for link in self._links.values():
+                link.connection.close()
+        return fault
 
     def _on_loss(self, host: int, reason: str) -> None:
         if self._closed:

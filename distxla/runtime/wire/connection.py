@@ -102,6 +102,10 @@ class Connection:
                 rest[0] = memoryview(rest[0])[sent:]
         return rest
 
+    def seal(self, frame: Frame, payload: Sequence[Buffer]) -> list[Buffer]:
+        """The buffers of a frame as they go over the connection, for `send_parts`: in the order of these calls."""
+        return [frame.pack(), *payload]
+
     # --- receiving
 
     def receive(self) -> Frame:

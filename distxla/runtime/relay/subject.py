@@ -1,0 +1,23 @@
+"""What a frame between relays is about, in words for reports."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from distxla.collectives.report import named
+
+
+class Subject(NamedTuple):
+    """kind: of the frame, by name.  instruction: its name, "" where no device here has come to it.  devices: of the
+    group in its order, or source and target.  round: from 1: of the group, or the pair's message."""
+
+    kind: str
+    instruction: str
+    devices: tuple[int, ...]
+    round: int
+
+    def __str__(self) -> str:
+        """ "READY of round 3 in r of devices 0-3"."""
+        where = f" in {self.instruction}" if self.instruction else ""
+        who = f" of {named(self.devices)}" if self.devices else ""
+        return f"{self.kind} of round {self.round}{where}{who}"
