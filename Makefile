@@ -1,6 +1,7 @@
 # make demo    set up .venv and run a data-parallel training step on 8 devices
 # make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time
 # make check   formatter, linter, types, import rules
+# make fuzz    fuzz what reads text, .npz files, frames and cache entries, guided by coverage: SECONDS=600 in all
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
 #
 # The newest of Python 3.13, 3.12 and 3.11 that this machine has is used. PYTHON=/path/to/python names another one;
@@ -13,6 +14,7 @@ PIP := PIP_CONSTRAINT=requirements/pinned.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(
 PINS := pyproject.toml requirements/pinned.txt
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 DEMO := examples/dp_mlp
+SECONDS ?= 600
 
 # an environment of another Python than the one that the command line names is made anew
 ifeq ($(origin PYTHON),command line)
@@ -22,7 +24,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test quick check bench ops-table clean
+.PHONY: demo test quick check fuzz bench ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -38,6 +40,9 @@ check: $(VENV)/installed-all
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+fuzz: $(VENV)/installed-fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m bench
@@ -65,4 +70,8 @@ $(VENV)/installed-all: $(VENV)/installed
 
 $(VENV)/installed-bench: $(VENV)/installed-all
 	$(PIP) -e '.[bench]'
+	@touch $@
+
+$(VENV)/installed-fuzz: $(VENV)/installed-all
+	$(PIP) -e '.[fuzz]'
 	@touch $@

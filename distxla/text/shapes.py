@@ -86,7 +86,8 @@ def _read_array(lexer: Lexer) -> Shape:
     _check_extent(lexer, shape, element_type, start)
     if element_type.is_data and _LAYOUT_START.match(lexer.text, lexer.pos):
         layout = read_layout(lexer, len(dims))
-        shape = Shape(element_type, shape.dims, shape.dynamic, layout)
+        if dims or layout != Layout(()):  # a scalar's empty layout says nothing, and is not printed
+            shape = Shape(element_type, shape.dims, shape.dynamic, layout)
     return shape
 
 

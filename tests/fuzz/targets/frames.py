@@ -1,0 +1,108 @@
+"""What comes over a connection between hosts: what its sender packed, or ClusterError; and who is let in.
+
+The first byte of an input says who reads the rest: a listener that does not know the peer yet, a connection to one that
+it knows, or a reader of payloads.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from distxla.errors import ClusterError
+from distxla.runtime.hosts import commands
+from distxla.runtime.wire import connection, handshake
+from tests.fuzz.errors import assert_refusal
+from tests.fuzz.targets import Target
+
+LARGEST = 1 << 16
+LISTENER_S = 10.0
+READERS: tuple[Callable[[memoryview], object], ...] = (
+    commands.unpack_run,
+    commands.unpack_pairs,
+    commands.unpack_clear,
+    commands.unpack_devices,
+    commands.unpack_records,
+)
+TO_LISTENER, TO_CONNECTION, TO_READERS = 0, 1, 2
+HELLO = struct.pack("<4sHHI32s", b"dxla", 1, 2, 3, bytes(32))
+
+
+def check(data: bytes) -> None:
+    reader, rest = data[0] % (TO_READERS + len(READERS)) if data else 0, data[1:]
+    if reader == TO_LISTENER:
+        _greet(rest)
+        return
+    try:
+        if reader == TO_CONNECTION:
+            _receive(rest)
+        else:
+            READERS[reader - TO_READERS](memoryview(rest))
+    except ClusterError as error:
+        assert_refusal(error)
+
+
+@cache
+def _listener() -> tuple[handshake.Listener, list[connection.Connection]]:
+    """A listener, and whom it has let in."""
+    found: list[connection.Connection] = []
+    return handshake.Listener("127.0.0.1", handshake.new_secret(), found.append, purpose=1, node=1), found
+
+
+def _greet(data: bytes) -> None:
+    """Nobody who does not know the secret is let in; all are disconnected once they have said their part."""
+    listener, let_in = _listener()
+    with socket.create_connection(listener.address, timeout=LISTENER_S) as sock:
+        # reset in the end: a port that waits for late segments would be lost for a minute
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        try:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(4096):
+                pass
+        except TimeoutError:
+            raise AssertionError(f"still connected after {LISTENER_S:g} s") from None
+        except OSError:
+            pass  # disconnected before all was said
+    assert not let_in, "somebody without the secret was let in"
+
+
+def _receive(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data)
+        theirs.shutdown(socket.SHUT_WR)
+        known = connection.Connection(ours, 1, 1, LARGEST)
+        while True:  # until the input ends, which is a ClusterError, too
+            frame = known.receive()
+            assert len(known.receive_bytes(frame)) == frame.length <= LARGEST
+
+
+def seeds() -> Iterator[bytes]:
+    payloads = [
+        b"".join(bytes(part) for part in commands.pack_run({0: 1, 1: 1}, [(64, 4)], [memoryview(b"abcd")])),
+        commands.pack_pairs([(1, 2), (3, 1 << 40)]),
+        commands.pack_clear([(0, 64)], {1: 2}),
+        commands.pack_devices([0, 1, 7]),
+        commands.pack_records({0: bytes(commands.RECORD_BYTES)}),
+    ]
+    yield from (bytes([TO_READERS + k]) + payload for k, payload in enumerate(payloads))
+    frames = [connection.Frame(k, 1, 2, 3, 4, len(payload)).pack() + payload for k, payload in enumerate(payloads)]
+    yield bytes([TO_CONNECTION]) + b"".join(frames)
+    yield bytes([TO_LISTENER]) + HELLO + bytes(32)
+
+
+def mutate(data: bytes, choose: random.Random) -> bytes | None:
+    """Another number in place of a field, or None."""
+    if choose.random() < 0.5 or len(data) < 9:
+        return None
+    size = choose.choice([1, 2, 4, 8])
+    value = choose.choice([0, 1, 2, 7, 255, len(data), 1 << 16, (1 << 20) + 1, 1 << 31, (1 << 40) + 1, (1 << 64) - 1])
+    at = choose.randrange(len(data))
+    return data[:at] + (value % (1 << 8 * size)).to_bytes(size, "little") + data[at + size :]
+
+
+TARGET = Target(check, seeds, mutate, weight=1, largest=4096)
