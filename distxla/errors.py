@@ -175,10 +175,14 @@ class ReplicaLostError(DistxlaError):
 
 
 class TimeLimitError(DistxlaError):
-    """The time limit that the caller gave ran out."""
+    """The time limit that the caller gave ran out.
+
+    phase: what was being done, as in `checking`, `compiling`, `running`; None where nothing says so.
+    """
 
     code = "time-limit"
     exit_status = 5
+    phase: str | None = None
 
 
 class StreamEndError(DistxlaError):

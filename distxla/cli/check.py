@@ -12,8 +12,10 @@ from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.failures import ReportingCommand, write_page
 from distxla.cli.terminal import counted
+from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import files
 from distxla.errors import DeadlockError
+from distxla.time_limit import phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +48,7 @@ MOST_WAYS = 8
     help="If devices can't go on: a page of who waits for whom, as far as it is known before a run.",
 )
 @custom_call_option
+@time_limit_option
 def command(
     modules: tuple[str, ...],
     replicas: int | None,
@@ -54,6 +57,7 @@ def command(
     as_json: bool,
     report: str | None,
     custom_calls: tuple[str, ...],
+    time_limit: float | None,
 ) -> None:
     """Parse and verify every module and print what it holds; look for deadlocks. Starts neither Ray nor LLVM.
 
@@ -87,8 +91,10 @@ def command(
         data = refusal(error, world.device_count).as_data()
         terminal.write_json({**data, "notes": [], "moves": [], "refused": []}, indent=2)
         raise SystemExit(error.exit_status) from None
-    missing = [obstacles(program.module) for program in world.programs]
-    verdict = _examined(world)
+    with phase("checking what can be executed"):
+        missing = [obstacles(program.module) for program in world.programs]
+    with phase("looking for deadlocks"):
+        verdict = _examined(world)
     status = UnsupportedOpError.exit_status if any(missing) else 0
     if verdict is not None and verdict.fails(strict=strict):
         status = DeadlockError.exit_status

@@ -9,13 +9,19 @@ import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.terminal import progress
+from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError, DeadlockError, VerificationError
+from distxla.time_limit import phase
 
 STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 
 
-@click.command("compile", short_help="Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, …")
+@click.command(
+    "compile",
+    cls=LimitedCommand,
+    short_help="Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, …",
+)
 @click.argument("module", metavar="MODULE", shell_complete=files)
 @click.option("--emit", "stage", type=Choice(STAGES), default="hlo", show_default=True)
 @click.option(
@@ -25,6 +31,7 @@ STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
     "--partitions", type=click.IntRange(1), metavar="N", help="Number of partitions, where the header doesn't say it."
 )
 @custom_call_option
+@time_limit_option
 @click.option("--out", "out_file", type=click.Path(dir_okay=False, writable=True), help="Write to this file.")
 def command(
     module: str,
@@ -32,6 +39,7 @@ def command(
     replicas: int | None,
     partitions: int | None,
     custom_calls: tuple[str, ...],
+    time_limit: float | None,
     out_file: str | None,
 ) -> None:
     """Compile MODULE and print what one stage makes of it.
@@ -50,10 +58,11 @@ def command(
     register_all(custom_calls)
     world = read_world([module], replicas, partitions)
     program = world.programs[0]
-    verify_module(program.module)
+    with phase("checking"):
+        verify_module(program.module)
     with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
         program = world.settled().programs[0]
-    with progress("compiling"), CompileServer() as server:
+    with phase("compiling"), progress("compiling"), CompileServer() as server:
         try:
             found = server.emit(program.module, stage, world.replicas, world.partitions)
         except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule

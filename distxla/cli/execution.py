@@ -16,6 +16,7 @@ from distxla.cli.arguments import Arguments
 from distxla.cli.feeds import Feeds, fed_cluster, fed_reference
 from distxla.cli.programs import World
 from distxla.errors import ArgumentError, TimeLimitError
+from distxla.time_limit import current_limit, phase, seconds_left
 
 if TYPE_CHECKING:
     from distxla.cli.nodes import Nodes
@@ -47,9 +48,7 @@ class Execution:
     places: list[tuple[int, str, int]] = field(default_factory=list)
 
 
-def run_on_reference(
-    world: World, arguments: Arguments, repeat: int, time_limit: float | None, feeds: Feeds
-) -> Execution:
+def run_on_reference(world: World, arguments: Arguments, repeat: int, feeds: Feeds) -> Execution:
     """Every device in this process, in NumPy; random states and feeds go on from step to step, as on a cluster."""
     import os
     import socket
@@ -57,21 +56,21 @@ def run_on_reference(
     from distxla.reference.lockstep import run_programs
 
     programs = {device: program.module for device, program in world.program_of.items()}
-    limit = Deadline(time_limit)
     execution = Execution({}, places=[(device, socket.gethostname(), os.getpid()) for device in programs])
     random_states: dict[int, int] = {}
-    with fed_reference(feeds) as streams:
+    with phase("evaluating"), fed_reference(feeds) as streams:
         for _ in range(repeat):
             begin = time.perf_counter()
-            execution.outs = run_programs(
-                programs,
-                arguments.by_device,
-                replicas=world.replicas,
-                partitions=world.partitions,
-                time_limit=limit.left(),
-                random_states=random_states,
-                streams=streams,
-            )
+            with _whole_limit():
+                execution.outs = run_programs(
+                    programs,
+                    arguments.by_device,
+                    replicas=world.replicas,
+                    partitions=world.partitions,
+                    time_limit=seconds_left(),
+                    random_states=random_states,
+                    streams=streams,
+                )
             execution.steps_s.append(time.perf_counter() - begin)
     return execution
 
@@ -86,29 +85,19 @@ def differs_by_step(world: World, feeds: Feeds) -> bool:
     )
 
 
-class Deadline:
-    """A time limit that several stages share; None for none."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
-        self._end = None if seconds is None else time.monotonic() + seconds
-
-    def left(self) -> float | None:
-        """Seconds that remain; TimeLimitError if there are none."""
-        if self._end is None:
-            return None
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeLimitError(f"the time limit of {self.seconds:g} s ran out")
-        return left
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """A TimeLimitError from within speaks of the whole limit, the one that the user gave."""
+@contextmanager
+def _whole_limit() -> Iterator[None]:
+    """What is within looks at what is left of the limit itself; its TimeLimitError speaks of the whole limit, the one
+    that the user gave, and keeps what it knows of the devices."""
+    limit = current_limit()
+    if limit is None:
+        yield
+        return
+    with limit.waiting():
         try:
             yield
         except TimeLimitError as error:
-            whole = TimeLimitError(f"the time limit of {self.seconds:g} s ran out")
+            whole = limit.error()
             whole.report = error.report
             raise whole from error
 
@@ -147,7 +136,6 @@ def run_on_cluster(
     world: World,
     arguments: Arguments,
     repeat: int,
-    time_limit: float | None,
     nodes: Nodes,
     feeds: Feeds,
     trace: str | None = None,
@@ -160,14 +148,14 @@ def run_on_cluster(
     from distxla.runtime.cluster import Cluster
 
     terminal.show_notices()
-    limit = Deadline(time_limit)
     count = world.device_count
     cluster = Cluster(world.replicas, world.partitions, address=nodes.address, devices_per_host=nodes.devices_per_host)
     with cluster:
         with terminal.progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             traced = trace is not None
             executables = [cluster.compile(p.module, p.devices, trace=traced) for p in world.programs]
-            cluster.wait_started()
+            with phase("starting the replicas"):
+                cluster.wait_started()
         execution = Execution(
             {},
             compile_s=sum(_compiling_s(e) for e in executables),
@@ -176,14 +164,15 @@ def run_on_cluster(
             cached=all(e.cached for e in executables),
             places=[place for place in cluster.replicas_info if place[0] in world.program_of],
         )
-        placed = {d: [cluster.put(a, d) for a in leaves] for d, leaves in arguments.by_device.items()}
+        with phase("giving the devices their arguments"):
+            placed = {d: [cluster.put(a, d) for a in leaves] for d, leaves in arguments.by_device.items()}
         programs = {executable.devices: executable for executable in executables}
         outs = {}
-        with terminal.progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
+        with phase("running"), terminal.progress("running"), _traced(cluster, trace), fed_cluster(cluster, feeds):
             for _ in range(repeat):
                 begin = time.perf_counter()
-                with limit.named():
-                    outs = cluster.run(programs, placed, time_limit=limit.left())
+                with _whole_limit():
+                    outs = cluster.run(programs, placed, time_limit=seconds_left())
                 execution.steps_s.append(time.perf_counter() - begin)
         execution.load_s = sum(e.load_s for e in executables)
         execution.steps_s[0] -= execution.load_s  # the first call loads the programs

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from distxla.cli import terminal
+from distxla.cli.time_limits import LimitedCommand
 from distxla.errors import (
     ArgumentError,
     DeadlockError,
@@ -24,7 +25,7 @@ from distxla.errors import (
 BEFORE_THE_RUN = (HloSyntaxError, VerificationError, UnsupportedOpError, ArgumentError, DeadlockError)
 
 
-class ReportingCommand(click.Command):
+class ReportingCommand(LimitedCommand):
     """A command whose option `report` names a page to write if devices can't go on."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -27,6 +27,7 @@ from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.verify_world import verify_order, verify_world
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.text.files import load_module
+from distxla.time_limit import phase
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,10 +111,12 @@ class World:
         Raises VerificationError and CollectiveMismatchError for the first rule that a program, or all of them together,
         break.
         """
-        self.verify()
-        order = order_communication([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
-        programs = tuple(replace(p, module=m) for p, m in zip(self.programs, order.modules, strict=True))
-        verify_order([(p.devices, p.module) for p in programs], self.replicas, self.partitions)
+        with phase("checking"):
+            self.verify()
+        with phase("ordering what devices do together"):
+            order = order_communication([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
+            programs = tuple(replace(p, module=m) for p, m in zip(self.programs, order.modules, strict=True))
+            verify_order([(p.devices, p.module) for p in programs], self.replicas, self.partitions)
         return replace(self, programs=programs, order=order)
 
     def verify(self) -> None:
@@ -189,9 +192,11 @@ def read_world(names: Sequence[str], replicas: int | None, partitions: int | Non
     _require_disjoint(split)
     op_classes()  # loads every opcode's class, which is no part of reading a module
     begin = time.perf_counter()
-    modules = [load_module(path) for path, _ in split]
+    with phase("reading the modules"):
+        modules = [load_module(path) for path, _ in split]
     parse_s = time.perf_counter() - begin
-    wholes = [device_program(module, partitions) for module in modules]
+    with phase("partitioning"):
+        wholes = [device_program(module, partitions) for module in modules]
     modules = [module if whole is None else whole.module for module, whole in zip(modules, wholes, strict=True)]
 
     named = [device for _, devices in split for device in devices or ()]

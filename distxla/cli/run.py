@@ -14,8 +14,10 @@ from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.failures import ReportingCommand
 from distxla.cli.nodes import Nodes, nodes_options
+from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError
+from distxla.time_limit import phase
 
 if TYPE_CHECKING:
     from distxla.cli.comparison import Difference
@@ -85,7 +87,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Steps, each on the same arguments.",
 )
-@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds; exit 5 beyond.")
+@time_limit_option
 @click.option("--generate", is_flag=True, help="Make random values, by --seed, for arguments that --args lacks.")
 @click.option(
     "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="For generated arguments."
@@ -161,8 +163,9 @@ def command(
     world = read_world(modules, replicas, partitions).in_order(reduction_order).settled()
     for program in world.programs:
         require_memory(program.module)
-    arguments = read_arguments(world, args_file, seed, generate)
-    feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
+    with phase("reading arguments"):
+        arguments = read_arguments(world, args_file, seed, generate)
+        feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}
     wanted = read_leaves(expected, "out", shapes, partial(world.shard, "out")) if expected is not None else {}
     if expected is not None and not wanted:
@@ -171,10 +174,10 @@ def command(
     try:
         if backend == "reference":
             with terminal.progress("evaluating"):
-                done = execution.run_on_reference(world, arguments, repeat, time_limit, feeds)
+                done = execution.run_on_reference(world, arguments, repeat, feeds)
         else:
             nodes = Nodes(address, devices_per_host)
-            done = execution.run_on_cluster(world, arguments, repeat, time_limit, nodes, feeds, trace)
+            done = execution.run_on_cluster(world, arguments, repeat, nodes, feeds, trace)
     except BaseException:
         if outfeed is not None and feeds.taken:
             write_outfeeds(outfeed, feeds)  # what was produced before the error
@@ -200,7 +203,7 @@ def command(
         with terminal.progress("evaluating the reference"):
             steps = repeat if execution.differs_by_step(world, feeds) else 1
             again = feeds.again()
-            other = execution.run_on_reference(world, arguments, steps, None, again)
+            other = execution.run_on_reference(world, arguments, steps, again)
         values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
         differences = _differences(done.outs, values, shapes, tolerance) + _outfeed_differences(feeds, again, tolerance)
         comparisons.append(("the reference", differences))

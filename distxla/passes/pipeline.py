@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from distxla.ir.module import Module
@@ -30,6 +30,7 @@ from distxla.passes.resolve_layouts import ResolveLayouts
 from distxla.passes.simplify import Simplify
 from distxla.passes.sorts_as_written import SortsAsWritten
 from distxla.passes.verify import verify_module
+from distxla.time_limit import at
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,16 @@ class Pipeline:
     """Runs passes in order.
 
     verify: check every module that a pass changed. The compiler leaves it off, since its input is verified and every
-    pass is tested with it on.
+    pass is tested with it on.  progress: told the name of each pass before it begins.
     """
 
     passes: Sequence[Pass]
     verify: bool = False
+    progress: Callable[[str], None] = at
 
     def run(self, module: Module) -> Module:
         for step in self.passes:
+            self.progress(f"pass {step.name}")
             try:
                 changed = step.run(module)
                 if self.verify and changed is not module:

@@ -26,6 +26,7 @@ from distxla.passes.verify_channels import verify_channels
 from distxla.passes.verify_contexts import verify_contexts
 from distxla.passes.verify_pairs import verify_pairs
 from distxla.passes.verify_shardings import verify_shardings
+from distxla.time_limit import at
 
 # whose computations are applied to elements, as scalar code
 ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
@@ -117,6 +118,7 @@ class _Verifier:
         self.require(len(set(names)) == len(names), "module.names", f"two computations are named {_repeated(names)}")
         self.require(module.entry in names, "module.entry", f"there is no computation {module.entry}")
         for computation in module.computations:
+            at(computation.name)
             self._structure(computation)
         self._call_graph()
         self._entry_layout()
@@ -292,6 +294,7 @@ class _Verifier:
     def _instructions(self, computation: Computation) -> None:
         """Every op's own rules, and its groups where the counts are known."""
         for i in computation:
+            at(i.name)
             operands = tuple(o.shape for o in computation.operands(i))
             try:
                 converted = i.op.verified(i.shape, operands, self._called)

@@ -20,6 +20,7 @@ from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
+from distxla.passes.manual_partitions import PerDevice
 from distxla.passes.partitioning import device_program
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.rounds_in_order import with_rounds_in_order
@@ -36,6 +37,8 @@ from distxla.runtime.loading import Loader
 from distxla.runtime.memory import Heap
 from distxla.runtime.memory_need import require_memory
 from distxla.scheduler.joint import order_communication
+from distxla.time_limit import phase
+from distxla.time_limit import time_limit as within
 
 if TYPE_CHECKING:
     from distxla.runtime.hosts.host import DeviceMemory
@@ -211,14 +214,15 @@ class Cluster(Handle):
         *,
         reduction_order: str | None = None,
         trace: bool = False,
+        time_limit: float | None = None,
     ) -> Executable:
         """Compile the module for this cluster; it is loaded on its devices when they are up.
 
         devices: flattened ids that will run it, all by default.  reduction_order: "rank", "tree" or "ring", in which
         all-reduce and reduce-scatter combine their members' values; where it is not given, what the text says, rank by
         default.  trace: a `trace` shows each step that the program computes; its results are the same, but it takes
-        longer.  Blocks while compiling. Raises ArgumentError where the module's counts are not the cluster's, and the
-        verifier's and the compiler's errors.
+        longer.  time_limit: seconds for checking and compiling.  Blocks while compiling. Raises ArgumentError where the
+        module's counts are not the cluster's, TimeLimitError, and the verifier's and the compiler's errors.
         """
         if self._closing.is_set():
             raise ClusterError("the cluster is closed")
@@ -238,14 +242,27 @@ class Cluster(Handle):
         chosen = tuple(range(self.devices)) if devices is None else tuple(devices)
         if not chosen or any(not 0 <= d < self.devices for d in chosen):
             raise ArgumentError(f"devices {list(chosen)}: the cluster has devices 0 to {self.devices - 1}")
+        with within(time_limit):
+            return self._compile(module, chosen, whole, reduction_order, trace)
+
+    def _compile(
+        self,
+        module: Module,
+        chosen: tuple[int, ...],
+        whole: PerDevice | None,
+        reduction_order: str | None,
+        trace: bool,
+    ) -> Executable:
         begin = time.perf_counter()
-        module = with_reduction_order(module, reduction_order)
-        verify_module(module, self.replicas, self.partitions)
-        require_executable(module)
+        with phase("checking"):
+            module = with_reduction_order(module, reduction_order)
+            verify_module(module, self.replicas, self.partitions)
+            require_executable(module)
         limit = self._hosts.memory_bytes or None  # known once the cluster has started; until then, this machine's
         require_memory(module, limit=limit)
         targets = user_targets(module)
-        program, cached = self._compiled(module, chosen, trace)
+        with phase("compiling"):
+            program, cached = self._compiled(module, chosen, trace)
         require_memory(module, program.arena_bytes, limit)
         seconds = time.perf_counter() - begin
         return Executable(
@@ -431,10 +448,11 @@ class Cluster(Handle):
         known = [(e.devices, e.module) for e in executables if e.module is not None]
         if len(known) < len(executables):  # of programs that were compiled elsewhere the text isn't known
             return [None] * len(executables)
-        verify_together(known, self.replicas, self.partitions, in_order=False)
-        order = order_communication(known, self.replicas, self.partitions)
-        ordered = list(zip([devices for devices, _ in known], order.modules, strict=True))
-        verify_order(ordered, self.replicas, self.partitions)
+        with phase("ordering what devices do together"):
+            verify_together(known, self.replicas, self.partitions, in_order=False)
+            order = order_communication(known, self.replicas, self.partitions)
+            ordered = list(zip([devices for devices, _ in known], order.modules, strict=True))
+            verify_order(ordered, self.replicas, self.partitions)
         return [
             None if module is executable.module else self._again(executable, module)
             for executable, (_, module) in zip(executables, ordered, strict=True)

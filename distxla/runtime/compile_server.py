@@ -13,22 +13,27 @@ import contextlib
 import ctypes
 import os
 import pickle
+import select
 import signal
 import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import IO, Any
 
 from distxla.codegen.program import CompiledProgram
-from distxla.errors import ClusterError, CompileError, DistxlaError
+from distxla.errors import ClusterError, CompileError, DistxlaError, OutOfMemoryError
 from distxla.ir.module import Module
+from distxla.runtime.compile_memory import VARIABLE, compile_memory_bytes, limit_memory
+from distxla.time_limit import current_limit
 
 LENGTH = struct.Struct("<Q")
 PROGRESS_BYTES = 512
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 2.0
+OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError")  # what Python, LLVM and C++ say of it
 LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an instruction is only a part of the whole
 
 
@@ -58,8 +63,8 @@ class CompileServer:
     def compile(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
-        Raises what compile_module raises, CompileError naming the instruction where the child died, ClusterError
-        after `close`.
+        Raises what compile_module raises, CompileError naming the instruction where the child died, OutOfMemoryError
+        where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
         program: CompiledProgram = self._call("compile", module, replicas, partitions, _registered(module), traced)
         return program
@@ -86,6 +91,7 @@ class CompileServer:
                 assert self._process.stdin is not None
                 assert self._process.stdout is not None
                 _send(self._process.stdin, request)
+                self._await_answer(self._process.stdout)
                 answer = _receive(self._process.stdout)
             except (BrokenPipeError, EOFError):
                 raise self._death(request) from None
@@ -93,20 +99,37 @@ class CompileServer:
                 # Interrupted between question and answer: that answer must not be taken for the next one's.
                 self._process.kill()
                 self._stop()
-                self._start()
                 raise
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
+    def _await_answer(self, answers: IO[bytes]) -> None:
+        """Wait until the child answers or has ended; TimeLimitError beyond the limit that holds here."""
+        limit = current_limit()
+        if limit is None:
+            return
+        with limit.waiting():
+            poll = select.poll()
+            poll.register(answers.fileno(), select.POLLIN)
+            if not poll.poll(max(0.0, limit.end - time.monotonic()) * 1000):
+                raise limit.error(self._last_words())
+
     def _start(self) -> None:
+        self._limit_bytes = compile_memory_bytes()
         self._progress = os.memfd_create("distxla-compile-progress", os.MFD_CLOEXEC)
         self._messages = os.memfd_create("distxla-compile-messages", os.MFD_CLOEXEC)
         os.ftruncate(self._progress, PROGRESS_BYTES)
         package_parent = str(Path(__file__).resolve().parents[2])
         paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "distxla.runtime.compile_server", str(self._progress), str(os.getpid())],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "distxla.runtime.compile_server",
+                *map(str, (self._progress, os.getpid(), self._limit_bytes)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
@@ -134,7 +157,7 @@ class CompileServer:
                 os.close(descriptor)
         self._progress = self._messages = -1
 
-    def _death(self, request: tuple[Any, ...]) -> CompileError:
+    def _death(self, request: tuple[Any, ...]) -> DistxlaError:
         """What is known about a child that ended instead of answering `request`."""
         status = self._process.wait()
         progress = self._last_words()
@@ -144,6 +167,10 @@ class CompileServer:
         last = last or (tail.splitlines()[-1] if tail else "")
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         doing = f" while working on {progress}" if progress else ""
+        if any(sign in tail for sign in OUT_OF_MEMORY):
+            return _out_of_memory(self._limit_bytes, progress)
+        if status == -signal.SIGKILL:  # nobody else ends it so
+            doing += ", probably for want of memory on this machine"
         if request[0] == "compile" and progress in LLVM_STAGES and (culprit := self._culprit(request)):
             doing = f" while {progress}: the code of {culprit}"
         return CompileError(f"the compile server ended with {how}{doing}" + (f": {last[:500]}" if last else ""))
@@ -164,6 +191,13 @@ class CompileServer:
             self._process.wait()
             return self._last_words()
         return ""
+
+
+def _out_of_memory(limit: int, doing: str) -> OutOfMemoryError:
+    where = f" (working on {doing})" if doing else ""
+    error = OutOfMemoryError(f"the compiler needs more than the {limit / (1 << 30):.3g} GiB that it may have{where}")
+    error.add_note(f"hint: {VARIABLE}=16G, for instance, lets it have more")
+    return error
 
 
 def _registered(module: Module) -> tuple[tuple[str, str], ...]:
@@ -193,7 +227,8 @@ def _receive(pipe: IO[bytes]) -> Any:
 
 def main() -> None:
     """The child: answer requests until stdin ends."""
-    progress_file, parent = int(sys.argv[1]), int(sys.argv[2])
+    progress_file, parent, memory = map(int, sys.argv[1:4])
+    limit_memory(memory)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return  # it ended before the line above
@@ -207,14 +242,24 @@ def main() -> None:
         data = text.encode()[: PROGRESS_BYTES - 1]
         os.pwrite(progress_file, data.ljust(PROGRESS_BYTES, b"\0"), 0)
 
+    progress("loading LLVM")
     _warm_up()
+    progress("")
     while True:
         try:
             kind, *arguments = _receive(requests)
         except EOFError:
             return
+        doing = [""]
+
+        def progress_now(text: str, doing: list[str] = doing) -> None:
+            doing[0] = text
+            progress(text)
+
         try:
-            answer = _answer(kind, arguments, progress)
+            answer = _answer(kind, arguments, progress_now)
+        except MemoryError:
+            answer = _out_of_memory(memory, doing[0])
         except DistxlaError as error:
             answer = error
         except Exception as error:
@@ -254,7 +299,7 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
     if kind == "emit":
         module, stage, replicas, partitions, names = arguments
         with declared(names):
-            return emit(module, stage, replicas=replicas, partitions=partitions)
+            return emit(module, stage, replicas=replicas, partitions=partitions, progress=progress)
     if kind == "alone":
         module, replicas, partitions, names = arguments
         with declared(names):
@@ -263,6 +308,15 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
     if kind == "abort":  # what LLVM does to its process, for tests
         progress(arguments[0])
         os.abort()
+    if kind == "memory-of-python":
+        progress(arguments[0])
+        return bytearray(1 << 40)
+    if kind == "memory-of-c++":
+        progress(arguments[0])
+        ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 40))  # operator new
+    if kind == "sleep":
+        progress(arguments[0])
+        time.sleep(60)
     raise CompileError(f"no request {kind!r}")
 
 

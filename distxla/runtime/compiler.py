@@ -37,14 +37,16 @@ class _Clock:
         self.seconds[name] = time.perf_counter() - start
 
 
-def optimised(module: Module) -> Module:
+def optimised(module: Module, progress: Progress = _silent) -> Module:
     """The module after all passes, in execution order: stage `schedule`."""
     from distxla.scheduler.linear import schedule
 
-    return schedule(after_passes(module))
+    passed = after_passes(module, progress)
+    progress("the order of execution")
+    return schedule(passed)
 
 
-def after_passes(module: Module) -> Module:
+def after_passes(module: Module, progress: Progress = _silent) -> Module:
     """The module after all passes: stage `hlo`.
 
     Asynchronous pairs are drawn apart before loops are joined; fusion leaves between them what stands there.
@@ -55,7 +57,9 @@ def after_passes(module: Module) -> Module:
 
     passes = standard_passes()
     first = next(k for k, step in enumerate(passes) if isinstance(step, Fuse))
-    return Pipeline(passes[first:]).run(overlapped(Pipeline(passes[:first]).run(module)))
+    early = Pipeline(passes[:first], progress=progress).run(module)
+    progress("the order of execution")
+    return Pipeline(passes[first:], progress=progress).run(overlapped(early))
 
 
 def compile_module(
@@ -118,7 +122,7 @@ def _origins(module: Module, steps: tuple[tuple[Instruction, str], ...]) -> tupl
     return tuple(found)
 
 
-def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str | bytes:
+def emit(module: Module, stage: str, *, replicas: int, partitions: int, progress: Progress = _silent) -> str | bytes:
     """What the compiler has after a stage: one of STAGES, as text (object: the ELF file).
 
     hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.  Raises what
@@ -133,24 +137,27 @@ def emit(module: Module, stage: str, *, replicas: int, partitions: int) -> str |
         raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
     _check_counts(module, replicas, partitions)
     if stage == "hlo":
-        return print_module(as_written(after_passes(module)))
+        return print_module(as_written(after_passes(module, progress)))
     if stage == "schedule":
         from distxla.scheduler.program_order.listing import print_schedule
 
-        scheduled = optimised(module)
+        scheduled = optimised(module, progress)
         return print_schedule(scheduled, as_written(scheduled))
     if stage == "buffers":
         from distxla.codegen.planner import plan
 
-        return plan(optimised(module), replicas=replicas, partitions=partitions).dump()
-    entry = _lower(module, replicas, partitions, _silent, _Clock())
+        return plan(optimised(module, progress), replicas=replicas, partitions=partitions).dump()
+    entry = _lower(module, replicas, partitions, progress, _Clock())
     from distxla.codegen.backends import cpu
 
     with _explained():
+        progress("parsing LLVM IR")
         parsed = cpu.parse(entry.llvm_module)
+    progress("optimising LLVM IR")
     cpu.optimise(parsed)
     if stage == "llvm":
         return str(parsed)
+    progress("emitting object code")
     return cpu.emit_assembly(parsed) if stage == "asm" else cpu.emit_object(parsed)
 
 
@@ -180,8 +187,7 @@ def _lower(
 ) -> Entry:
     """Everything before LLVM."""
     with clock.stage("passes"):
-        progress("passes")
-        scheduled = optimised(module)
+        scheduled = optimised(module, progress)
     with clock.stage("buffers"):
         progress("buffers")
         from distxla.codegen.planner import plan

@@ -21,6 +21,7 @@ from distxla.text.lexer import BLANK, MAX_DEPTH, NAME, WORD, Lexer, Spans
 from distxla.text.literals import read_literal
 from distxla.text.operands import OperandReader, Scope
 from distxla.text.shapes import print_shape, read_shape, starts_shape
+from distxla.time_limit import at
 
 _HEAD = re.compile(rf"{BLANK}(?:(ROOT)(?=[\s%/]){BLANK})?(?:%({NAME})|({WORD})){BLANK}=")
 _OPCODE = re.compile(rf"{BLANK}([A-Za-z][A-Za-z0-9_\-]*){BLANK}\(")
@@ -93,6 +94,7 @@ class InstructionReader:
     def read_body(self, name: str, start: int) -> Computation:
         """`{ instructions }`."""
         lexer = self.lexer
+        at(name)
         outer, self._scope = self._scope, Scope(name)
         opened = lexer.skip()
         lexer.expect("{", "'{' and the computation's instructions")

@@ -18,6 +18,7 @@ from distxla.collectives.channels import payload_of
 from distxla.scheduler.simulation.communication import MOST_SENDS, Meeting, Site, Way
 from distxla.scheduler.simulation.counters import Counters, Flow, Rounds
 from distxla.scheduler.simulation.traces import Act, Choice, Event, Split, Ticket, Trace
+from distxla.time_limit import at
 
 STRICT, LENIENT = 0, 1
 MEET, BEGIN, END, SEND, RECV, SEND_DONE = Act.MEET, Act.BEGIN, Act.END, Act.SEND, Act.RECV, Act.SEND_DONE
@@ -124,6 +125,7 @@ class Progress:
             self._ready.append(device)
 
     def _advance(self, device: int) -> None:
+        at("")
         places = self.places[device]
         while places:
             place = places[-1]

@@ -37,6 +37,7 @@ from distxla.scheduler.simulation.deferred import (
 )
 from distxla.scheduler.simulation.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
 from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
+from distxla.time_limit import at
 
 MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
 MOST_TURNS = 3_000  # of loops, whatever is in them: a second or so
@@ -84,6 +85,7 @@ class Tracer:
 
     def _run(self, name: str, arguments: Sequence[Deferred], devices: frozenset[int], into: Trace) -> Deferred:
         """Follow a computation; what its root gives."""
+        at(name)
         computation = self.module[name]
         frame = Frame(self.world, self.program, self.module, computation, arguments, devices)
         if name in self._effectful:

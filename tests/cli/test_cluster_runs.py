@@ -117,7 +117,9 @@ def test_several_programs_on_disjoint_devices(tmp_path: Path) -> None:
 def test_the_time_limit_has_its_own_status(tmp_path: Path) -> None:
     (tmp_path / "endless.hlo").write_text(ENDLESS)
     run = distxla("run", str(tmp_path / "endless.hlo"), "--time-limit", "15", status=5)
-    assert "error: time-limit: the time limit of 15 s ran out\n" in run.stderr  # the whole one, not what was left of it
+    assert (
+        "error: time-limit: the time limit of 15 s ran out while running\n" in run.stderr
+    )  # the whole one, not what was left of it
     assert "Traceback" not in run.stderr
 
 

@@ -13,10 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distxla.errors import ArgumentError, ClusterError, CompileError, UnsupportedOpError
+from distxla.errors import (
+    ArgumentError,
+    ClusterError,
+    CompileError,
+    OutOfMemoryError,
+    TimeLimitError,
+    UnsupportedOpError,
+)
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.compiler import STAGES, compile_alone, compile_module, emit
 from distxla.text.parser import parse_module
+from distxla.time_limit import phase, time_limit
 from tests.codegen.runner import Devices, run_devices, run_single
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -160,6 +168,34 @@ def test_an_abort_costs_one_compilation_and_names_what_was_lowered(server):
         server._call("abort", "dot.7")
     assert server.compile(small(), 1, 1).name == "small"
     assert server.pid != pid
+
+
+@pytest.mark.parametrize("what", ["memory-of-python", "memory-of-c++"])
+def test_a_compilation_that_needs_too_much_memory_is_one_error(what, monkeypatch):
+    """Python raises MemoryError, C++ ends its process; either way the machine has the rest of its memory."""
+    monkeypatch.setenv("DISTXLA_COMPILE_MEMORY", "300M")
+    with CompileServer() as server:
+        with pytest.raises(OutOfMemoryError, match=r"more than the 0\.293 GiB that it may have \(working on dot\.7\)"):
+            server._call(what, "dot.7")
+        assert server.compile(small(), 1, 1).name == "small"
+
+
+def test_a_time_limit_ends_a_compilation_and_not_the_server():
+    with CompileServer() as server:
+        with (
+            pytest.raises(TimeLimitError, match=r"0\.2 s ran out while compiling"),
+            time_limit(0.2),
+            phase("compiling"),
+        ):
+            server._call("sleep", "dot.7")
+        assert server.compile(small(), 1, 1).name == "small"
+
+
+@pytest.mark.parametrize("given", ["much", "-1G", "0", "1X"])
+def test_a_memory_limit_that_is_none_is_refused(given, monkeypatch):
+    monkeypatch.setenv("DISTXLA_COMPILE_MEMORY", given)
+    with pytest.raises(ArgumentError, match="DISTXLA_COMPILE_MEMORY: expected a size as in 6G"):
+        CompileServer()
 
 
 def test_a_closed_server_says_so():

@@ -1,0 +1,141 @@
+"""`--time-limit`: nothing that a command does lasts longer.
+
+Most of what a command does is Python in the main thread: an alarm interrupts it where it is. Who waits for another
+process (`TimeLimit.waiting`) ends by itself, with an error that knows more; the alarm gives it a moment. For what
+neither ends, such as a long call of a library in the main thread, there is a thread that tells of the limit and ends
+the process; the processes that it started end when they notice that (`runtime/supervisor.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import click
+
+from distxla.errors import TimeLimitError
+from distxla.time_limit import TimeLimit, time_limit
+
+AGAIN_S = 0.02  # between looks of the alarm, while it may not interrupt
+WAITS_S = 3.0  # what a wait that looks at the limit itself may take beyond it: for the report of all devices
+STUCK_S = 0.3  # beyond the limit the main thread runs no Python: then no alarm reaches it
+CLOSING_S = 20.0  # for taking down what was started
+
+time_limit_option = click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Seconds for all that the command does; exit 5 beyond.",
+)
+
+
+class Expired(BaseException):
+    """The limit has run out; no `except Exception` on its way may take it for something else."""
+
+
+class LimitedCommand(click.Command):
+    """A command whose option `time_limit`, where it has one, holds for all of it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with enforced(ctx.params.get("time_limit"), as_json=bool(ctx.params.get("as_json"))):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def enforced(seconds: float | None, *, as_json: bool = False) -> Iterator[None]:
+    """TimeLimitError when what is within takes longer. Only in a main thread can everything be interrupted."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        with time_limit(seconds):
+            yield
+        return
+    with time_limit(seconds) as limit:
+        assert limit is not None
+        limit.place = "getting ready"  # outside of all phases: imports, mostly
+        alarm = _Alarm(limit, as_json)
+        try:
+            try:
+                alarm.set()
+                yield
+            finally:
+                alarm.is_set = False  # from here on it raises nothing
+        except Expired:
+            assert alarm.error is not None
+            raise alarm.error from None
+        finally:
+            alarm.remove()
+
+
+class _Alarm:
+    """Raises Expired in the main thread, once; ends the process where that has no effect."""
+
+    def __init__(self, limit: TimeLimit, as_json: bool) -> None:
+        self._limit, self._as_json = limit, as_json
+        self.error: TimeLimitError | None = None
+        self.is_set = False
+        self._seen = threading.Event()  # the main thread runs Python code
+        self._removed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="distxla-time-limit", daemon=True)
+
+    def set(self) -> None:
+        self.is_set = self._limit.is_enforced = True
+        self._former_hook: Callable[[Any], Any] = sys.unraisablehook
+        sys.unraisablehook = self._unraisable
+        self._former = signal.signal(signal.SIGALRM, self._rings)
+        self._begin = time.monotonic()
+        self._former_timer = signal.setitimer(signal.ITIMER_REAL, max(1e-3, self._limit.end - self._begin), AGAIN_S)
+        self._thread.start()
+
+    def remove(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._former)
+        left, interval = self._former_timer
+        if left:  # somebody else's alarm, for whom no time was added
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - self._begin)), interval)
+        sys.unraisablehook = self._former_hook
+        self._removed.set()
+
+    def _rings(self, number: int, frame: FrameType | None) -> None:
+        limit = self._limit
+        self._seen.set()
+        if not self.is_set or limit.is_told or not limit.is_over:
+            return
+        if limit.waits and time.monotonic() < limit.end + WAITS_S:
+            return
+        self.error = limit.error()
+        raise Expired
+
+    def _unraisable(self, found: Any) -> None:
+        """It was raised where Python drops errors, such as in a destructor: then once more."""
+        if found.exc_type is Expired:
+            self._limit.is_told = False
+        else:
+            self._former_hook(found)
+
+    def _watch(self) -> None:
+        if self._removed.wait(max(0.0, self._limit.end - time.monotonic()) + STUCK_S):
+            return
+        patience = (WAITS_S if self._limit.waits else 0.0) + (CLOSING_S if self._seen.is_set() else 0.0)
+        if not self._removed.wait(patience):
+            _end(self.error or self._limit.error(), as_json=self._as_json)
+
+
+def _end(error: TimeLimitError, *, as_json: bool) -> None:
+    """Tell of the failure and end this process at once, from any thread."""
+    from distxla.cli.failures import tell
+
+    try:
+        tell(error, as_json=as_json)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(error.exit_status)
+
+
+__all__ = ["LimitedCommand", "enforced", "time_limit_option"]

@@ -1,0 +1,53 @@
+"""How much memory the compile process may take: a module's text is short, what comes of it need not be."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from pathlib import Path
+
+from distxla.errors import ArgumentError
+
+VARIABLE = "DISTXLA_COMPILE_MEMORY"
+LEAST_BYTES = 1 << 30  # LLVM and NumPy alone take a quarter of it
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def compile_memory_bytes() -> int:
+    """What DISTXLA_COMPILE_MEMORY says, as in 6G; by default half of what this machine, or the cgroup, has.
+
+    Raises ArgumentError where the variable holds no size.
+    """
+    given = os.environ.get(VARIABLE)
+    if given:
+        match = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", given.strip(), re.IGNORECASE)
+        if match is None or int(match[1]) == 0:
+            raise ArgumentError(f"{VARIABLE}: expected a size as in 6G, found {given!r}")
+        return int(match[1]) * _UNITS[match[2].upper()]
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(LEAST_BYTES, min([have, *_cgroup_limits()]) // 2)
+
+
+def limit_memory(size: int) -> None:
+    """Let this process have no more than so many bytes of private, writable memory; allocations beyond fail."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    allowed = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+
+
+def _cgroup_limits() -> list[int]:
+    """Of this process's own cgroup, as a container sees it; none where there are none."""
+    found = []
+    for path in _CGROUP_LIMITS:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            found.append(int(text))
+    return found
+
+
+__all__ = ["VARIABLE", "compile_memory_bytes", "limit_memory"]

@@ -1,0 +1,129 @@
+"""A limit of time that all phases of a task share, and what the task is doing, for the error when it has run out.
+
+    with time_limit(5), phase("checking"):
+        for computation in module.computations:
+            at(computation.name)        # TimeLimitError: … ran out while checking: in f12
+            ...
+
+Work in this process looks at the clock where it says what it works on (`at`). Whoever waits for another process does so
+for `left()` seconds at most, inside `waiting()`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from distxla.errors import ArgumentError, TimeLimitError
+
+
+class TimeLimit:
+    """seconds: that were given.  place: what is worked on in the innermost phase.  waits: how many waits, one in
+    another, look at the limit themselves at the moment.  is_told: an error has been made of it.  is_enforced: somebody
+    interrupts whatever goes on when it has run out."""
+
+    def __init__(self, seconds: float) -> None:
+        if not seconds > 0:
+            raise ArgumentError(f"time_limit: expected a positive number of seconds, found {seconds!r}")
+        self.seconds = seconds
+        self.end = time.monotonic() + seconds
+        self.phases: list[str] = []
+        self.place = ""
+        self.waits = 0
+        self.is_told = False
+        self.is_enforced = False
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.end
+
+    def left(self) -> float:
+        """Seconds that remain; TimeLimitError if there are none."""
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise self.error()
+        return left
+
+    def error(self, place: str | None = None) -> TimeLimitError:
+        """That it ran out, and in which phase.  place: what was worked on, where the caller knows better."""
+        self.is_told = True
+        doing = [*self.phases, *filter(None, [self.place if place is None else place])]
+        while_ = f" while {': '.join(doing)}" if doing else ""
+        error = TimeLimitError(f"the time limit of {self.seconds:g} s ran out{while_}")
+        error.phase = self.phases[-1] if self.phases else None
+        return error
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What is within ends by itself, soon after the limit, with an error that knows more."""
+        self.waits += 1
+        try:
+            yield
+        finally:
+            self.waits -= 1
+
+
+_current: ContextVar[TimeLimit | None] = ContextVar("distxla_time_limit", default=None)
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[TimeLimit | None]:
+    """The limit for what is within, in this thread; None: only the one that holds already. Of two the one that ends
+    first holds."""
+    outer = _current.get()
+    given = None if seconds is None else TimeLimit(seconds)
+    limit = given if outer is None or (given is not None and given.end < outer.end) else outer
+    if limit is outer:
+        yield limit
+        return
+    assert limit is not None
+    if outer is not None:
+        limit.phases = list(outer.phases)
+    token = _current.set(limit)
+    try:
+        yield limit
+    finally:
+        _current.reset(token)
+
+
+def current_limit() -> TimeLimit | None:
+    """The limit that holds in this thread, if any."""
+    return _current.get()
+
+
+def seconds_left() -> float | None:
+    """Seconds that remain, None without a limit; TimeLimitError if there are none."""
+    limit = _current.get()
+    return None if limit is None else limit.left()
+
+
+@contextmanager
+def phase(doing: str) -> Iterator[None]:
+    """Name what is within, as in `while checking`; TimeLimitError where no time is left for it."""
+    limit = _current.get()
+    if limit is None:
+        yield
+        return
+    limit.left()
+    place = limit.place
+    limit.phases.append(doing)
+    limit.place = ""
+    try:
+        yield
+    finally:
+        limit.phases.pop()
+        limit.place = place
+
+
+def at(place: str) -> None:
+    """Say what is worked on in this phase; TimeLimitError if the limit has run out. Costs next to nothing."""
+    limit = _current.get()
+    if limit is not None:
+        limit.place = place
+        if not limit.is_enforced and time.monotonic() >= limit.end:
+            raise limit.error()
+
+
+__all__ = ["TimeLimit", "at", "current_limit", "phase", "seconds_left", "time_limit"]

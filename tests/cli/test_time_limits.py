@@ -1,0 +1,203 @@
+"""`--time-limit` ends whatever a command does: one line that says in which phase, status 5, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distxla.cli import arguments, check, programs
+from distxla.cli.main import main
+from distxla.cli.time_limits import enforced
+from distxla.errors import TimeLimitError
+from distxla.passes import verify
+from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
+from tests.conftest import started_processes
+from tests.large_texts import doubling_calls
+
+DISTXLA = str(Path(sys.executable).with_name("distxla"))
+MODULE = "HloModule m\n\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n"
+LIMIT_S = 0.4
+LATE_S = 1.5  # a fraction of a second, on a machine full of other work
+
+
+def forever(*_: Any, **__: Any) -> None:
+    """Python that would not end by itself, and that catches what it can."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            sum(range(1000))
+        except Exception:
+            raise AssertionError("taken for an error of its own") from None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What commands import, which takes longer than the limits here."""
+    file = tmp_path_factory.mktemp("first") / "m.hlo"
+    file.write_text(MODULE)
+    for command in (["check", str(file)], ["run", str(file), "--backend", "reference"]):
+        with pytest.raises(SystemExit):
+            main(command)
+
+
+# command, what takes for ever, the phase that the error names
+PHASES = [
+    (("check",), programs, "load_module", "reading the modules"),
+    (("check",), programs, "verify_world", "checking"),
+    (("check",), programs, "order_communication", "ordering what devices do together"),
+    (("check",), verify, "obstacles", "checking what can be executed"),
+    (("check",), check, "_examined", "looking for deadlocks"),
+    (("compile",), verify, "verify_module", "checking"),
+    (("run", "--backend", "reference"), programs, "device_program", "partitioning"),
+    (("run", "--backend", "reference"), arguments, "read_arguments", "reading arguments"),
+]
+
+
+@pytest.mark.parametrize(("command", "place", "name", "doing"), PHASES, ids=[f"{p[0][0]}-{p[2]}" for p in PHASES])
+def test_each_phase_is_interrupted_and_named(
+    command: tuple[str, ...], place: object, name: str, doing: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "m.hlo").write_text(MODULE)
+    monkeypatch.setattr(place, name, forever)
+    begin, alarm = time.monotonic(), signal.getsignal(signal.SIGALRM)
+    with pytest.raises(SystemExit) as ended:
+        main([command[0], str(tmp_path / "m.hlo"), *command[1:], "--time-limit", str(LIMIT_S)])
+    assert time.monotonic() - begin < LIMIT_S + LATE_S
+    assert ended.value.code == 5
+    errors = capsys.readouterr().err
+    assert re.fullmatch(rf"error: time-limit: the time limit of 0\.4 s ran out while {doing}(: \S+)?\n", errors), errors
+    assert signal.getsignal(signal.SIGALRM) is alarm
+
+
+def test_the_error_is_json_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.hlo").write_text(MODULE)
+    monkeypatch.setattr(check, "_examined", forever)
+    with pytest.raises(SystemExit):
+        main(["check", str(tmp_path / "m.hlo"), "--json", "--time-limit", str(LIMIT_S)])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["exit_status"]) == ("time-limit", 5)
+
+
+def test_what_python_cannot_interrupt_ends_with_the_process() -> None:
+    """A library's call in the main thread, which no alarm ends."""
+    text = (
+        "import ctypes\n"
+        "from distxla.cli.time_limits import enforced\n"
+        "with enforced(0.3):\n"
+        "    end = ctypes.CDLL(None)\n"
+        "    while True:\n"
+        "        end.usleep(50_000_000)\n"
+    )
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"  # usleep would end early with EINTR
+    begin = time.monotonic()
+    run = subprocess.run(
+        [sys.executable, "-c", f"import signal\n{block}{text}"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert run.returncode == 5
+    assert run.stderr == "error: time-limit: the time limit of 0.3 s ran out while getting ready\n"
+    assert time.monotonic() - begin < 15
+
+
+@pytest.mark.slow
+def test_a_long_compilation_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "m.hlo").write_text(MODULE)
+    before = started_processes()
+    text = (
+        "import sys, time\n"
+        "from distxla.passes import fuse\n"
+        "fuse.Fuse.run = lambda self, module: time.sleep(60)\n"
+    )  # fmt: skip
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nif 'distxla.runtime.compile_server' in sys.orig_argv:\n    exec({text!r})\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    run = subprocess.run(
+        [DISTXLA, "compile", str(tmp_path / "m.hlo"), "--time-limit", "10"],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert run.returncode == 5, run.stderr
+    where = r"(pass fuse|loading LLVM)"  # the latter on a machine full of other work
+    assert re.search(rf"the time limit of 10 s ran out while compiling: {where}\n", run.stderr), run.stderr
+    assert not started_processes() - before
+
+
+@pytest.mark.parametrize("levels", [30])
+def test_the_reference_keeps_to_it(levels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """2**30 additions one by one."""
+    (tmp_path / "m.hlo").write_text(doubling_calls(levels))
+    begin = time.monotonic()
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path / "m.hlo"), "--backend", "reference", "--time-limit", "1.5"])
+    assert (ended.value.code, time.monotonic() - begin < 1.5 + LATE_S) == (5, True)
+    assert "the time limit of 1.5 s ran out while evaluating" in capsys.readouterr().err
+
+
+# --- the library
+
+
+def test_of_two_limits_the_one_that_ends_first_holds() -> None:
+    with time_limit(60) as outer:
+        with time_limit(100) as inner:
+            assert inner is outer
+        with time_limit(None) as inner:
+            assert inner is outer
+        with time_limit(1) as inner, phase("checking"):
+            assert inner is not outer
+            assert (seconds_left() or 0) <= 1
+        assert current_limit() is outer
+    assert current_limit() is None
+    assert seconds_left() is None
+
+
+def test_work_that_says_where_it_is_ends_without_a_signal() -> None:
+    """In any thread, which gets no handler of signals."""
+    found: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with time_limit(0.05), phase("checking"):
+                while True:
+                    at("f12")
+        except TimeLimitError as error:
+            found.append(error)
+
+    handler: Callable[..., Any] | int | None = signal.getsignal(signal.SIGALRM)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert str(found[0]) == "time-limit: the time limit of 0.05 s ran out while checking: f12"
+    assert getattr(found[0], "phase", None) == "checking"
+
+
+def test_an_alarm_that_a_destructor_swallowed_rings_again() -> None:
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.3)
+
+    def work() -> None:
+        Slow()
+        time.sleep(10)
+
+    with pytest.raises(TimeLimitError), enforced(0.1):
+        work()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_limit_is_positive(seconds: float) -> None:
+    with pytest.raises(Exception, match="expected a positive number of seconds"), time_limit(seconds):
+        pass
