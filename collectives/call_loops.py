@@ -22,3 +22,4 @@ SERVE, CALL = "distxla_serve", "distxla_call"
 FAULT, FAULT_RECORD = "distxla_fault", "distxla_fault_record"
 CALL_DONE, CALL_POISONED, CALL_AGAIN = 0, 1, 2
 PROGRAM_ENTRY_BYTES = 16
+MOST_PROGRAMS = 65536  # that a replica has loaded at once

@@ -1,4 +1,7 @@
-"""Loading a linked program into this process: anonymous memory, filled import slots, code made read-only.
+"""Loading a linked program into this process: private memory, filled import slots, code made read-only.
+
+The memory is a copy of the image, or a private mapping of a file that holds it: then processes that map the same file
+share its pages, but for those that they write.
 
 Needs ctypes only, no LLVM and no NumPy, so that a replica stays small.
 """
@@ -16,8 +19,8 @@ from distxla.codegen.program import CompiledProgram
 from distxla.errors import CompileError
 
 PAGE = 4096
-PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
-MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS = 0x02, 0x10, 0x20
+PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
+MAP_PRIVATE, MAP_ANONYMOUS = 0x02, 0x20
 BLAS_PREFIX = "scipy_"
 FFT_PREFIX = "numpy.fft."
 MAP_FAILED = ctypes.c_void_p(-1).value
@@ -42,22 +45,27 @@ class LoadedImage:
             self._size = 0
 
 
-def load_image(program: CompiledProgram, resolve: Callable[[str], int] | None = None) -> LoadedImage:
+def load_image(
+    program: CompiledProgram, resolve: Callable[[str], int] | None = None, file: tuple[int, int] | None = None
+) -> LoadedImage:
     """Map the program's image and make it ready to run.
 
-    resolve: the address of an imported function (default: `resolve_import`).  No byte is writable and executable at
-    the same time.  Raises CompileError where an import is unknown, OSError where memory or permission is missing.
+    resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file that
+    holds the image, to be mapped in place of `program.image`.  No byte is writable and executable at the same time.
+    Raises CompileError where an import is unknown, OSError where memory or permission is missing.
     """
     resolve = resolve or resolve_import
-    image = program.image
-    size = max(PAGE, (len(image) + PAGE - 1) // PAGE * PAGE)
+    descriptor, length = file or (-1, len(program.image))
+    size = max(PAGE, (length + PAGE - 1) // PAGE * PAGE)
     libc = _libc()
-    address = libc.mmap(None, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    flags = MAP_PRIVATE | (MAP_ANONYMOUS if file is None else 0)
+    address = libc.mmap(None, size, PROT_READ | PROT_WRITE, flags, descriptor, 0)
     if address is None or address == MAP_FAILED:
         raise OSError(ctypes.get_errno(), f"no memory for the program {program.name}")
     loaded = LoadedImage(program, address, size)
     try:
-        ctypes.memmove(address, image, len(image))
+        if file is None:
+            ctypes.memmove(address, program.image, length)
         slots = struct.pack(f"<{len(program.imports)}Q", *(resolve(name) for name in program.imports))
         ctypes.memmove(address + program.imports_offset, slots, len(slots))
         if libc.mprotect(address, program.code_bytes, PROT_READ | PROT_EXEC):

@@ -56,6 +56,7 @@ class Channels:
         self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
         self._pairs: dict[tuple[int, ...], Pair] = {}
+        self._users: dict[int, set[int]] = {}  # the programs that a pair, by its number, is for
         self._connected: tuple[tuple[int, tuple[int, ...]], ...] = ()
         self.in_use: list[Pair] = []
 
@@ -93,24 +94,27 @@ class Channels:
         for number, program, devices in calls:
             for k, _ in self._ends[number]:
                 for device in devices:
-                    self._configure_end(program.communicators[k], device, None, None)
+                    self._configure_end(number, program.communicators[k], device, None, None)
         self.in_use = []
         for transfer in transfers:
             pair = self._pair(transfer)
             self.in_use.append(pair)
+            self._users.setdefault(pair.number, set()).update(
+                calls[route.program][0] for route in (*transfer.sends, *transfer.recvs)
+            )
             for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
                 for route in routes:
                     number, program, _ = calls[route.program]
                     spec = program.communicators[self._communicator(number, route)]
-                    self._configure_end(spec, device, pair, route.bounds)
+                    self._configure_end(number, spec, device, pair, route.bounds)
 
     def _communicator(self, number: int, route: Route) -> int:
         return next(k for k, end in self._ends[number] if end == route.end)
 
     def _configure_end(
-        self, spec: CommunicatorSpec, device: int, pair: Pair | None, bounds: tuple[int, int] | None
+        self, number: int, spec: CommunicatorSpec, device: int, pair: Pair | None, bounds: tuple[int, int] | None
     ) -> None:
-        place = self._communicators.place(spec, device)
+        place = self._communicators.place(spec, device, number)
         assert place is not None
         first, last = (0, state.ALWAYS) if bounds is None else (max(0, bounds[0]), bounds[1])
         if pair is None or last < first:
@@ -132,10 +136,11 @@ class Channels:
         key = (transfer.channel, transfer.stream, source, target, slot, staged)
         found = self._pairs.get(key)
         if found is None:
-            number = len(self._pairs) + 1
+            taken = {pair.number for pair in self._pairs.values()}
+            number = next(number for number in range(1, len(taken) + 2) if number not in taken)
             if number >= state.MOST_PAIRS:
                 raise ClusterError(f"too many channels: {number} pairs of devices and channels")
-            offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot))
+            offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot), None)
             staging = self._allocate(state.RING * staged) if staged else None
             found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, staging, staged)
             self._configure_pair(found)
@@ -148,9 +153,26 @@ class Channels:
         for host in range(len(self._hosts)):
             device = pair.target if host == pair.hosts[1] != pair.hosts[0] else pair.source
             self._communicators.configure_host(host, pair.offset + state.C_STAGING_DEVICE, device)
-        directory = self._communicators.place(self._directory, pair.source)
+        directory = self._communicators.place(self._directory, pair.source, None)
         assert directory is not None
         self._communicators.configure(directory + 8 * pair.number, *_halves(pair.offset))
+
+    def forget(self, number: int) -> None:
+        """A program was unloaded: give up the pairs that only it had, while nobody runs."""
+        self._ends.pop(number, None)
+        if any(number == connected for connected, _ in self._connected):
+            self._connected = ()
+        for key, pair in list(self._pairs.items()):
+            users = self._users.get(pair.number, set())
+            users.discard(number)
+            if not users:
+                directory = self._communicators.place(self._directory, pair.source, None)
+                assert directory is not None
+                self._communicators.configure(directory + 8 * pair.number, 0, 0)
+                self._communicators.release(("channel pair", *key))
+                self._users.pop(pair.number, None)
+                del self._pairs[key]
+                self.in_use = [other for other in self.in_use if other is not pair]
 
     def _host(self, device: int) -> int:
         return next(index for index, devices in enumerate(self._hosts) if device in devices)

@@ -187,7 +187,7 @@ class Cluster(Handle):
         if self._thread is not None:
             self._thread.join()
         if self._loader is not None:
-            self._loader.streams.close()
+            self._loader.close()
         self._loader = None
         self._hosts.close()
         if self._server is not None:
@@ -200,7 +200,7 @@ class Cluster(Handle):
         try:
             self._hosts.start()
             self.heap = Heap(self._hosts.memory_bytes, self._hosts.pages)
-            self._loader = Loader(self._hosts, self.heap, self.replicas, self.partitions)
+            self._loader = Loader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
             self.start_s = time.perf_counter() - begin
         except BaseException as error:  # handed to whoever waits for the start
             self._failure = error
@@ -389,6 +389,12 @@ class Cluster(Handle):
                 executable.device_s = loader.dispatcher.device_seconds(executable.devices)
             del kept
         return outs
+
+    def _unload(self, number: int) -> None:
+        """In the unloader's thread: a program's last executable has gone."""
+        with self._lock:
+            if self._loader is not None and not self._closing.is_set():
+                self._loader.unload(number)
 
     def trace(self) -> Trace:
         """Begin to record what the devices do, until the trace, a context manager, is left or closed; only one at a

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from distxla.codegen.program import CommunicatorSpec
 from distxla.runtime.hosts.host import Host
-from distxla.runtime.memory import ControlBlock
+from distxla.runtime.memory import Block, ControlBlock
 from distxla.runtime.streams import Streams
+
+
+@dataclass(frozen=True)
+class _State:
+    """A communicator's. programs: those that have it, by number; None among them keeps it."""
+
+    block: Block
+    size: int
+    programs: set[int | None]
 
 
 class Communicators:
@@ -24,29 +34,74 @@ class Communicators:
         self._block = block
         self._remotes = {remote.index: remote for remote in remotes}
         self._streams = streams
-        self._offsets: dict[tuple[Any, ...], int] = {}
-        self._areas: list[tuple[int, int]] = []
+        self._states: dict[tuple[Any, ...], _State] = {}
         self._configured: dict[int, int] = {}
         self._elsewhere: dict[int, dict[int, int]] = {index: {} for index in self._remotes}
         self._told: set[int] = set()  # hosts that may not have heard yet what was written last
 
-    def place(self, spec: CommunicatorSpec, device: int) -> int | None:
-        """The state of the device's group, None where it is in none; equal keys and groups share one state."""
+    def place(self, spec: CommunicatorSpec, device: int, program: int | None) -> int | None:
+        """The state of the device's group, None where it is in none; equal keys and groups share one state.
+
+        program: the number of the one that asks, for `forget`; None keeps the state for the cluster's life.
+        """
         if spec.stream is not None:
             assert self._streams is not None
             return self._streams.place(device, spec.stream)
         for group, size in zip(spec.groups, spec.state_bytes, strict=True):
             if device in group:
-                return self.shared((spec.common_key or spec.key, group, size), size)
+                return self.shared(_key(spec, group, size), size, program)
         return None
 
-    def shared(self, key: tuple[Any, ...], size: int) -> int:
-        """State of `size` bytes that everybody who names `key` shares: zeroed when it is made and by `zero`."""
-        offset = self._offsets.get(key)
-        if offset is None:
-            offset = self._offsets[key] = self._block.carve(size)
-            self._areas.append((offset, size))
-        return offset
+    def find(self, spec: CommunicatorSpec, device: int) -> int | None:
+        """Where `place` has put the state of a program that is loaded."""
+        if spec.stream is not None:
+            assert self._streams is not None
+            return self._streams.place(device, spec.stream)
+        for group, size in zip(spec.groups, spec.state_bytes, strict=True):
+            if device in group:
+                return self._states[_key(spec, group, size)].block.offset
+        return None
+
+    def shared(self, key: tuple[Any, ...], size: int, program: int | None) -> int:
+        """State of `size` bytes that everybody who names `key` shares: zeroed when it is made and by `zero`.
+
+        program: as for `place`.
+        """
+        found = self._states.get(key)
+        if found is None:
+            found = self._states[key] = _State(self._block.allocate(size), size, set())
+        found.programs.add(program)
+        return found.block.offset
+
+    def forget(self, program: int) -> None:
+        """A program was unloaded: give up what only it had, while nobody runs."""
+        for key, found in list(self._states.items()):
+            if program in found.programs:
+                found.programs.discard(program)
+                if not found.programs:
+                    self.release(key)
+
+    def release(self, key: tuple[Any, ...]) -> None:
+        """Give up the state that `key` names, while nobody runs."""
+        found = self._states.pop(key)
+        begin, end = found.block.offset, found.block.offset + found.size
+        for words in (self._configured, *self._elsewhere.values()):
+            for word in [word for word in words if begin <= 4 * word < end]:
+                del words[word]
+        self.free(found.block, found.size)
+
+    def free(self, block: Block, size: int) -> None:
+        """Give bytes of the control block back, on every host; they are zeroed for who gets them next."""
+        self._block.segment.bytes[block.offset : block.offset + size] = 0
+        for index, remote in self._remotes.items():
+            remote.control_zero(block.offset, size)
+            self._told.add(index)
+        block.free()
+
+    @property
+    def _areas(self) -> list[tuple[int, int]]:
+        """(offset, bytes) of all states."""
+        return [(found.block.offset, found.size) for found in self._states.values()]
 
     def configure(self, offset: int, *values: int) -> None:
         """Write u32 words from `offset` on, on every host; `zero` leaves them as they are."""
@@ -99,3 +154,7 @@ class Communicators:
             self._block.segment.bytes[offset : offset + size] = 0
         for word, value in self._configured.items():
             self._block.words[word] = value
+
+
+def _key(spec: CommunicatorSpec, group: tuple[int, ...], size: int) -> tuple[Any, ...]:
+    return spec.common_key or spec.key, group, size

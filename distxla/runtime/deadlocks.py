@@ -95,6 +95,10 @@ class Deadlocks:
         self._looked = 0.0
         self.held: Mapping[int, Held] = {}
 
+    def forget(self) -> None:
+        """A program was unloaded: what is known of groups may be wrong now."""
+        self._groups.clear()
+
     def look(self, running: Sequence[int], programs: Mapping[int, CompiledProgram]) -> Stuck | None:
         """Who of a call can never go on; None where nobody is known to be stuck.
 
@@ -233,7 +237,7 @@ class Deadlocks:
         key = id(spec), device
         if key not in self._groups:
             group = next((group for group in spec.groups if device in group), ())
-            self._groups[key] = spec, self._communicators.place(spec, device), group
+            self._groups[key] = spec, self._communicators.find(spec, device), group
         return self._groups[key][1:]
 
     def _nothing_is_under_way(

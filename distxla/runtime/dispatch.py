@@ -161,6 +161,12 @@ class Dispatcher:
                 found.append(DeviceReport(device, Doing.COMPUTES))
         return found
 
+    def forget(self, number: int) -> None:
+        """A program was unloaded."""
+        self.programs.pop(number, None)
+        self.modules.pop(number, None)
+        self._deadlocks.forget()
+
     def keep(self, *things: object) -> None:
         """After a failed call: hold what its devices may still read and write, until all are back."""
         if self._unsettled is not None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from distxla.codegen.program import CompiledProgram, SharedArena
-from distxla.collectives import state
+from distxla.collectives import call_loops, state
 from distxla.collectives.executed_form import executed_form
-from distxla.errors import ArgumentError, ReplicaLostError
+from distxla.errors import ArgumentError, ClusterError, DistxlaError, ReplicaLostError
 from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
@@ -19,26 +22,41 @@ from distxla.runtime.hosts.hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
 from distxla.runtime.memory import Block, Heap
 from distxla.runtime.replica import Placement
+from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory
 from distxla.runtime.streams import Streams
+from distxla.runtime.unloading import Unloader
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
     from distxla.runtime.routines import RoutineFailure
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """A program on its devices. calls: where the offsets of its arguments and results stand in the control block."""
+
+    program: CompiledProgram
+    devices: tuple[int, ...]
+    calls: Block
+    calls_bytes: int
+
+
 class Loader:
     """What is loaded on a run's devices. dispatcher: calls it.  communicators: state of all programs' communicators.
     streams: to and from the host.  channels: between devices."""
 
-    def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int) -> None:
+    def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int, unload: Callable[[int], None]) -> None:
+        """unload: told, in a thread of its own, the number of a program whose executable has gone."""
         self._hosts = hosts
         self._heap = heap
         self._counts = (replicas, partitions)
         self._arena: Block | None = None
         self._common = Heap(hosts.memory_bytes, hosts.common_pages, begin=hosts.memory_bytes)
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
-        self._numbers = 0
+        self._next = 0  # the number to try first for the next program
+        self._loaded: dict[int, _Loaded] = {}
+        self._unloader = Unloader(unload)
         self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._lost)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         words = hosts.local.control.words
@@ -48,10 +66,9 @@ class Loader:
     def load(self, executable: Executable) -> None:
         """Give the program its places and load it on its devices; once. Blocks until they have it.
 
-        ArgumentError where it was compiled for other counts, or a routine of its custom-calls can't be had there.
+        It is unloaded when the executable goes. ArgumentError where it was compiled for other counts, or a routine of
+        its custom-calls can't be had there.
         """
-        import ray
-
         begin = time.perf_counter()
         program, block = executable.program, self._hosts.local.control
         replicas, partitions = self._counts
@@ -60,37 +77,59 @@ class Loader:
                 f"{program.name} was compiled for {program.replicas} x {program.partitions} devices, "
                 f"the cluster has {replicas} x {partitions}"
             )
+        number = self._free_number()
+        size = 8 * max(1, len(executable.parameters) + len(executable.results)) * len(executable.devices)
+        calls = block.allocate(size)
+        self._loaded[number] = _Loaded(program, executable.devices, calls, size)
+        try:
+            self._load(executable, number, calls.offset)
+        except BaseException:
+            self.unload(number)
+            raise
+        self._unloader.watch(executable, number)
+        executable.load_s = time.perf_counter() - begin
+
+    def _load(self, executable: Executable, number: int, area: int) -> None:
+        """area: where the offsets of arguments and results stand in the control block."""
+        import ray
+
+        program, block = executable.program, self._hosts.local.control
+        count = len(executable.parameters) + len(executable.results)
         if self._arena is None or self._arena.size < program.arena_bytes:
             self._arena = self._heap.allocate(program.arena_bytes)  # programs never run at once on one device
-        number, self._numbers = self._numbers, self._numbers + 1
-        count = len(executable.parameters) + len(executable.results)
-        area = block.carve(8 * max(1, count) * len(executable.devices))
-        reference = ray.put(dataclasses.replace(program, steps=()))  # those are for reports
+        light = ray.put(without_image(program))
+        whole = ray.put(dataclasses.replace(program, steps=())) if self._hosts.agent_actors else None
         routines = None
         if executable.targets:
             from distxla.runtime.routines import pack
 
             routines = ray.put(pack(executable.targets))
         self.streams.load(number, program, executable.devices)
-        self._tell_hosts(program)
+        self._tell_hosts(number, program)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]
-        pending, states = [], {}
-        for row, device in enumerate(executable.devices):
-            begins = area + 8 * count * row
-            placement = Placement(
+        placements = {
+            device: Placement(
                 number,
                 self._arena.offset,
-                begins,
+                begins := area + 8 * count * row,
                 begins + 8 * len(executable.parameters),
-                tuple(self.communicators.place(spec, device) for spec in program.communicators),
+                tuple(self.communicators.place(spec, device, number) for spec in program.communicators),
                 tuple(blocks[device].offset if device in blocks else 0 for blocks in shared),
             )
-            pending.append(self._hosts.replicas[device].load.remote(reference, placement, routines))
-            states[device] = placement.communicators
-        for agent, devices in zip(self._hosts.agent_actors, self._hosts.devices):
-            if relayed := {device: states[device] for device in devices if device in states}:
-                pending.append(agent.load.remote(number, reference, relayed))
-        self._hosts.ask(pending, ATTACH_LIMIT_S)
+            for row, device in enumerate(executable.devices)
+        }
+        with self._hosts.shared_image(program, whole) as images:
+            pending = []
+            for image, devices in zip(images, self._hosts.devices):
+                pending += [
+                    self._hosts.replicas[device].load.remote(light, image, placements[device], routines)
+                    for device in devices
+                    if device in placements
+                ]
+            for agent, devices in zip(self._hosts.agent_actors, self._hosts.devices):
+                if relayed := {d: placements[d].communicators for d in devices if d in placements}:
+                    pending.append(agent.load.remote(number, whole, relayed))
+            self._hosts.ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(block.segment.bytes, np.uint64)
         executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
             len(executable.devices), count
@@ -104,15 +143,47 @@ class Loader:
         self.dispatcher.programs[number] = program
         if executable.module is not None:
             self.dispatcher.modules[number] = executed_form(executable.module)
-        executable.load_s = time.perf_counter() - begin
 
-    def _tell_hosts(self, program: CompiledProgram) -> None:
+    def unload(self, number: int) -> None:
+        """Give up all that a program has, here and on its devices, while no call is under way. Blocks until they have
+        done so; a device that has ended, or can't be reached, is none that holds anything."""
+        loaded = self._loaded[number]
+        pending = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
+        pending += [agent.unload.remote(number) for agent in self._hosts.agent_actors]
+        with contextlib.suppress(DistxlaError):
+            self._hosts.ask(pending, ATTACH_LIMIT_S)
+        self.dispatcher.forget(number)
+        self.channels.forget(number)
+        self.streams.forget(number)
+        self.communicators.forget(number)
+        self.communicators.free(loaded.calls, loaded.calls_bytes)
+        for remote in self._hosts.remotes:
+            remote.forget(number)
+        del self._loaded[number]
+
+    def close(self) -> None:
+        """The cluster is being closed: unload nothing any more, and end what waits at streams."""
+        self._unloader.close()
+        self.streams.close()
+
+    def _free_number(self) -> int:
+        """For the next program; one that went is used again as late as possible, since reports tell of the past."""
+        for _ in range(call_loops.MOST_PROGRAMS):
+            number, self._next = self._next, (self._next + 1) % call_loops.MOST_PROGRAMS
+            if number not in self._loaded and not self.streams.holds(number):
+                return number
+        raise ClusterError(
+            f"{call_loops.MOST_PROGRAMS} programs are loaded, and a cluster takes no more: compile a module once and "
+            "call that again, or delete executables that are not needed any more"
+        )
+
+    def _tell_hosts(self, number: int, program: CompiledProgram) -> None:
         """Write into the states of groups that live on several hosts how many members each host has."""
         hosts = self._hosts.devices
         for spec in program.communicators if len(hosts) > 1 else ():
             for group in spec.groups if spec.stream is None and not spec.pairs else ():
                 local = [sum(device in devices for device in group) for devices in hosts]
-                offset = self.communicators.place(spec, group[0])
+                offset = self.communicators.place(spec, group[0], number)
                 if max(local) < len(group) and offset is not None:
                     for index, count in enumerate(local):
                         self.communicators.configure_host(index, offset + state.G_LOCAL, count, int(count > 0))

@@ -127,7 +127,7 @@ class Segment:
         opened: list[tuple[int, int]] = []
         try:
             for number, expected in [(descriptor, size)] if common is None else [(descriptor, size), common]:
-                opened.append((_open(pid, number, expected), expected))
+                opened.append((open_descriptor(pid, number, expected), expected))
             segment = Segment(*opened[0], opened[1] if common is not None else None)
             segment.descriptor = -1
             return segment
@@ -158,7 +158,7 @@ class Segment:
             self.descriptor = -1
 
 
-def _open(pid: int, descriptor: int, size: int) -> int:
+def open_descriptor(pid: int, descriptor: int, size: int) -> int:
     """A descriptor of our own for a segment of another process."""
     path = f"/proc/{pid}/fd/{descriptor}"
     try:
@@ -184,8 +184,10 @@ class ControlBlock:
         self.view = segment.bytes.data
         self.words = self.view.cast("I")
         self.longs = self.view.cast("Q")
-        self._lock = threading.Lock()
-        self._top = control.fixed_bytes(devices)
+        fixed = control.fixed_bytes(devices)
+        # its other end is for what devices leave to a relay
+        self._heap = Heap(segment.size - RING_BYTES - fixed, (), begin=fixed)
+        self._kept: list[Block] = []
 
     @staticmethod
     def create(devices: int, here: int | None = None) -> ControlBlock:
@@ -213,17 +215,27 @@ class ControlBlock:
 
     def carve(self, size: int) -> int:
         """Offset of `size` zeroed bytes, 64-byte aligned, for the cluster's whole life. Thread-safe."""
-        with self._lock:
-            offset = self._top
-            top = offset + (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-            if top > self.segment.size - RING_BYTES:  # that end is for what devices leave to a relay
-                raise ClusterError(
-                    f"the control block, {self.segment.size >> 20} MiB, is full: a cluster keeps what the groups and "
-                    "channels of all programs share that it has loaded; compile a module once and call that again, or "
-                    "open another cluster"
-                )
-            self._top = top
-        return offset
+        block = self.allocate(size)
+        self._kept.append(block)
+        return block.offset
+
+    def allocate(self, size: int) -> Block:
+        """`size` zeroed bytes, 64-byte aligned, until the block is freed. Thread-safe. Who frees it zeroes it first.
+
+        OutOfMemoryError where it is full.
+        """
+        try:
+            return self._heap.allocate(size)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"the control block, {self.segment.size >> 20} MiB, is full: it holds what the groups and channels of "
+                "all loaded programs share; delete executables that are not needed any more"
+            ) from error
+
+    @property
+    def used(self) -> int:
+        """Bytes that are carved out or allocated."""
+        return self._heap.used
 
     def record(self, device: int, field: int) -> int:
         """A u32 field of a device's record."""
@@ -247,7 +259,7 @@ class Pages(Protocol):
 
 
 class Block:
-    """Bytes at one offset of every device's memory, freed when the last DeviceArray in it is deleted."""
+    """Bytes at one offset of every device's memory, or of the control block; freed when nobody refers to it."""
 
     __slots__ = ("_heap", "offset", "size")
 
@@ -256,8 +268,14 @@ class Block:
         self.offset = offset
         self.size = size
 
+    def free(self) -> None:
+        """Free it now, before the last reference has gone. Twice is fine."""
+        if self.size:
+            self._heap.free_later(self.offset, self.size)
+            self.size = 0
+
     def __del__(self) -> None:
-        self._heap.free_later(self.offset, self.size)
+        self.free()
 
 
 class Heap:

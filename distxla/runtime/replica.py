@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
-from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
 from distxla.errors import ClusterError
 from distxla.runtime import serve
 from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.shared_image import ImageSource, load_shared
 
 if TYPE_CHECKING:
     from distxla.runtime.routines import RoutineFailure, Routines
 
-PROGRAMS_BYTES = 1 << 20  # of address space: a table of 65536 programs
+PROGRAMS_BYTES = call_loops.MOST_PROGRAMS * call_loops.PROGRAM_ENTRY_BYTES  # of address space
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,11 @@ class Replica:
         self._loaded: dict[int, tuple[Any, ...]] = {}
         self._routine_failure: RoutineFailure | None = None
 
-    def attach(self, attachment: Attachment, support: CompiledProgram) -> Identity:
-        """Map the memories and begin to serve. ClusterError where the host's memory cannot be opened."""
+    def attach(self, attachment: Attachment, support: CompiledProgram, image: ImageSource) -> Identity:
+        """Map the memories and begin to serve. image: of `support`.
+
+        ClusterError where the host's memory cannot be opened.
+        """
         count = len(attachment.memories)
         self._attachment = attachment
         if attachment.guarded:
@@ -100,7 +103,7 @@ class Replica:
         self._memory_table = (ctypes.c_void_p * count)(*(m.address if m is not None else None for m in self._memories))
         self._record = self._control.segment.address + control.record_offset(self._device)
         self._control.words[(control.record_offset(self._device) + control.R_PID) // 4] = os.getpid()
-        self._support = load_image(support)
+        self._support = load_shared(support, image)
         ctypes.c_void_p.from_address(self._support.address_of(call_loops.FAULT_RECORD)).value = self._record
         serve.note_faults(self._support.address_of(call_loops.FAULT))
         loop = serve.SERVE_TYPE(self._support.address_of(call_loops.SERVE))
@@ -109,16 +112,14 @@ class Replica:
         threading.Thread(target=_serve, args=(loop, arguments), name="serve", daemon=True).start()
         return Identity(self._device, socket.gethostname(), os.getpid(), self.resident_bytes())
 
-    def load(self, program: CompiledProgram, placement: Placement, routines: Routines | None = None) -> None:
+    def load(
+        self, program: CompiledProgram, source: ImageSource, placement: Placement, routines: Routines | None = None
+    ) -> None:
         """Make a program ready to be run by its number.
 
-        routines: those that its custom-calls need, if any. Raises ArgumentError for one that can't be had here.
+        source: its image.  routines: those that its custom-calls need, if any. Raises ArgumentError for one that can't
+        be had here.
         """
-        if placement.number * call_loops.PROGRAM_ENTRY_BYTES >= PROGRAMS_BYTES:
-            raise ClusterError(
-                f"{placement.number} programs are loaded, and a cluster takes no more: compile a module once and call "
-                "that again, or open another cluster"
-            )
         loaded, callbacks = None, {}
         if routines is not None:
             from distxla.runtime.routines import LoadedRoutines
@@ -127,7 +128,7 @@ class Replica:
             assert memory is not None
             loaded = LoadedRoutines(routines, memory.address, memory.bytes.nbytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
-        image = load_image(program, loaded.resolve if loaded is not None else None)
+        image = load_shared(program, source, loaded.resolve if loaded is not None else None)
         table = (ctypes.c_void_p * max(1, len(program.sites)))(
             *(
                 ctypes.cast(callbacks[site.index], ctypes.c_void_p).value
@@ -157,8 +158,20 @@ class Replica:
             shared=ctypes.addressof(shared),
         )
         self._loaded[placement.number] = (image, table, states, shared, context, loaded, callbacks)
-        row = (ctypes.c_void_p * 2).from_buffer(self._programs, placement.number * call_loops.PROGRAM_ENTRY_BYTES)
+        row = self._row(placement.number)
         row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
+
+    def unload(self, number: int) -> None:
+        """Unmap a program that nobody runs any more; one that is not loaded is none."""
+        loaded = self._loaded.pop(number, None)
+        if loaded is not None:
+            row = self._row(number)
+            row[0] = row[1] = None
+            loaded[0].close()
+
+    def _row(self, number: int) -> ctypes.Array[ctypes.c_void_p]:
+        """Of the table of programs that native code reads."""
+        return (ctypes.c_void_p * 2).from_buffer(self._programs, number * call_loops.PROGRAM_ENTRY_BYTES)
 
     def routine_failure(self) -> RoutineFailure | None:
         """What went wrong in the Python routine that failed last; None if none did."""

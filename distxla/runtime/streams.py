@@ -28,6 +28,7 @@ from distxla.ops.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.memory import Block
+from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import (
     SLICE_S,
     Allocate,
@@ -339,6 +340,18 @@ class Streams:
                 outfeed = self._outfeeds[device, key]
                 if not outfeed.holds(size):
                     outfeed.move(self._area(key, streams.NEAR_BYTES + 2 * size))
+
+    def holds(self, number: int) -> bool:
+        """Whether items that a program with this number has put out may still wait."""
+        program = self._programs.get(number)
+        keys = {spec.stream for spec in program.communicators} if program is not None else set()
+        return any(key in keys and outfeed.pending for (_, key), outfeed in self._outfeeds.items())
+
+    def forget(self, number: int) -> None:
+        """A program was unloaded. The shapes of what it has put out stay known, until its number is another one's."""
+        program = self._programs.pop(number, None)
+        if program is not None and any(site.item is not None for site in program.sites):
+            self._programs[number] = without_image(program)
 
     @contextmanager
     def call(self, devices: Collection[int]) -> Iterator[None]:

@@ -62,7 +62,10 @@ class Trace(Handle):
     ) -> None:
         """ring: offset of rings of `ring_events` for all devices in the control blocks. Blocks while hosts are told."""
         self._hosts = hosts
-        self._programs, self._modules = programs, modules
+        self._loaded = programs, modules
+        # those that were called: the trace outlives them
+        self._programs: dict[int, CompiledProgram] = {}
+        self._modules: dict[int, Module] = {}
         self._calls: list[_Call] = []
         self._events = ring_events(hosts.device_count)
         self._seen: dict[int, int] = {}  # by device, how many events it has recorded
@@ -126,6 +129,11 @@ class Trace(Handle):
         self._note_seen(rows)
         what = "" if error is None else f"{type(error).__name__}: {error}"
         self._calls.append(_Call(begin, end, what, known, data, lost))
+        programs, modules = self._loaded
+        for number in {_word(row, control.R_PROGRAM) for row in known.values()} & programs.keys():
+            self._programs[number] = programs[number]
+            if number in modules:
+                self._modules[number] = modules[number]
         while sum(call.bytes for call in self._calls) > KEPT_BYTES and len(self._calls) > 1:
             self._calls.pop(0)
             self._dropped += 1

@@ -34,11 +34,11 @@ class _Places:
         self._control, self._program, self._places, self._top = control, program, places, begin
         self._shared: dict[tuple[Any, ...], int] = {}
 
-    def place(self, spec: CommunicatorSpec, device: int) -> int:
+    def place(self, spec: CommunicatorSpec, device: int, program: int | None) -> int:
         keys = [known.key for known in self._program.communicators]
         return self._places[device][keys.index(spec.key)]
 
-    def shared(self, key: tuple[Any, ...], size: int) -> int:
+    def shared(self, key: tuple[Any, ...], size: int, program: int | None) -> int:
         if key not in self._shared:
             self._shared[key] = self._top
             self._top += (size + 63) // 64 * 64

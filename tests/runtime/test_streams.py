@@ -396,10 +396,10 @@ def test_items_leave_no_memory_behind(cluster: dx.Cluster) -> None:
             cluster.outfeed(device).get()
 
     round_()
-    used, top = cluster.heap.used, cluster._hosts.local.control._top
+    used, top = cluster.heap.used, cluster._hosts.local.control.used
     for _ in range(300):
         round_()
-    assert (cluster.heap.used, cluster._hosts.local.control._top) == (used, top)
+    assert (cluster.heap.used, cluster._hosts.local.control.used) == (used, top)
 
 
 def test_a_lost_replica_ends_waiting_puts_and_gets() -> None:

@@ -26,6 +26,7 @@ from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.faults import NetworkFault, PlannedFaults
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.replica import Attachment, Identity
+from distxla.runtime.shared_image import ImageSource, SharedImage
 from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.handshake import Listener
 
@@ -70,6 +71,7 @@ class Agent:
 
     def __init__(self) -> None:
         self._host: LocalHost | None = None
+        self._image: SharedImage | None = None
         self._listener: Listener | None = None
         self._driver: Connection | None = None
         self._work: queue.SimpleQueue[tuple[Command, Ticket | bytearray]] = queue.SimpleQueue()
@@ -125,9 +127,25 @@ class Agent:
         threading.Thread(target=self._run, name="distxla-run", daemon=True).start()
         threading.Thread(target=self._require_driver, name="distxla-driver", daemon=True).start()
 
+    def hold(self, program: CompiledProgram) -> ImageSource:
+        """Have the program's image in a file for this host's replicas, until `let_go`; where they find it."""
+        self.let_go()
+        self._image = SharedImage(program)
+        return self._image.source
+
+    def let_go(self) -> None:
+        """Close the file of `hold`; without one, do nothing."""
+        if self._image is not None:
+            self._image.close()
+            self._image = None
+
     def load(self, number: int, program: CompiledProgram, communicators: dict[int, tuple[int | None, ...]]) -> None:
         """Be ready to relay for a program. communicators: offset of each communicator's state, by device here."""
         self._relay.load(number, program, communicators)
+
+    def unload(self, number: int) -> None:
+        """Forget a program that nobody runs any more."""
+        self._relay.unload(number)
 
     def _require_driver(self) -> None:
         """A driver that never comes leaves nothing behind."""

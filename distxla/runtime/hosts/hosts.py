@@ -6,9 +6,11 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from distxla.codegen.program import CompiledProgram
 from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
@@ -21,6 +23,7 @@ from distxla.runtime.ray import access
 from distxla.runtime.relay.faults import NetworkFault
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
+from distxla.runtime.shared_image import ImageSource, SharedImage, without_image
 from distxla.runtime.wire.handshake import connect, new_secret
 
 ATTACH_LIMIT_S = 120.0
@@ -136,9 +139,10 @@ class Hosts:
         local = LocalHost(0, socket.gethostname(), self.devices[0], self.device_count, self.memory_bytes)
         self._local = local
         support = support_program()
-        attachment, reference = local.attachment(*self._counts), ray.put(support)
-        pending = [replica.attach.remote(attachment, reference) for replica in self.replicas]
-        self.identities = self.ask(pending, ATTACH_LIMIT_S)
+        attachment, reference = local.attachment(*self._counts), ray.put(without_image(support))
+        with self.shared_image(support) as images:
+            pending = [replica.attach.remote(attachment, reference, images[0]) for replica in self.replicas]
+            self.identities = self.ask(pending, ATTACH_LIMIT_S)
         local.begin(support, self.identities)
 
     def _start_everywhere(self, nodes: Sequence[Node]) -> None:
@@ -177,11 +181,12 @@ class Hosts:
             ATTACH_LIMIT_S,
             names,
         )
-        pending = []
-        for devices, one in zip(self.devices, made):
-            attachment = one.attachment or local.attachment(*self._counts)
-            pending += [self.replicas[device].attach.remote(attachment, reference) for device in devices]
-        self.identities = self.ask(pending, ATTACH_LIMIT_S)
+        pending, light = [], ray.put(without_image(support))
+        with self.shared_image(support, reference) as images:
+            for devices, one, image in zip(self.devices, made, images):
+                attachment = one.attachment or local.attachment(*self._counts)
+                pending += [self.replicas[device].attach.remote(attachment, light, image) for device in devices]
+            self.identities = self.ask(pending, ATTACH_LIMIT_S)
         by_host = [[self.identities[device] for device in devices] for devices in self.devices]
         addresses = [one.relay_address for one in made]
         local.begin(support, by_host[0], self._on_local_loss)
@@ -194,6 +199,20 @@ class Hosts:
         self.ask(begun, ATTACH_LIMIT_S, names)
         for remote in self.remotes:
             remote.clock_ahead()
+
+    @contextmanager
+    def shared_image(self, program: CompiledProgram, reference: Any = None) -> Iterator[list[ImageSource]]:
+        """Within, every host has the program's image in a file for its replicas: where, by host.
+
+        reference: Ray's, to the program; needed where there are agents. Blocks until all have it. Raises as `ask`.
+        """
+        agents = self.agent_actors[1:]
+        with SharedImage(program) as shared:
+            try:
+                yield [shared.source, *self.ask([agent.hold.remote(reference) for agent in agents], ATTACH_LIMIT_S)]
+            finally:
+                for agent in agents:
+                    agent.let_go.remote()
 
     def _on_trouble(self) -> None:
         """In an agent's thread: end what goes on here, having noted how things were."""

@@ -83,6 +83,10 @@ class RemoteHost:
         """Where a program finds its arguments and results: (offset, bytes) in the control block, sent with a call."""
         self._areas[number] = list(areas)
 
+    def forget(self, number: int) -> None:
+        """A program was unloaded."""
+        self._areas.pop(number, None)
+
     def issue(self, numbers: Mapping[int, int], repeat: int, view: memoryview) -> None:
         """Run program numbers[device] on each of these devices. view: the driver's control block, where the offsets of
         arguments and results stand that are sent along. Does not wait; `is_running` tells whether it is over."""

@@ -82,6 +82,7 @@ class Pairs:
         self._words, self._longs = block.words, block.longs
         self._base, self._size = block.segment.address, block.segment.size
         self.messages: dict[int, Message] = {}
+        self._places: dict[int, set[int]] = {}  # of messages, by where their permute's state lies
         self._lock = threading.Lock()
         self._posted: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}  # use, places, sizes; not yet sent
         self._asked: dict[int, tuple[int, int]] = {}  # use, signature: the target's, here or elsewhere
@@ -98,6 +99,12 @@ class Pairs:
             for number in range(state.RING):
                 place = pair + state.P_RING + number * state.MESSAGE_BYTES
                 self.messages[place] = Message(source, target, number)
+                self._places.setdefault(offset, set()).add(place)
+
+    def remove(self, offset: int) -> None:
+        """Forget the permute's state at `offset`, if there is one."""
+        for place in self._places.pop(offset, ()):
+            self.messages.pop(place, None)
 
     def reset(self) -> None:
         """Forget what is under way."""

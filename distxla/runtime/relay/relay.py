@@ -13,7 +13,6 @@ place to go. Frames carry the number of the epoch: those from before a failed ca
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,20 +22,20 @@ from enum import IntEnum
 import numpy as np
 
 from distxla.codegen.abi import Status
-from distxla.codegen.image import LoadedImage, load_image, resolve_import
+from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block as control
-from distxla.collectives import state
 from distxla.collectives.relay_queue import Event
-from distxla.errors import ClusterError, CompileError
+from distxla.errors import ClusterError
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.faults import FaultKind, FrameFaults, Leaving, NetworkFault
 from distxla.runtime.relay.groups import HEAD_BYTES, Area, Group
 from distxla.runtime.relay.links import Done, Link
+from distxla.runtime.relay.loaded import LoadedPrograms
 from distxla.runtime.relay.memory import Folding, Scratch
 from distxla.runtime.relay.naming import Names
 from distxla.runtime.relay.pairs import FIRST_KIND, Pairs
-from distxla.runtime.relay.plans import EAGER_BYTES, Description, Plan, describe, make_plan
+from distxla.runtime.relay.plans import EAGER_BYTES
 from distxla.runtime.relay.queue import Queue
 from distxla.runtime.relay.rounds import Round
 from distxla.runtime.release import poison
@@ -90,14 +89,10 @@ class Relay:
         self._arrived = threading.Condition()
         self._listener: Listener | None = None
         self._queue = Queue(control_block)
-        self._images: dict[int, LoadedImage] = {}
-        self._programs: dict[int, CompiledProgram] = {}
-        self._groups: dict[int, Group] = {}
-        self._areas: dict[int, Area] = {}
-        self._plans: dict[tuple[int, int, int, int], Plan] = {}
         self._lock = threading.Lock()
         self._pairs = Pairs(self, self._home)
-        self._names = Names(control_block, Kind, self._programs, self._groups, self._pairs.messages)
+        self._loaded = LoadedPrograms(self, self._home, self._pairs)
+        self._names = Names(control_block, Kind, self._loaded.programs, self._loaded.groups, self._pairs.messages)
         self._faults: FrameFaults | None = None
         self._rounds: dict[tuple[int, int], Round] = {}
         self._ready: dict[tuple[int, int], dict[int, memoryview]] = {}
@@ -150,29 +145,12 @@ class Relay:
         self._thread.start()
 
     def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
-        """Make a program known that local devices run.
+        """Make a program known that local devices run; as LoadedPrograms.load."""
+        self._loaded.load(number, program, communicators)
 
-        communicators: for each local device that runs it, the offset of its group's state by communicator.
-        """
-        self._programs[number] = program
-        crossing = False
-        for device, offsets in communicators.items():
-            for spec, offset in zip(program.communicators, offsets, strict=True):
-                group = next((g for g in spec.groups if device in g), ())
-                if offset is None or not self._crosses(group):
-                    continue
-                if spec.pairs:
-                    self._pairs.add(offset, group, spec.pairs)
-                    continue
-                if spec.state_bytes[spec.groups.index(group)] != state.group_bytes(len(group)):
-                    continue  # no group that meets in rounds
-                crossing = True
-                if offset not in self._groups:
-                    found = Group(self.block, offset, group, self._home, self.host)
-                    self._groups[offset] = found
-                    self._areas.update({area.offset: area for area in found.areas})
-        if crossing:
-            self._images[number] = load_image(program, _resolve)
+    def unload(self, number: int) -> None:
+        """Forget a program that no device runs any more."""
+        self._loaded.unload(number)
 
     def release(self) -> None:
         """Give up every round; devices in them are woken, and find the poison word."""
@@ -236,9 +214,6 @@ class Relay:
         memory = self._memories[device]
         return memory is not None and offset + size <= memory.bytes.size
 
-    def _crosses(self, group: Sequence[int]) -> bool:
-        return len({self._home[device] for device in group}) > 1
-
     def _accept(self, connection: Connection) -> None:
         if connection.purpose != PURPOSE or not self.host < connection.node < self._host_count:
             connection.close()
@@ -287,7 +262,7 @@ class Relay:
                 if found is None:
                     self._pairs.look()
                 elif found[1] == Event.ROUND:
-                    self._begin(self._areas[found[0]])
+                    self._begin(self._loaded.areas[found[0]])
                 else:
                     self._pairs.handle(*found)
             except Exception as error:
@@ -298,7 +273,7 @@ class Relay:
         group, number = area.group, area.number
         signature, site, device = area.head(group.local[0])
         agree = all(area.head(p)[0] == signature for p in group.local)
-        round_ = Round(self, area, number, self._plan(area, signature, site, device) if agree else None)
+        round_ = Round(self, area, number, self._loaded.plan(area, signature, site, device) if agree else None)
         heads = area.heads[list(group.local)].tobytes()
         # before others can find the round: at its end operands may be overwritten by results
         payloads: dict[int, list[Buffer]] = {
@@ -314,21 +289,6 @@ class Relay:
             self._links[host].post(Frame(Kind.READY, epoch, group.offset, number, 0, length), parts, urgent=True)
         for host, payload in early.items():
             self._host_ready(round_, host, payload)
-
-    def _plan(self, area: Area, signature: int, site: int, device: int) -> Plan:
-        number = self.block.record(device, control.R_PROGRAM)
-        key = (number, site, signature, area.group.offset)
-        plan = self._plans.get(key)
-        if plan is None:
-            for description in self._describe(number, site, device):
-                made = make_plan(description, area.group.homes, self.host)
-                self._plans[number, site, description.signature, area.group.offset] = made
-            plan = self._plans[key]
-        return plan
-
-    def _describe(self, number: int, site: int, device: int) -> list[Description]:
-        nothing = (ctypes.c_char * control.HEADER_BYTES)()
-        return describe(self._images[number], site, len(self._programs[number].communicators), device, nothing)
 
     # --- what comes from other hosts
 
@@ -380,7 +340,7 @@ class Relay:
         """Another host is ready for a round, which may not have begun here, or be of a program that never runs here."""
         if frame.length > HEAD_BYTES * control.MOST_DEVICES + EAGER_BYTES:
             raise ClusterError(f"host {link.host} sent {frame.length} bytes to say that it is ready")
-        group = self._groups.get(key[0])
+        group = self._loaded.groups.get(key[0])
         if group is not None:
             self._check_ready(group, link.host, frame.length)
         payload = memoryview(link.connection.receive_bytes(frame))
@@ -472,11 +432,3 @@ class Relay:
     ) -> None:
         """Send a frame to another host's relay; as Link.post."""
         self._links[host].post(frame, payload, urgent=urgent, done=done)
-
-
-def _resolve(name: str) -> int:
-    """Where an imported function is; the user's own are never called from here."""
-    try:
-        return resolve_import(name)
-    except CompileError:
-        return 0

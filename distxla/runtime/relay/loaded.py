@@ -1,0 +1,103 @@
+"""What a relay knows of programs that devices of its host run: groups that cross hosts, and plans of their rounds."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from distxla.codegen.image import LoadedImage, load_image, resolve_import
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives import control_block as control
+from distxla.collectives import state
+from distxla.errors import CompileError
+from distxla.runtime.relay.groups import Area, Group
+from distxla.runtime.relay.pairs import Pairs
+from distxla.runtime.relay.plans import Description, Plan, describe, make_plan
+
+if TYPE_CHECKING:
+    from distxla.runtime.relay.relay import Relay
+
+
+class LoadedPrograms:
+    """programs: by number.  groups: those that cross hosts, by the offset of their state.  areas: theirs, by offset.
+
+    They change while no device runs only.
+    """
+
+    def __init__(self, relay: Relay, home: Mapping[int, int], pairs: Pairs) -> None:
+        """home: the host of each device.  pairs: told of permutes that cross hosts."""
+        self._block, self._host, self._home, self._pairs = relay.block, relay.host, dict(home), pairs
+        self.programs: dict[int, CompiledProgram] = {}
+        self.groups: dict[int, Group] = {}
+        self.areas: dict[int, Area] = {}
+        self._images: dict[int, LoadedImage] = {}
+        self._users: dict[int, set[int]] = {}  # the programs that have a state, by its offset
+        self._plans: dict[tuple[int, int, int, int], Plan] = {}
+
+    def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
+        """Make a program known that local devices run.
+
+        communicators: for each local device that runs it, the offset of its group's state by communicator.
+        """
+        self.programs[number] = program
+        crossing = False
+        for device, offsets in communicators.items():
+            for spec, offset in zip(program.communicators, offsets, strict=True):
+                group = next((g for g in spec.groups if device in g), ())
+                if offset is None or len({self._home[member] for member in group}) == 1:
+                    continue
+                self._users.setdefault(offset, set()).add(number)
+                if spec.pairs:
+                    self._pairs.add(offset, group, spec.pairs)
+                    continue
+                if spec.state_bytes[spec.groups.index(group)] != state.group_bytes(len(group)):
+                    continue  # no group that meets in rounds
+                crossing = True
+                if offset not in self.groups:
+                    found = Group(self._block, offset, group, self._home, self._host)
+                    self.groups[offset] = found
+                    self.areas.update({area.offset: area for area in found.areas})
+        if crossing:
+            self._images[number] = load_image(program, _resolve)
+
+    def unload(self, number: int) -> None:
+        """Forget a program that no device runs any more, and the groups that only it had."""
+        self.programs.pop(number, None)
+        image = self._images.pop(number, None)
+        if image is not None:
+            image.close()
+        for key in [key for key in self._plans if key[0] == number]:
+            del self._plans[key]
+        for offset in [offset for offset, users in self._users.items() if number in users]:
+            self._users[offset].discard(number)
+            if not self._users[offset]:
+                del self._users[offset]
+                self._pairs.remove(offset)
+                group = self.groups.pop(offset, None)
+                for area in group.areas if group is not None else ():
+                    del self.areas[area.offset]
+
+    def plan(self, area: Area, signature: int, site: int, device: int) -> Plan:
+        """Of a round that a device here has come to."""
+        number = self._block.record(device, control.R_PROGRAM)
+        key = (number, site, signature, area.group.offset)
+        plan = self._plans.get(key)
+        if plan is None:
+            for description in self._describe(number, site, device):
+                made = make_plan(description, area.group.homes, self._host)
+                self._plans[number, site, description.signature, area.group.offset] = made
+            plan = self._plans[key]
+        return plan
+
+    def _describe(self, number: int, site: int, device: int) -> list[Description]:
+        nothing = (ctypes.c_char * control.HEADER_BYTES)()
+        return describe(self._images[number], site, len(self.programs[number].communicators), device, nothing)
+
+
+def _resolve(name: str) -> int:
+    """Where an imported function is; the user's own are never called from here."""
+    try:
+        return resolve_import(name)
+    except CompileError:
+        return 0

@@ -1,0 +1,81 @@
+"""A program's image in an anonymous file, whose pages all replicas of a host share.
+
+    with SharedImage(program) as shared:
+        ...  # replicas call `load_shared(program, shared.source)`
+
+The pages stay with those who have mapped them; the file can be closed as soon as all have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distxla.codegen.image import LoadedImage, load_image
+from distxla.codegen.program import CompiledProgram
+from distxla.errors import OutOfMemoryError
+from distxla.runtime.memory import open_descriptor
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Where a replica finds an image: a descriptor of a process on its host, and the image's bytes."""
+
+    owner: int
+    descriptor: int
+    size: int
+
+
+class SharedImage:
+    """A program's image in a file that nobody can change any more. OutOfMemoryError where there is no room for it."""
+
+    def __init__(self, program: CompiledProgram) -> None:
+        image = memoryview(program.image)
+        self._descriptor = os.memfd_create("distxla-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.fchmod(self._descriptor, 0o600)
+            written = 0
+            while written < len(image):
+                written += os.write(self._descriptor, image[written:])
+            seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, seals)
+        except OSError as error:
+            self.close()
+            raise OutOfMemoryError(
+                f"no memory for the {len(image)} bytes of {program.name}: {error.strerror}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        self.source = ImageSource(os.getpid(), self._descriptor, len(image))
+
+    def __enter__(self) -> SharedImage:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; mappings of it stay. Twice is fine."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def without_image(program: CompiledProgram) -> CompiledProgram:
+    """The program as replicas get it: its image comes as a file, and steps are for reports."""
+    return dataclasses.replace(program, image=b"", steps=())
+
+
+def load_shared(
+    program: CompiledProgram, source: ImageSource, resolve: Callable[[str], int] | None = None
+) -> LoadedImage:
+    """Map the image that a process of this host holds; see `load_image`. ClusterError where it can't be opened."""
+    descriptor = open_descriptor(source.owner, source.descriptor, source.size)
+    try:
+        return load_image(program, resolve, (descriptor, source.size))
+    finally:
+        os.close(descriptor)
