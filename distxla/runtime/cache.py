@@ -29,11 +29,9 @@ class ProgramCache:
     def __init__(self, folder: Path | None = None, max_bytes: int | None = None) -> None:
         self.files = CacheFolder(folder or cache_folder(), cache_limit() if max_bytes is None else max_bytes)
 
-    def get(
-        self, module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
-    ) -> CompiledProgram | None:
+    def get(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        program = self.read(program_key(module, replicas, partitions, traced=traced, points=points))
+        program = self.read(program_key(module, replicas, partitions, traced=traced))
         return None if program is None else _located(program, module)
 
     def read(self, key: str) -> CompiledProgram | None:
@@ -50,17 +48,9 @@ class ProgramCache:
             return None
         return program
 
-    def put(
-        self,
-        module: Module,
-        replicas: int,
-        partitions: int,
-        program: CompiledProgram,
-        *,
-        points: tuple[str, ...] = (),
-    ) -> None:
+    def put(self, module: Module, replicas: int, partitions: int, program: CompiledProgram) -> None:
         """Keep the program; drop old ones where the folder grows beyond its bound."""
-        self.write(program_key(module, replicas, partitions, traced=program.traced, points=points), program)
+        self.write(program_key(module, replicas, partitions, traced=program.traced), program)
 
     def write(self, key: str, program: CompiledProgram) -> None:
         """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
@@ -75,18 +65,14 @@ def compile_cached(
     programs: ProgramCache | None = None,
     *,
     traced: bool = False,
-    points: tuple[str, ...] = (),
 ) -> tuple[CompiledProgram, bool]:
-    """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises.
-
-    points: instructions at which faults can be injected.
-    """
+    """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises."""
     programs = programs or ProgramCache()
-    found = programs.get(module, replicas, partitions, traced=traced, points=points)
+    found = programs.get(module, replicas, partitions, traced=traced)
     if found is not None:
         return found, True
-    program = server.compile(module, replicas, partitions, traced=traced, points=points)
-    programs.put(module, replicas, partitions, program, points=points)
+    program = server.compile(module, replicas, partitions, traced=traced)
+    programs.put(module, replicas, partitions, program)
     return program, False
 
 

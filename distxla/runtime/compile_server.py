@@ -60,16 +60,13 @@ class CompileServer:
         """Process id of the present child."""
         return self._process.pid
 
-    def compile(
-        self, module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
-    ) -> CompiledProgram:
+    def compile(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
         Raises what compile_module raises, CompileError naming the instruction where the child died, OutOfMemoryError
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
-        names = _registered(module)
-        program: CompiledProgram = self._call("compile", module, replicas, partitions, names, traced, points)
+        program: CompiledProgram = self._call("compile", module, replicas, partitions, _registered(module), traced)
         return program
 
     def emit(self, module: Module, stage: str, replicas: int, partitions: int) -> str | bytes:
@@ -296,11 +293,9 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
     from distxla.runtime.compiler import compile_alone, compile_module, emit
 
     if kind == "compile":
-        module, replicas, partitions, names, traced, points = arguments
+        module, replicas, partitions, names, traced = arguments
         with declared(names):
-            return compile_module(
-                module, replicas=replicas, partitions=partitions, progress=progress, traced=traced, points=points
-            )
+            return compile_module(module, replicas=replicas, partitions=partitions, progress=progress, traced=traced)
     if kind == "emit":
         module, stage, replicas, partitions, names = arguments
         with declared(names):

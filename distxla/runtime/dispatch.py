@@ -29,7 +29,6 @@ from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.hosts.rings import read_rings
-from distxla.runtime.injection.injection import Aftermath
 from distxla.runtime.mismatch import mismatch
 from distxla.runtime.reports import Scene, stuck_error
 from distxla.runtime.stragglers import Stragglers
@@ -223,12 +222,6 @@ class Dispatcher:
             times.update({device: remote.run_ns(device) for device in remote.devices})
         return [times[device] / 1e9 for device in devices]
 
-    def aftermath(self) -> Aftermath:
-        """What is known of all devices now, for whoever injected faults."""
-        lost = self._lost()
-        hosts = {remote.index for remote in self._hosts.remotes if remote.is_lost}
-        return Aftermath(self._records(), frozenset(lost), frozenset(hosts))
-
     def lost_text(self) -> str:
         """Names every replica that has ended."""
         lost = self._lost()
@@ -252,11 +245,17 @@ class Dispatcher:
             if self._failures():
                 self._hosts.news.wait_for(self._lost, LOSS_S)
 
-    def _require_all(self) -> None:
+    def unusable(self) -> ReplicaLostError | None:
+        """Why no call can be made any more, once a replica has ended or a host can't go on; else None."""
         if self._lost():
-            raise ReplicaLostError(f"{self.lost_text()} has ended; the cluster cannot be used any more")
+            return ReplicaLostError(f"{self.lost_text()} has ended; the cluster cannot be used any more")
         if failures := self._failures():
-            raise ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
+            return ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
+        return None
+
+    def _require_all(self) -> None:
+        if (error := self.unusable()) is not None:
+            raise error
 
     def _slice(self, end: float | None) -> int:
         if end is None:

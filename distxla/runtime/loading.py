@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 from distxla.codegen.program import CompiledProgram, SharedArena
 from distxla.collectives import call_loops, state
 from distxla.collectives.executed_form import executed_form
-from distxla.errors import ArgumentError, ClusterError, DistxlaError, ReplicaLostError
+from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
@@ -29,7 +29,6 @@ from distxla.runtime.unloading import Unloader
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
-    from distxla.runtime.injection.injection import Injection
     from distxla.runtime.routines import RoutineFailure
 
 
@@ -58,21 +57,11 @@ class Loader:
         self._next = 0  # the number to try first for the next program
         self._loaded: dict[int, _Loaded] = {}
         self._unloader = Unloader(unload)
-        self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._lost)
+        self.streams = Streams(hosts.local.control.carve, heap.allocate, self._stream_memory, self._unusable)
         self.communicators = Communicators(hosts.local.control, self.streams, hosts.remotes)
         words = hosts.local.control.words
         self.channels = Channels(self.communicators, words, heap.allocate, replicas, partitions, hosts.devices)
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
-
-    def inject(self, injection: Injection, executables: Sequence[Executable]) -> None:
-        """Hand out the faults of the cluster, before the first program is loaded; once. Blocks until devices have them.
-
-        ArgumentError for a host that there is not.
-        """
-        faults = injection.prepare(executables, self._hosts.devices)
-        pending = [self._hosts.replicas[device].inject.remote(mine) for device, mine in faults.items()]
-        if pending:
-            self._hosts.ask(pending, ATTACH_LIMIT_S)
 
     def load(self, executable: Executable) -> None:
         """Give the program its places and load it on its devices; once. Blocks until they have it.
@@ -219,10 +208,9 @@ class Loader:
                 return RemoteStreamMemory(remote, device)
         return LocalStreamMemory(self._hosts.local.control.segment.bytes, self._hosts.local.memories[device])
 
-    def _lost(self) -> ReplicaLostError | None:
-        """What to tell who waits at a stream, once a replica has ended."""
-        text = self.dispatcher.lost_text()
-        return ReplicaLostError(f"{text} has ended; the cluster cannot be used any more") if text else None
+    def _unusable(self) -> DistxlaError | None:
+        """What to tell who waits at a stream, once no call can come any more."""
+        return self.dispatcher.unusable()
 
     def _routine_failure(self, device: int) -> RoutineFailure | None:
         """What a device knows of the Python routine that failed on it."""

@@ -1,0 +1,43 @@
+"""`python -m tests.simulation --seeds 10000 --jobs 2`; `python -m tests.simulation --replay 4711` shows one run."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+
+from tests.simulation.scenarios import draw, measured, simulate_seed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=500, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first one")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--replay", type=int, help="run one seed, and print what happens in it")
+    options = parser.parse_args()
+    if options.replay is not None:
+        print(draw(options.replay))
+        outcome = simulate_seed(options.replay, logs=True)
+        print("\n".join(outcome.notes))
+        print(outcome.complaint or "right", f"(digest {outcome.digest:016x}, {outcome.steps} steps)")
+        return bool(outcome.complaint)
+    begin, wrong, spent, slowest = time.perf_counter(), 0, 0.0, (0.0, 0)
+    seeds = range(options.first, options.first + options.seeds)
+    with multiprocessing.get_context("forkserver").Pool(options.jobs) as pool:
+        for seed, complaint, seconds, _ in pool.imap_unordered(measured, seeds, chunksize=20):
+            spent += seconds
+            slowest = max(slowest, (seconds, seed))
+            if complaint:
+                wrong += 1
+                print(complaint, flush=True)
+    print(
+        f"{len(seeds)} seeds, {wrong} wrong, in {time.perf_counter() - begin:.1f} s; "
+        f"{spent / len(seeds) * 1e3:.1f} ms of processor time each; the slowest, {slowest[1]}, took {slowest[0]:.2f} s"
+    )
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Where the runtime meets the machine, and what stands there in a simulated run.
+
+Modules of the runtime reach time, threads, processes, sockets and Ray by names of their own: `import time`, then
+`time.monotonic()`. A simulated run gives the modules other objects under these names, and takes them back at its end.
+Nothing else of the runtime is replaced; test_edges.py holds the modules to it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import os
+import pkgutil
+import queue
+import secrets
+import select
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import distxla.runtime
+from distxla.codegen import image
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives.transports import futex
+from distxla.runtime import memory, serve
+from distxla.runtime.compile_server import CompileServer
+from distxla.runtime.memory import ControlBlock
+from distxla.runtime.ray import access
+from distxla.runtime.stream_ends import LocalStreamMemory
+from tests.simulation import native
+from tests.simulation.actors import Actors
+from tests.simulation.machine import Machine
+from tests.simulation.native import NATIVE, Futexes
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.sockets import Network
+from tests.simulation.threads import Threads
+
+MEMORY_BYTES = 256 << 20  # of each device, and of a control block; sparse
+MACHINE = (time, threading, queue, os, select, selectors, signal, socket, secrets)
+# the processes beside the replicas and agents, which a simulated run does without
+BEYOND = ("distxla.runtime.ray", "distxla.runtime.compile_server", "distxla.runtime.compiler", "distxla.runtime.cache")
+
+
+def modules() -> list[ModuleType]:
+    """The modules whose code runs in a simulation and reaches the machine."""
+    found: list[ModuleType] = [futex, image]
+    for entry in pkgutil.walk_packages(distxla.runtime.__path__, "distxla.runtime."):
+        if not entry.name.startswith(BEYOND):
+            found.append(importlib.import_module(entry.name))
+    return found
+
+
+@cache
+def _places() -> list[tuple[ModuleType, str, str]]:
+    """(module, name, what it stands for) of all names that a run gives other objects."""
+    stands_for: dict[int, str] = {id(module): module.__name__ for module in MACHINE}
+    for what, thing in (
+        ("pool", concurrent.futures.ThreadPoolExecutor),
+        ("access to Ray", access),
+        ("compile server", CompileServer),
+        ("memory_bytes", memory.memory_bytes),
+        ("support_program", serve.support_program),
+        ("note_faults", serve.note_faults),
+        ("own_signal_stack", serve.own_signal_stack),
+        ("load_image", image.load_image),
+        ("resolve_import", image.resolve_import),
+        ("mapping", memory._Mapping),
+    ):
+        stands_for[id(thing)] = what
+    return [
+        (module, name, stands_for[id(value)])
+        for module in modules()
+        for name, value in vars(module).items()
+        if id(value) in stands_for
+    ]
+
+
+class Stepping:
+    """Words of shared memory as Python reads and writes them: another task may go on before each access."""
+
+    __slots__ = ("_step", "_view")
+
+    def __init__(self, view: memoryview, step: Callable[[], None]) -> None:
+        self._view, self._step = view, step
+
+    def __getitem__(self, index: Any) -> Any:
+        self._step()
+        return self._view[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._step()
+        self._view[index] = value
+
+    def release(self) -> None:
+        self._view.release()
+
+
+class Edges:
+    """The machine of one run, in place while `installed` lasts. support: the serve loops, compiled for simulation."""
+
+    def __init__(self, run: Scheduler, machine: Machine, network: Network, actors: Actors, support: CompiledProgram):
+        self.run, self.machine, self.network, self.actors, self.support = run, machine, network, actors, support
+        self.threads = Threads(run)
+        self.futexes = Futexes(run)
+        self.images: list[image.LoadedImage] = []
+        self.blocks: list[memoryview] = []  # of the control blocks that were made
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Until the end of the with-block the runtime's modules are on this machine."""
+        kept = [(module, name, getattr(module, name)) for module, name, _ in _places()]
+        others = self._others()
+        kept += [(owner, name, vars(owner)[name]) for owner, name, _ in others]
+        stand_ins = self._stand_ins()
+        NATIVE.run, NATIVE.futexes = self.run, self.futexes
+        try:
+            for module, name, what in _places():
+                setattr(module, name, stand_ins[what])
+            for owner, name, value in others:
+                setattr(owner, name, value)
+            with self.actors.imported():
+                yield
+        finally:
+            NATIVE.run = None
+            for owner, name, value in kept:
+                setattr(owner, name, value)
+
+    def _stand_ins(self) -> dict[str, Any]:
+        threads, machine = self.threads, self.machine
+        return {
+            "time": threads.time,
+            "threading": threads.threading,
+            "queue": threads.queue,
+            "pool": threads.pool,
+            "os": machine.os,
+            "select": machine.select,
+            "signal": machine.signal,
+            "socket": self.network.socket,
+            "selectors": self.network.selectors,
+            "secrets": SimpleNamespace(token_bytes=self.run.random.randbytes),
+            "access to Ray": SimpleNamespace(acquire=lambda *_: True, release=lambda: None),
+            "compile server": lambda: SimpleNamespace(close=lambda: None),
+            "memory_bytes": lambda: MEMORY_BYTES,
+            "support_program": lambda: self.support,
+            "note_faults": lambda handler: None,
+            "own_signal_stack": lambda: None,
+            "load_image": self._load_image,
+            "resolve_import": native.resolve,
+            "mapping": self._mapping(),
+        }
+
+    def _others(self) -> list[tuple[Any, str, Any]]:
+        """Names that are no module's import: libc's system calls, and words that Python reads."""
+        from distxla.runtime import futex as python_futex
+
+        step = self.run.step
+        begin, word, set_word = ControlBlock.__init__, LocalStreamMemory.word, LocalStreamMemory.set_word
+
+        def begin_block(block: ControlBlock, *arguments: Any) -> None:
+            begin(block, *arguments)
+            block.words = Stepping(block.words, step)  # type: ignore[assignment]
+            block.longs = Stepping(block.longs, step)  # type: ignore[assignment]
+            self.blocks.append(block.segment.bytes.data)
+
+        def stepping(method: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                step()
+                return method(*arguments)
+
+            return call
+
+        libc = SimpleNamespace(syscall=NATIVE.libc)
+        return [
+            (python_futex, "_syscall", NATIVE.libc),
+            (futex, "_libc", libc),
+            (memory, "CONTROL_BYTES", MEMORY_BYTES),
+            (ControlBlock, "__init__", begin_block),
+            (LocalStreamMemory, "word", stepping(word)),
+            (LocalStreamMemory, "set_word", stepping(set_word)),
+        ]
+
+    def _load_image(self, *arguments: Any) -> image.LoadedImage:
+        loaded = _load_image(*arguments)
+        self.images.append(loaded)
+        return loaded
+
+    def _mapping(self) -> type:
+        futexes = self.futexes
+
+        class Mapping(_MAPPING):  # type: ignore[misc, valid-type]
+            """A mapping whose words can be slept on."""
+
+            def __init__(self, parts: Any) -> None:
+                super().__init__(parts)
+                at = self.__array_interface__["data"][0]
+                self._known = at, sum(size for _, size in parts)
+                for descriptor, size in parts:
+                    futexes.mapped(at, size, native.file_of(descriptor))
+                    at += size
+
+            def __del__(self) -> None:
+                if hasattr(self, "_known"):
+                    futexes.unmapped(*self._known)
+                super().__del__()
+
+        return Mapping
+
+
+_load_image, _MAPPING = image.load_image, memory._Mapping

@@ -1,0 +1,133 @@
+"""One simulated run: a cluster, what its user does with it, and how all of it ended."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+
+from distxla.codegen.program import CompiledProgram
+from distxla.collectives import control_block as control
+from distxla.runtime import cluster as clusters
+from tests.simulation import native
+from tests.simulation.actors import Actors
+from tests.simulation.edges import Edges
+from tests.simulation.machine import Machine
+from tests.simulation.scheduler import Scheduler, Stuck
+from tests.simulation.sockets import Network, Weather
+
+
+@cache
+def support() -> CompiledProgram:
+    """The serve loops, for simulated runs."""
+    from distxla.collectives.transports.call_loops import compile_call_loops
+
+    with native.compiling():
+        return compile_call_loops()
+
+
+@dataclass
+class Outcome:
+    """How a run ended. complaint: what is wrong with it, "" if nothing is.  digest: of all decisions.  notes: what
+    happened, where wanted."""
+
+    complaint: str = ""
+    digest: int = 0
+    steps: int = 0
+    switches: int = 0
+    milliseconds: float = 0.0  # of virtual time
+    notes: list[str] = field(default_factory=list)
+
+
+class World:
+    """What a scenario works with."""
+
+    def __init__(self, run: Scheduler, edges: Edges) -> None:
+        self.run, self.edges = run, edges
+        self.complaints: list[str] = []
+
+    @property
+    def random(self) -> random.Random:
+        return self.run.random
+
+    def complain(self, text: str) -> None:
+        self.complaints.append(text)
+        self.run.note(text)
+
+
+def simulate(
+    seed: int | str,
+    scenario: Callable[[World], None],
+    hosts: Sequence[int],
+    *,
+    weather: Weather | None = None,
+    logs: bool = False,
+) -> Outcome:
+    """Run a scenario in the driver of a cluster room with so many CPUs on each host."""
+    program = support()
+    collecting = gc.isenabled()
+    gc.disable()  # when garbage is collected depends on other runs
+    run = Scheduler(seed, logs=logs)
+    cores = run.random.choice((1, 1, 2, 16))
+    machine = Machine(run, cores, notice_ns=run.random.choice((0, 1_000_000, 50_000_000)))
+    network = Network(run, weather or Weather(delay_ns=run.random.choice((1_000, 50_000, 3_000_000))))
+    run.on_end.append(network.end_of)
+    actors = Actors(run, [(f"node{k}", count) for k, count in enumerate(hosts)])
+    edges = Edges(run, machine, network, actors, program)
+    world = World(run, edges)
+    opened = set(clusters._open)
+    try:
+        with edges.installed():
+            driver = run.process("driver")
+            run.spawn(driver, "main", lambda: scenario(world))
+            run.current = run.tasks[0]
+            try:
+                run.run()
+            except Stuck as stuck:
+                world.complain(str(stuck))
+            world.complaints += run.failures
+            run.failures.clear()
+            _let_devices_end(edges)
+            run.end()
+    finally:
+        for cluster in set(clusters._open) - opened:
+            clusters._open.discard(cluster)
+        _release(edges, world)
+        if collecting:
+            gc.enable()
+    milliseconds = (run.now - 10**15) / 1e6
+    return Outcome("\n".join(world.complaints), run.digest, run.steps, run.switches, milliseconds, run.log or [])
+
+
+def _let_devices_end(edges: Edges) -> None:
+    """Devices that were killed in emitted code, or still wait there: let every wait return, and then the serve loop."""
+    for block in edges.blocks:
+        words = np.frombuffer(block, np.uint32)
+        words[control.H_POISON // 4] = 1
+        sequence = (int(words[control.H_COMMAND // 4]) + 1) & 0xFFFFFFFF
+        for device in range(int(words[control.H_DEVICES // 4])):
+            record = control.record_offset(device)
+            words[(record + control.R_COMMAND_KIND) // 4] = control.CommandKind.STOP
+            words[(record + control.R_COMMAND_SEQUENCE) // 4] = sequence
+        words[control.H_COMMAND // 4] = sequence
+
+
+def _release(edges: Edges, world: World) -> None:
+    """Give back what killed processes have left, which a kernel would do."""
+    for loaded in edges.images:
+        loaded.close()
+    edges.images.clear()
+    edges.blocks.clear()
+    for descriptor in list(edges.machine.files):
+        os.close(descriptor)
+    for network_socket in edges.network.sockets:
+        network_socket.incoming = network_socket.outgoing = None
+    edges.run.tasks.clear()
+    edges.run.processes.clear()
+    edges.run._timers.clear()
+    edges.actors.actors.clear()

@@ -1,0 +1,220 @@
+"""What a seed draws: the hosts, the programs, how often they are called, what goes wrong; and what must come of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from distxla.errors import ClusterError, DistxlaError, ExecutionError, ReplicaLostError
+from distxla.runtime.cluster import Cluster
+from distxla.runtime.executable import Executable
+from tests.simulation import cases
+from tests.simulation.cases import Case
+from tests.simulation.runs import Outcome, World, simulate
+
+HOSTS = {2: [(2,), (1, 1)], 3: [(3,), (1, 2), (1, 1, 1)], 4: [(4,), (2, 2), (1, 3)]}
+FAULTS = ("none", "none", "kill a replica", "kill a replica", "kill an agent", "break a connection", "interrupt")
+LONGEST_S = 60.0  # of virtual time, that any call may take
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a seed stands for."""
+
+    hosts: tuple[int, ...]
+    calls: tuple[tuple[str, int], ...]  # case and runs within the call
+    fault: str
+    at: int  # steps after the call with the fault has begun
+    call: int  # which call that is
+    victim: float
+
+    @property
+    def devices(self) -> int:
+        return sum(self.hosts)
+
+    def __str__(self) -> str:
+        calls = ", ".join(f"{name}{f' x{times}' if times > 1 else ''}" for name, times in self.calls)
+        fault = "" if self.fault == "none" else f"; {self.fault} {self.at} steps into call {self.call}"
+        return f"hosts {list(self.hosts)}: {calls}{fault}"
+
+
+def draw(seed: int, names: Callable[[int], list[str]] = cases.names) -> Plan:
+    """The plan of a seed."""
+    rng = random.Random(f"plan {seed}")
+    devices = rng.choice((2, 2, 3, 4))
+    hosts = rng.choice(HOSTS[devices])
+    chosen = [rng.choice(names(devices)) for _ in range(rng.choice((1, 2)))]
+    calls = tuple((rng.choice(chosen), rng.choice((1, 1, 2, 5))) for _ in range(rng.choice((1, 2, 3))))
+    fault = rng.choice(FAULTS)
+    if len(hosts) == 1 and fault in ("kill an agent", "break a connection"):
+        fault = "kill a replica"
+    at = int(2 ** (rng.random() * 12))
+    return Plan(hosts, calls, fault, at, rng.randrange(len(calls)), rng.random())
+
+
+def simulate_seed(seed: int, *, logs: bool = False, plan: Plan | None = None) -> Outcome:
+    """Run what a seed stands for. The outcome's complaint names the plan."""
+    plan = plan or draw(seed)
+    for name, _ in plan.calls:
+        cases.programs(name, plan.devices)  # compiled before, once a process
+    outcome = simulate(seed, partial(_scenario, plan), plan.hosts, logs=logs)
+    if outcome.complaint:
+        outcome.complaint = f"seed {seed} ({plan}): {outcome.complaint}"
+    return outcome
+
+
+def measured(seed: int) -> tuple[int, str, float, int]:
+    """(seed, complaint, seconds of processor time, digest) of a seed; for processes of a pool."""
+    begin = time.process_time()
+    outcome = simulate_seed(seed)
+    return seed, outcome.complaint, time.process_time() - begin, outcome.digest
+
+
+def _scenario(plan: Plan, world: World) -> None:
+    with Cluster(replicas=plan.devices, devices_per_host=plan.hosts) as cluster:
+        cluster.wait_started()
+        _Calls(plan, world, cluster).make()
+    _require_nothing_open(world)
+
+
+class _Calls:
+    """The calls of a run, one after the other. lost: whether a process or a connection is gone for good."""
+
+    def __init__(self, plan: Plan, world: World, cluster: Cluster) -> None:
+        self.plan, self.world, self.cluster = plan, world, cluster
+        self.executables: dict[str, list[Executable]] = {}
+        self.faulted = False
+
+    def make(self) -> None:
+        for number, (name, repeat) in enumerate(self.plan.calls):
+            case = cases.case(name, self.plan.devices)
+            if number == self.plan.call:
+                self._arm()
+            self._call(case, 1 if case.items else repeat)
+        self.world.run.drop_faults()
+
+    def _arm(self) -> None:
+        """Let the fault happen some steps from now."""
+        plan, world = self.plan, self.world
+        action = {
+            "none": None,
+            "kill a replica": partial(self._kill, "replica"),
+            "kill an agent": partial(self._kill, "agent"),
+            "break a connection": self._break,
+            "interrupt": None,
+        }[plan.fault]
+        if action is not None:
+            world.run.fault(plan.at, action)
+
+    def _kill(self, kind: str) -> None:
+        alive = [a for a in self.world.edges.actors.actors if a.process.name.startswith(kind) and a.process.is_alive]
+        if alive:
+            self.faulted = True
+            self.world.run.kill(alive[int(self.plan.victim * len(alive))].process)
+
+    def _break(self) -> None:
+        self.faulted = self.world.edges.network.break_one(self.plan.victim)
+
+    def _executables(self, case: Case) -> list[Executable]:
+        found = self.executables.get(case.name)
+        if found is None:
+            programs = cases.programs(case.name, self.plan.devices)
+            found = [
+                Executable(self.cluster, program, devices, 0.0, True, module=module)
+                for program, (devices, module) in zip(programs, case.parts, strict=True)
+            ]
+            # the order in which they communicate is not looked at: some of them deadlock on purpose
+            found[0].together[tuple(one.serial for one in found)] = [None] * len(found)
+            self.executables[case.name] = found
+        return found
+
+    def _call(self, case: Case, repeat: int) -> None:
+        world, before = self.world, self.faulted
+        begun = world.run.now
+        feeders = []
+        try:
+            executables = self._executables(case)
+            rows = [[case.arguments[d] for d in one.devices] for one in executables]
+            feeders = self._feed(case)
+            outs = self.cluster.call(list(zip(executables, rows, strict=True)), repeat=repeat)
+            wrong = [
+                text
+                for one, leaves in zip(executables, outs, strict=True)
+                for d, row in zip(one.devices, leaves, strict=True)
+                if case.results is not None and (text := case.wrong(d, [np.asarray(leaf) for leaf in row]))
+            ]
+        except DistxlaError as error:
+            self._judge_error(case, error, before)
+        else:
+            world.run.note(f"{case.name} ended well")
+            if case.results is None:
+                world.complain(f"{case.name} ended well, and cannot")
+            if wrong:
+                world.complain(wrong[0])
+        for feeder in feeders:
+            feeder.join(LONGEST_S)
+            if feeder.is_alive():
+                world.complain(f"{case.name}: who feeds or drains a device waits for ever")
+        if world.run.now - begun > LONGEST_S * 1e9:
+            world.complain(f"{case.name} took {(world.run.now - begun) / 1e9:.1f} s")
+
+    def _judge_error(self, case: Case, error: DistxlaError, before: bool) -> None:
+        world = self.world
+        world.run.note(f"{case.name}: {type(error).__name__}: {error}")
+        if isinstance(error, case.errors):
+            return
+        allowed: tuple[type[DistxlaError], ...] = (ReplicaLostError, ClusterError)
+        if not self.faulted:
+            world.complain(f"{case.name}: without a fault: {type(error).__name__}: {error}")
+        elif not isinstance(error, allowed):
+            world.complain(f"{case.name}: after a fault: {type(error).__name__}: {error}")
+
+    def _feed(self, case: Case) -> list:
+        """Threads that feed and drain the devices."""
+        threads = []
+        for device in range(self.plan.devices) if case.items else ():
+            for target in (self._put, self._get):
+                thread = self.world.edges.threads.thread(target=target, args=(case, device), name=f"feed-{device}")
+                thread.start()
+                threads.append(thread)
+        return threads
+
+    def _put(self, case: Case, device: int) -> None:
+        try:
+            infeed = self.cluster.infeed(device)
+            for item in case.items:
+                infeed.put(item)
+        except DistxlaError as error:
+            self._judge_stream(case, error)
+
+    def _get(self, case: Case, device: int) -> None:
+        try:
+            outfeed = self.cluster.outfeed(device)
+            for want in case.given[device]:
+                have = outfeed.get()
+                if have.tobytes() != want.tobytes():
+                    self.world.complain(f"{case.name}: device {device} gave {have}, not {want}")
+        except DistxlaError as error:
+            self._judge_stream(case, error)
+
+    def _judge_stream(self, case: Case, error: DistxlaError) -> None:
+        self.world.run.note(f"{case.name}: a stream: {type(error).__name__}: {error}")
+        if not self.faulted:
+            self.world.complain(f"{case.name}: a stream, without a fault: {type(error).__name__}: {error}")
+        elif not isinstance(error, ReplicaLostError | ClusterError | ExecutionError):
+            self.world.complain(f"{case.name}: a stream: {type(error).__name__}: {error}")
+
+
+def _require_nothing_open(world: World) -> None:
+    """After the end of a cluster the driver has nothing open."""
+    driver = world.run.current.process
+    left = [sock for sock in world.edges.network.sockets if sock.process is driver and not sock.closed]
+    if left:
+        world.complain(f"{len(left)} sockets are left open")
+    if count := world.edges.machine.open_descriptors():
+        world.complain(f"{count} descriptors of processes are left open")

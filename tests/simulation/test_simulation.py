@@ -1,0 +1,44 @@
+"""The runtime's protocols under seeds: each ends right or with a typed error, nothing waits, and a seed replays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.scenarios import draw, simulate_seed
+
+SEEDS, PARTS = 500, 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_seed_ends_right_or_with_a_typed_error(part: int) -> None:
+    """`make simulate SEEDS=10000` runs more of them."""
+    complaints = [simulate_seed(seed).complaint for seed in range(part, SEEDS, PARTS)]
+    assert not [text for text in complaints if text]
+
+
+@pytest.mark.slow
+def test_a_seed_replays_in_another_process() -> None:
+    """Whatever has run before it, and however that process orders what has no order."""
+    seeds = [2, 6, 30]
+    here = [f"{simulate_seed(seed).digest:x}" for seed in seeds]
+    text = f"""
+from tests.simulation.scenarios import simulate_seed
+for seed in {seeds[::-1]}:
+    print(f"{{simulate_seed(seed).digest:x}}")
+"""
+    for hashes in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", text], env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.stdout.split()[::-1] == here, done.stderr
+
+
+def test_seeds_differ() -> None:
+    plans = {str(draw(seed)) for seed in range(200)}
+    assert len(plans) > 190
