@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from distxla.codegen.buffers import (
     Branch,
@@ -18,6 +19,7 @@ from distxla.codegen.buffers import (
     place,
     place_shared,
 )
+from distxla.codegen.moves import one_by_one
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -75,6 +77,20 @@ class _Frame:
 
     def buffer(self, value: Value) -> Buffer:
         return TOKEN if value is None else self.buffers[value]
+
+    @cached_property
+    def _held(self) -> dict[int, list[int]]:
+        """By id() of a buffer the leaves of the result that are in it, once all of them have one."""
+        found: dict[int, list[int]] = {}
+        for value in self.values.root:
+            if value is not None:
+                found.setdefault(id(self.buffers[value]), []).append(value)
+        return found
+
+    def sole_result(self, buffer: Buffer) -> Value:
+        """The only leaf of the result that is in the buffer; None if there are several, or none."""
+        held = self._held.get(id(buffer), ())
+        return held[0] if len(held) == 1 else None
 
 
 class Planner:
@@ -163,21 +179,12 @@ class Planner:
             source = frame.buffer(value)
             if source is not target and source is not TOKEN:
                 moves.append((source, target))
-        while moves:
-            read = {id(source) for source, _ in moves}
-            ready = next((move for move in moves if id(move[1]) not in read), None)
-            if ready is not None:
-                moves.remove(ready)
-                if swaps and self.may_swap(frame, targets, *ready):
-                    self.swap(frame, instruction, *ready)
-                else:
-                    self.copy(frame, instruction, *ready)
-                continue
-            # A ring: every target is still to be read. One goes to a place of its own.
-            source, target = moves.pop(0)
-            staged = self.new(source.size, instruction.name)
-            self.copy(frame, instruction, source, staged)
-            moves.append((staged, target))
+        kept = {id(target) for target in targets}
+        for source, target in one_by_one(moves, lambda source: self.new(source.size, instruction.name)):
+            if swaps and id(source) not in kept and self.may_swap(frame, source, target):
+                self.swap(frame, instruction, source, target)
+            else:
+                self.copy(frame, instruction, source, target)
         for target in targets:
             self.touch(target)
 
@@ -214,12 +221,13 @@ class Planner:
         if source.size:
             frame.steps.append(Copy(instruction, source, target))
 
-    def may_swap(self, frame: _Frame, targets: list[Buffer], source: Buffer, target: Buffer) -> bool:
-        """Whether a loop's new state may become its state by a change of places: `source` holds nothing else."""
+    def may_swap(self, frame: _Frame, source: Buffer, target: Buffer) -> bool:
+        """Whether a loop's new state may become its state by a change of places: `source`, which is no place of the
+        state, holds nothing else."""
         if not (source.region is target.region is Region.ARENA and source.size == target.size >= SWAPPED_BYTES):
             return False
-        held = [value for value in frame.values.root if frame.buffer(value) is source]
-        return len(held) == 1 and held[0] in frame.owned and not any(source is kept for kept in targets)
+        held = frame.sole_result(source)
+        return held is not None and held in frame.owned
 
     def swap(self, frame: _Frame, instruction: Instruction, source: Buffer, target: Buffer) -> None:
         self.clock += 1
@@ -246,7 +254,7 @@ class Planner:
         body = self.frame(self.module[instruction.op.body])
         values = body.values
         value, occupant = values.root[leaf], values.parameters[0][leaf]
-        if value is None or occupant is None or values.root.count(value) > 1 or values.defined[value] < 0:
+        if value is None or occupant is None or values.root_counts[value] > 1 or values.defined[value] < 0:
             return False
         producer, number = values.producer[value]
         position = values.defined[value]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import prod
 
 from distxla.ir.element_type import OPAQUE, TOKEN, ElementType
@@ -28,6 +30,7 @@ class Shape:
     layout: Layout | None = None
     elements: tuple[Shape, ...] | None = None
     is_buffer: bool = False
+    _tuple_facts: _TupleFacts | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.dynamic and not any(self.dynamic):
@@ -82,21 +85,52 @@ class Shape:
     def byte_size(self) -> int:
         """Bytes of an array in an arena; the sum over the leaves for a tuple; 0 for tokens."""
         if self.elements is not None:
-            return sum(e.byte_size for e in self.elements)
+            return self._facts.byte_size
         return self.size * self.dtype.byte_size
 
     @property
     def is_dynamic(self) -> bool:
-        return bool(self.dynamic) or bool(self.elements and any(e.is_dynamic for e in self.elements))
+        return bool(self.dynamic) if self.elements is None else self._facts.is_dynamic
 
     @property
     def is_unbounded(self) -> bool:
         """Whether a dimension is `?`, without a bound."""
-        return UNBOUNDED in self.dims or any(e.is_unbounded for e in self.elements or ())
+        return UNBOUNDED in self.dims if self.elements is None else self._facts.is_unbounded
 
     @property
     def has_buffers(self) -> bool:
-        return self.is_buffer or (self.elements is not None and any(e.has_buffers for e in self.elements))
+        return self.is_buffer if self.elements is None else self._facts.has_buffers
+
+    @property
+    def has_layouts(self) -> bool:
+        """Whether the shape, or a part of it, states a layout."""
+        return self.layout is not None if self.elements is None else self._facts.has_layouts
+
+    @property
+    def leaf_count(self) -> int:
+        return 1 if self.elements is None else self._facts.offsets[-1]
+
+    def leaf(self, number: int) -> Shape:
+        """The same as `list(shape.leaves())[number]`."""
+        if self.elements is None:
+            return self
+        offsets = self._facts.offsets
+        index = bisect_right(offsets, number) - 1
+        return self.elements[index].leaf(number - offsets[index])
+
+    def leaves_of(self, index: int) -> slice:
+        """Where the leaves of a tuple's element are among those of the tuple."""
+        offsets = self._facts.offsets
+        return slice(offsets[index], offsets[index + 1])
+
+    @property
+    def _facts(self) -> _TupleFacts:
+        """What walks through a tuple find, which many instructions ask of one and the same large tuple."""
+        facts = self._tuple_facts
+        if facts is None:
+            facts = _facts_of(self.elements or ())
+            object.__setattr__(self, "_tuple_facts", facts)
+        return facts
 
     @property
     def contents(self) -> Shape:
@@ -131,12 +165,16 @@ class Shape:
 
     def without_layout(self) -> Shape:
         """Recursively without layouts: what two shapes must share to be compatible."""
+        if not self.has_layouts:
+            return self
         if self.elements is not None:
             return Shape.tuple(tuple(e.without_layout() for e in self.elements))
         return replace(self, layout=None) if self.layout is not None else self
 
     def compatible(self, other: Shape) -> bool:
         """Equal but for layouts and for which dimensions are dynamic: sizes follow the values at run time."""
+        if self is other:
+            return True
         if self.elements is not None or other.elements is not None:
             mine, theirs = self.elements, other.elements
             return (
@@ -163,6 +201,29 @@ class Shape:
             ("?" if d == UNBOUNDED else f"<={d}") if dyn else str(d) for d, dyn in zip(self.dims, dynamic, strict=True)
         )
         return f"{self.dtype.name}[{dims}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _TupleFacts:
+    """offsets: number of the first leaf of each element, and the number of leaves."""
+
+    offsets: tuple[int, ...]
+    byte_size: int
+    is_dynamic: bool
+    is_unbounded: bool
+    has_buffers: bool
+    has_layouts: bool
+
+
+def _facts_of(elements: tuple[Shape, ...]) -> _TupleFacts:
+    return _TupleFacts(
+        offsets=tuple(accumulate((e.leaf_count for e in elements), initial=0)),
+        byte_size=sum(e.byte_size for e in elements),
+        is_dynamic=any(e.is_dynamic for e in elements),
+        is_unbounded=any(e.is_unbounded for e in elements),
+        has_buffers=any(e.has_buffers for e in elements),
+        has_layouts=any(e.has_layouts for e in elements),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,11 @@ class Op:
     def require(self, condition: object, rule: str, message: str, at: str | None = None) -> None:
         """Raise RuleViolation `opcode.rule: message` unless `condition` holds."""
         if not condition:
-            raise RuleViolation(f"{self.opcode}.{rule}: {message}", at)
+            raise self.violation(rule, message, at)
+
+    def violation(self, rule: str, message: str, at: str | None = None) -> RuleViolation:
+        """RuleViolation `opcode.rule: message`: to raise where the message costs more than the condition."""
+        return RuleViolation(f"{self.opcode}.{rule}: {message}", at)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
         """The result shape without layout after checking the constraints; None if the text alone can give it.
@@ -183,10 +187,8 @@ class Op:
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         """Check the stated result shape and all constraints. The default compares with `infer_shape`."""
         inferred = self.infer_shape(operands, called)
-        if inferred is not None:
-            self.require(
-                inferred.compatible(shape), "shape", f"the result is {inferred}, the text says {shape}", at="shape"
-            )
+        if inferred is not None and not inferred.compatible(shape):
+            raise self.violation("shape", f"the result is {inferred}, the text says {shape}", at="shape")
 
     # --- mixed precision (see ops/mixed_precision.py) -------------------------------------------------------------
 

@@ -49,8 +49,8 @@ class GetTupleElement(Op):
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         (operand,) = operands
         elements = operand.elements
-        self.require(elements is not None, "C1", f"the operand is {operand}, not a tuple", at="operands")
-        assert elements is not None
+        if elements is None:
+            raise self.violation("C1", f"the operand is {operand}, not a tuple", at="operands")
         self.require(
             0 <= self.index < len(elements), "C1", f"index={self.index} of a tuple of {len(elements)}", at="index"
         )
@@ -60,6 +60,4 @@ class GetTupleElement(Op):
         return operands[0][self.index]
 
     def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
-        elements = operands[0].elements or ()
-        first = sum(len(tuple(element.leaves())) for element in elements[: self.index])
-        return tuple(leaves[0][first : first + len(tuple(elements[self.index].leaves()))])
+        return tuple(leaves[0][operands[0].leaves_of(self.index)])

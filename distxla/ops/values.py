@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from distxla.errors import CompileError
 from distxla.ir.computation import Computation
@@ -30,6 +32,7 @@ class Values:
     last_use: list[int] = field(default_factory=list)
     parameters: tuple[tuple[Value, ...], ...] = ()
     root: tuple[Value, ...] = ()
+    _counted: tuple[Instruction, tuple[Value, ...], Counter[Value]] | None = None
 
     @property
     def invariant(self) -> frozenset[int]:
@@ -43,6 +46,18 @@ class Values:
     def operands(self, instruction: Instruction) -> tuple[Value, ...]:
         """The operands' leaves, one after the other."""
         return tuple(value for operand in instruction.operands for value in self.leaves[operand])
+
+    def counted_operands(self, instruction: Instruction) -> tuple[tuple[Value, ...], Counter[Value]]:
+        """The same, and how often each value is among them; remembered, as it is asked for leaf after leaf."""
+        if self._counted is None or self._counted[0] is not instruction:
+            operands = self.operands(instruction)
+            self._counted = instruction, operands, Counter(operands)
+        return self._counted[1:]
+
+    @cached_property
+    def root_counts(self) -> Counter[Value]:
+        """How often each value is a leaf of the result."""
+        return Counter(self.root)
 
 
 def is_alias(computation: Computation, instruction: Instruction) -> bool:
@@ -79,7 +94,7 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
         if op.is_parameter:
             leaves = new(instruction, -1)
         elif all(not leaf.is_array for leaf in instruction.shape.leaves()):
-            leaves = (None,) * sum(1 for _ in instruction.shape.leaves())
+            leaves = (None,) * instruction.shape.leaf_count
         elif op.lowering is Lowering.ALIAS:
             operands = computation.operands(instruction)
             shapes = tuple(o.shape for o in operands)
@@ -116,25 +131,25 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
 
 def overwritable(values: Values, instruction: Instruction, leaf: int) -> Value:
     """The operand value whose memory result leaf `leaf` could take over if nobody needs it afterwards, or None."""
-    operands = values.operands(instruction)
     if isinstance(instruction.op, While):
         number = leaf
     elif (in_place := instruction.op.in_place_operand) is not None:
         number = sum(len(values.leaves[o]) for o in instruction.operands[:in_place]) + leaf
     else:
         return None
+    operands, times = values.counted_operands(instruction)
     if number >= len(operands):
         return None
     value = operands[number]
-    if value is None or operands.count(value) > 1:
+    if value is None or times[value] > 1:
         return None
-    shape = list(instruction.shape.leaves())[leaf]
     producer, producer_leaf = values.producer[value]
-    return value if list(producer.shape.leaves())[producer_leaf].byte_size == shape.byte_size else None
+    fits = producer.shape.leaf(producer_leaf).byte_size == instruction.shape.leaf(leaf).byte_size
+    return value if fits else None
 
 
 def _check_leaves(module: Module, instruction: Instruction, leaves: tuple[Value, ...]) -> None:
-    expected = sum(1 for _ in instruction.shape.leaves())
+    expected = instruction.shape.leaf_count
     if len(leaves) != expected:
         raise CompileError(
             f"{instruction.name}: {instruction.opcode} has {expected} leaves, its rule gives {len(leaves)}",

@@ -155,7 +155,7 @@ class ComputationMemory:
 
     def __post_init__(self) -> None:
         values = self._known = self.module.values(self.computation.name)
-        self.size = [rounded(list(i.shape.leaves())[leaf].byte_size) for i, leaf in values.producer]
+        self.size = [rounded(i.shape.leaf(leaf).byte_size) for i, leaf in values.producer]
         self._constants = {v for v, (i, _) in enumerate(values.producer) if isinstance(i.op, Constant)}
         self._names = [i.name for i, _ in values.producer]
         self._copied_from: dict[int, set[int]] = {}  # by loop, initial values that are copied into its state
