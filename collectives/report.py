@@ -135,9 +135,38 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault on purpose. spec: what asked for it.  happened: None where that can't be known.  drawn_by: the random
+    fault that it comes from, "" for none.  device, instruction, location: where it was to happen, where it says so."""
+
+    spec: str
+    happened: bool | None
+    drawn_by: str = ""
+    device: int | None = None
+    instruction: str = ""
+    location: Location | None = None
+
+    def __str__(self) -> str:
+        state = {True: "happened", False: "not reached", None: "not known whether it happened"}[self.happened]
+        return f"{self.spec}{'' if self.location is None else f' ({self.location})'}: {state}"
+
+    def as_json(self) -> dict[str, Any]:
+        """An object of JSON."""
+        return {
+            "fault": self.spec,
+            "happened": self.happened,
+            "drawn_by": self.drawn_by,
+            "device": self.device,
+            "instruction": self.instruction,
+            "location": location_json(self.location),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """kind: an error's code. summary: in a sentence or two.  cycles: in each, every device waits for the next and the
-    last for the first.  without_end: (device, ended one that it waits for).  behind: devices that wait for those."""
+    last for the first.  without_end: (device, ended one that it waits for).  behind: devices that wait for those.
+    injected: faults on purpose."""
 
     kind: str
     summary: str
@@ -147,6 +176,7 @@ class Report:
     behind: tuple[int, ...] = ()
     differences: tuple[Difference, ...] = ()
     hints: tuple[str, ...] = ()
+    injected: tuple[Injected, ...] = ()
 
     def of(self, device: int) -> DeviceReport | None:
         return next((found for found in self.devices if found.device == device), None)
@@ -190,6 +220,7 @@ class Report:
                 for d in self.differences
             ],
             "hints": list(self.hints),
+            "injected": [fault.as_json() for fault in self.injected],
         }
 
     def page(self) -> str:
@@ -233,6 +264,7 @@ def _lines(report: Report) -> list[str]:
     if len(report.differences) > MOST_DIFFERENCES:
         lines.append("  history: others part, too")
     lines += [f"  hint: {hint}" for hint in report.hints]
+    lines += [f"  injected: {fault}" for fault in report.injected]
     return lines
 
 
@@ -390,4 +422,4 @@ def location_json(location: Location | None) -> dict[str, Any] | None:
     }
 
 
-__all__ = ["DeviceReport", "Difference", "Doing", "Event", "Loop", "Report", "chain", "named"]
+__all__ = ["DeviceReport", "Difference", "Doing", "Event", "Injected", "Loop", "Report", "chain", "named"]

@@ -27,6 +27,7 @@ def page(report: Report) -> str:
         f"<h1>{headline}</h1>",
         f"<p>{escape(report.summary)}</p>",
         *_hints(report),
+        *_injected(report),
         *(_about_devices(report) if report.devices else ()),
         "</body></html>",
     ]
@@ -75,6 +76,15 @@ def _hints(report: Report) -> Iterator[str]:
         yield '<div class="hints"><strong>What to change</strong><ul>'
         for hint in report.hints:
             yield f"<li>{escape(hint)}</li>"
+        yield "</ul></div>"
+
+
+def _injected(report: Report) -> Iterator[str]:
+    """Faults on purpose."""
+    if report.injected:
+        yield '<div class="hints"><strong>Injected</strong><ul>'
+        for fault in report.injected:
+            yield f"<li>{escape(str(fault))}</li>"
         yield "</ul></div>"
 
 

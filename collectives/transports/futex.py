@@ -19,6 +19,7 @@ import time
 from llvmlite import ir
 
 from distxla.codegen.abi import Status
+from distxla.codegen.injection import emit_inside_wait
 from distxla.collectives import control_block as block
 from distxla.collectives.transports.recording import note_resumed, note_wait, note_waited, read_clock
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
@@ -81,6 +82,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     builder = words.builder
     control, record = words.context_field(context, "control"), words.context_field(context, "record")
     note_wait(words, record, waits_for)
+    emit_inside_wait(builder, context)
     cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
     slept = builder.append_basic_block("sleep")
     with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):

@@ -20,8 +20,10 @@ from distxla.time_limit import current_limit, phase, seconds_left
 
 if TYPE_CHECKING:
     from distxla.cli.nodes import Nodes
+    from distxla.collectives.report import Injected
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.executable import Executable
+    from distxla.runtime.injection.injection import Injection
 
 Array = np.ndarray[Any, Any]
 Leaves = list[Array | None]
@@ -35,7 +37,7 @@ class Execution:
     the cache where they were there).  compile_wall_s: the same as seen from here, with the start of the compiler's
     process, beside which the replicas start.  start_s: from the wish to run until all replicas were ready.  load_s: to
     give them the programs.  steps_s: one wall-clock time a step, results left where they are.  cached: no program had
-    to be compiled.  places: (device, host, process id).
+    to be compiled.  places: (device, host, process id).  injected: faults on purpose.
     """
 
     outs: dict[int, Leaves]
@@ -46,6 +48,7 @@ class Execution:
     steps_s: list[float] = field(default_factory=list)
     cached: bool = False
     places: list[tuple[int, str, int]] = field(default_factory=list)
+    injected: tuple[Injected, ...] = ()
 
 
 def run_on_reference(world: World, arguments: Arguments, repeat: int, feeds: Feeds) -> Execution:
@@ -99,6 +102,8 @@ def _whole_limit() -> Iterator[None]:
         except TimeLimitError as error:
             whole = limit.error()
             whole.report = error.report
+            for note in getattr(error, "__notes__", ()):
+                whole.add_note(note)
             raise whole from error
 
 
@@ -139,17 +144,24 @@ def run_on_cluster(
     nodes: Nodes,
     feeds: Feeds,
     trace: str | None = None,
+    injection: Injection | None = None,
 ) -> Execution:
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
     first step, and results stay there until the last one is over.
 
-    trace: a file for the timeline of all steps, written however they end.
+    trace: a file for the timeline of all steps, written however they end.  injection: faults on purpose.
     """
     from distxla.runtime.cluster import Cluster
 
     terminal.show_notices()
     count = world.device_count
-    cluster = Cluster(world.replicas, world.partitions, address=nodes.address, devices_per_host=nodes.devices_per_host)
+    cluster = Cluster(
+        world.replicas,
+        world.partitions,
+        address=nodes.address,
+        devices_per_host=nodes.devices_per_host,
+        inject=injection or (),
+    )
     with cluster:
         with terminal.progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             traced = trace is not None
@@ -174,6 +186,7 @@ def run_on_cluster(
                 with _whole_limit():
                     outs = cluster.run(programs, placed, time_limit=seconds_left())
                 execution.steps_s.append(time.perf_counter() - begin)
+        execution.injected = cluster.injected
         execution.load_s = sum(e.load_s for e in executables)
         execution.steps_s[0] -= execution.load_s  # the first call loads the programs
         for device, leaves in outs.items():

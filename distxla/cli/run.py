@@ -102,6 +102,12 @@ if TYPE_CHECKING:
     help="If devices can't go on: a page with their timelines and waits.",
 )
 @click.option(
+    "--inject",
+    multiple=True,
+    metavar="FAULT",
+    help="A fault on purpose, such as kill:device=3,at=all-reduce.7,round=2; see docs/fault_injection.md.",
+)
+@click.option(
     "--trace", metavar="FILE.json", shell_complete=files, help="Write a timeline of all devices, which Perfetto opens."
 )
 @click.pass_context
@@ -128,6 +134,7 @@ def command(
     seed: int,
     as_json: bool,
     report: str | None,
+    inject: tuple[str, ...],
     trace: str | None,
 ) -> None:
     """Run one SPMD module on all its devices, or several programs on disjoint devices: a.hlo@0-3 b.hlo@4,5.
@@ -138,6 +145,8 @@ def command(
     """
     if trace is not None and backend == "reference":
         raise ArgumentError("--trace goes with the cpu backend: the reference runs one device at a time")
+    if inject and backend == "reference":
+        raise ArgumentError("--inject goes with the cpu backend: the reference has no processes that could fail")
     if backend == "gpu":
         raise ArgumentError("the gpu backend is not available in this version; use --backend cpu")
     if backend == "reference" and address is not None:
@@ -161,6 +170,11 @@ def command(
             require_writable(path)
     register_all(custom_calls)
     world = read_world(modules, replicas, partitions).in_order(reduction_order).settled()
+    injection = None
+    if inject:
+        from distxla.runtime.injection.injection import Injection
+
+        injection = Injection(inject, world.device_count, "--inject")
     for program in world.programs:
         require_memory(program.module)
     with phase("reading arguments"):
@@ -177,7 +191,7 @@ def command(
                 done = execution.run_on_reference(world, arguments, repeat, feeds)
         else:
             nodes = Nodes(address, devices_per_host)
-            done = execution.run_on_cluster(world, arguments, repeat, nodes, feeds, trace)
+            done = execution.run_on_cluster(world, arguments, repeat, nodes, feeds, trace, injection)
     except BaseException:
         if outfeed is not None and feeds.taken:
             write_outfeeds(outfeed, feeds)  # what was produced before the error

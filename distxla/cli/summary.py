@@ -54,6 +54,8 @@ def text(
     for note in world.channel_notes():
         yield f"  channels   {note}"
     yield from _feeds(feeds)
+    for number, fault in enumerate(execution.injected):
+        yield f"  {'injected' if number == 0 else '        '}   {fault}"
     source = "from the cache" if execution.cached else f"{duration(execution.compile_wall_s)} with LLVM's start"
     compiling = f"compile {duration(execution.compile_s)} ({source}), " if execution.compile_wall_s else ""
     starting = f", start {duration(execution.start_s)}, load {duration(execution.load_s)}" if execution.start_s else ""
@@ -98,6 +100,7 @@ def as_json(
             for device, items in sorted(feeds.given.items())
         ],
         "outfeeds": [{"device": device, "items": count} for device, count in sorted(feeds.counts.items())],
+        "injected": [fault.as_json() for fault in execution.injected],
         "comparisons": [
             {
                 "with": name,

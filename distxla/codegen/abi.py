@@ -35,6 +35,8 @@ ALIGNMENT = 64
 ENTRY_SYMBOL = "distxla_entry"
 COMMUNICATE_SYMBOL = "distxla_communicate_{site}"
 ROUND_SYMBOL = "distxla_round_{site}"
+# codes of Context.inject: 4 * number of the point + one of the first two, or the third from within any wait
+BEFORE_STEP, AFTER_STEP, INSIDE_WAIT = 0, 1, 0xFFFFFFFF
 
 
 class Status(IntEnum):
@@ -67,4 +69,8 @@ class Context(ctypes.Structure):
         ("partition", ctypes.c_uint32),
         ("device_count", ctypes.c_uint32),
         ("shared", ctypes.c_void_p),  # const u64*: by shared arena, where this device's group has it; 0 where nowhere
+        (
+            "inject",
+            ctypes.c_void_p,
+        ),  # void (Context*, u32 code): codegen/injection.py; null where no faults are injected
     )

@@ -10,7 +10,7 @@ the poison word, which every loop looks at before an iteration.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -18,9 +18,11 @@ from llvmlite import ir
 from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
 from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap, shares
 from distxla.codegen.communication import CommunicationEmitter, LoadedRoutine
+from distxla.codegen.injection import InjectionPoints
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
 from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of, may_be_long
-from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, SharedArena, Site
+from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, InjectionPoint, SharedArena, Site
+from distxla.codegen.tables import planned_constant
 from distxla.codegen.unwritten import emit_fill, written_anew
 from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_BUSY, R_EVENTS, R_STEP, iterations_field
 from distxla.collectives.signature import summary
@@ -43,7 +45,7 @@ Progress = Callable[[str], None]
 class Entry:
     """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
     what is done for them (StepOrigin.kind), by the number that the device's record holds meanwhile.
-    shared: the plan's."""
+    shared: the plan's.  points: where faults can be injected."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
@@ -51,6 +53,7 @@ class Entry:
     arena_bytes: int
     steps: tuple[tuple[Instruction, str], ...]
     shared: tuple[SharedArena, ...] = ()
+    points: tuple[InjectionPoint, ...] = ()
 
 
 def emit_entry(
@@ -62,16 +65,19 @@ def emit_entry(
     partitions: int,
     progress: Progress = lambda text: None,
     traced: bool = False,
+    points: Collection[str] = (),
+    text: Module | None = None,
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
     progress: told the name of each instruction before it is lowered.  traced: steps that compute, loops and branches
-    record when they ran; they compute the same.
+    record when they ran; they compute the same.  points: where faults can be injected (codegen/injection.py), by names
+    of instructions of `text`, the module before the passes, `module` by default.
     Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
     """
-    return _EntryEmitter(
-        ir.Module(module.name), module, plan, communication, replicas, partitions, progress, traced
-    ).run()
+    empty, text = ir.Module(module.name), text or module
+    whole = _EntryEmitter(empty, module, plan, communication, replicas, partitions, progress, traced, points, text)
+    return whole.run()
 
 
 def _wanders(buffer: Buffer) -> bool:
@@ -90,10 +96,13 @@ class _EntryEmitter:
         partitions: int,
         progress: Progress,
         traced: bool,
+        points: Collection[str],
+        text: Module,
     ) -> None:
         self.llvm_module, self.module, self.plan = llvm_module, module, plan
         self.communication, self.replicas, self.partitions = communication, replicas, partitions
         self.progress, self.traced = progress, traced
+        self.points = InjectionPoints(llvm_module, module, plan, points, text)
         self.fills = is_filled()
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
@@ -101,7 +110,6 @@ class _EntryEmitter:
         self.sites: list[Site] = []
         self.numbered: list[tuple[Instruction, str]] = []
         self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
-        self.constants: dict[int, ir.GlobalVariable] = {}
         self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), ENTRY_SYMBOL)
         # It only calls what is worth optimising, and it can be the longest function of all.
         self.function.attributes.add("noinline")
@@ -141,7 +149,8 @@ class _EntryEmitter:
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
         arena = self.plan.arena_bytes + scratch
-        return Entry(self.llvm_module, tuple(self.sites), specs, arena, tuple(self.numbered), self.plan.shared)
+        steps, points = tuple(self.numbered), tuple(self.points.points)
+        return Entry(self.llvm_module, tuple(self.sites), specs, arena, steps, self.plan.shared, points)
 
     # --- places -----------------------------------------------------------------------------------------------------
 
@@ -200,24 +209,13 @@ class _EntryEmitter:
         found = self.pointers.get(key)
         if found is None:
             if buffer.region is Region.CONSTANT:
-                found = self.constant(buffer.number)
+                found = planned_constant(self.llvm_module, self.plan.constants[buffer.number], buffer.number)
             elif buffer.region is Region.NONE:
                 found = self.own_memory  # a token: never dereferenced
             else:
                 found = self.begin.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
             self.pointers[key] = found
         return found
-
-    def constant(self, number: int) -> ir.GlobalVariable:
-        array = self.plan.constants[number].array
-        data = b"" if array is None else array.tobytes()
-        array_type = ir.ArrayType(I8, len(data))
-        variable = ir.GlobalVariable(self.llvm_module, array_type, f"constant_{number}")
-        variable.linkage = "internal"
-        variable.global_constant = True
-        variable.align = ALIGNMENT
-        variable.initializer = ir.Constant(array_type, bytearray(data))
-        return variable
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -241,15 +239,17 @@ class _EntryEmitter:
     def step(self, step: Step) -> None:
         traced = self.traced and is_traced(step)
         number = len(self.numbered)
-        if traced or is_noted(step):
+        if traced or is_noted(step) or self.points.is_at(step):
             self.builder.store(I32(number), self.step_word)
             self.numbered.append((step.instruction, kind_of(step)))
         if may_be_long(step):
             self.builder.store(I32(1), self.busy_word)  # the next round looks at the clock
+        self.points.before(self.builder, self.context, step)
         if traced:
             self.traced_step(step, number)
         else:
             self.plain_step(step)
+        self.points.after(self.builder, self.context, step)
 
     def traced_step(self, step: Step, number: int) -> None:
         """Emit a step and the event that tells when it ran."""

@@ -69,6 +69,17 @@ class StepOrigin:
     kind: str = "kernel"
 
 
+ANY_POINT = "*"  # among wanted points: all communicating instructions
+
+
+@dataclass(frozen=True)
+class InjectionPoint:
+    """A step at which faults can be injected. names: of the instructions of the text that it stands for."""
+
+    names: tuple[str, ...]
+    communicates: bool
+
+
 @dataclass(frozen=True)
 class CommunicatorSpec:
     """Ordered groups of flattened device ids that act together, and the bytes of shared state a group needs.
@@ -117,6 +128,7 @@ class CompiledProgram:
     to their bounds, and then the extents of their dynamic dimensions.
     arena_bytes: working memory a device needs.  shared: what groups need together, in the order of `Context.shared`.
     traced: whether steps that compute are events of the flight recorder, too.
+    points: where faults can be injected, by number; none in a program that wasn't compiled for that.
     timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
 
@@ -137,6 +149,7 @@ class CompiledProgram:
     steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
     shared: tuple[SharedArena, ...] = ()
     traced: bool = False
+    points: tuple[InjectionPoint, ...] = ()
 
     @property
     def parameter_sizes(self) -> tuple[tuple[int, int], ...]:

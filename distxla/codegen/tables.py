@@ -9,8 +9,21 @@ from math import ldexp
 
 from llvmlite import ir
 
+from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.lane import F64T, I8
 from distxla.ir.literal import Literal
+
+
+def planned_constant(module: ir.Module, literal: Literal, number: int) -> ir.GlobalVariable:
+    """The bytes of constant `number` of a plan, in device memory's layout."""
+    data = b"" if literal.array is None else literal.array.tobytes()
+    array_type = ir.ArrayType(I8, len(data))
+    variable = ir.GlobalVariable(module, array_type, f"constant_{number}")
+    variable.linkage = "internal"
+    variable.global_constant = True
+    variable.align = ALIGNMENT
+    variable.initializer = ir.Constant(array_type, bytearray(data))
+    return variable
 
 
 def _arctangent_of_inverse(n: int, bits: int) -> int:

@@ -29,9 +29,11 @@ class ProgramCache:
     def __init__(self, folder: Path | None = None, max_bytes: int | None = None) -> None:
         self.files = CacheFolder(folder or cache_folder(), cache_limit() if max_bytes is None else max_bytes)
 
-    def get(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram | None:
+    def get(
+        self, module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
+    ) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        program = self.read(program_key(module, replicas, partitions, traced=traced))
+        program = self.read(program_key(module, replicas, partitions, traced=traced, points=points))
         return None if program is None else _located(program, module)
 
     def read(self, key: str) -> CompiledProgram | None:
@@ -48,9 +50,17 @@ class ProgramCache:
             return None
         return program
 
-    def put(self, module: Module, replicas: int, partitions: int, program: CompiledProgram) -> None:
+    def put(
+        self,
+        module: Module,
+        replicas: int,
+        partitions: int,
+        program: CompiledProgram,
+        *,
+        points: tuple[str, ...] = (),
+    ) -> None:
         """Keep the program; drop old ones where the folder grows beyond its bound."""
-        self.write(program_key(module, replicas, partitions, traced=program.traced), program)
+        self.write(program_key(module, replicas, partitions, traced=program.traced, points=points), program)
 
     def write(self, key: str, program: CompiledProgram) -> None:
         """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
@@ -65,14 +75,18 @@ def compile_cached(
     programs: ProgramCache | None = None,
     *,
     traced: bool = False,
+    points: tuple[str, ...] = (),
 ) -> tuple[CompiledProgram, bool]:
-    """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises."""
+    """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises.
+
+    points: instructions at which faults can be injected.
+    """
     programs = programs or ProgramCache()
-    found = programs.get(module, replicas, partitions, traced=traced)
+    found = programs.get(module, replicas, partitions, traced=traced, points=points)
     if found is not None:
         return found, True
-    program = server.compile(module, replicas, partitions, traced=traced)
-    programs.put(module, replicas, partitions, program)
+    program = server.compile(module, replicas, partitions, traced=traced, points=points)
+    programs.put(module, replicas, partitions, program, points=points)
     return program, False
 
 

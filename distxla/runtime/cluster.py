@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import operator
 import os
 import threading
 import time
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import recorder
-from distxla.collectives.control_block import MOST_DEVICES
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
@@ -32,7 +30,8 @@ from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
 from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.hosts import Hosts
-from distxla.runtime.hosts.nodes import checked_counts
+from distxla.runtime.hosts.nodes import checked_counts, checked_size
+from distxla.runtime.injection.injection import Injection, injection_of
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory import Heap
 from distxla.runtime.memory_need import require_memory
@@ -41,6 +40,7 @@ from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
 
 if TYPE_CHECKING:
+    from distxla.collectives.report import Injected
     from distxla.runtime.hosts.host import DeviceMemory
     from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
     from distxla.runtime.trace import Trace
@@ -73,7 +73,8 @@ class Cluster(Handle):
     (a Ray that this process has joined already is used instead).  devices_per_host: how many devices each Ray node
     takes, this host's first; by default this host takes them all if it has a CPU for each, else every node up to its
     CPUs, and where all together have too few, in proportion to them.  start_s: seconds from `start` until all replicas
-    served.  Methods may be called from several threads; calls run one after another.
+    served.  inject: faults on purpose, such as "kill:device=3,at=all-reduce.7" (docs/fault_injection.md).
+    Methods may be called from several threads; calls run one after another.
     """
 
     _INTERNAL = frozenset({"adopt", "call", "heap", "memory", "resident_bytes"})
@@ -86,18 +87,10 @@ class Cluster(Handle):
         address: str | None = None,
         devices_per_host: Sequence[int] | None = None,
         backend: str = "cpu",
+        inject: Sequence[str] | Injection = (),
     ) -> None:
         are_stated = partitions is not None
-        partitions = 1 if partitions is None else partitions
-        counts = f"replicas={replicas!r}, partitions={partitions!r}"
-        try:
-            replicas, partitions = operator.index(replicas), operator.index(partitions)
-        except TypeError as error:
-            raise ArgumentError(f"a cluster's counts are integers, found {counts}") from error
-        if replicas < 1 or partitions < 1:
-            raise ArgumentError(f"a cluster needs at least one device, found {counts}")
-        if replicas * partitions > MOST_DEVICES:
-            raise ArgumentError(f"a cluster has at most {MOST_DEVICES} devices, found {counts}")
+        replicas, partitions = checked_size(replicas, 1 if partitions is None else partitions)
         if not isinstance(address, str | None):
             raise ArgumentError(f"address: expected a string, HOST:PORT, found {address!r}")
         if backend != "cpu":
@@ -120,6 +113,7 @@ class Cluster(Handle):
         self._loader: Loader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block
+        self._injection = injection_of(inject, replicas * partitions)
 
     # --- life
 
@@ -147,6 +141,11 @@ class Cluster(Handle):
     @property
     def devices(self) -> int:
         return self.replicas * self.partitions
+
+    @property
+    def injected(self) -> tuple[Injected, ...]:
+        """The faults on purpose, those that were drawn at random among them, and which have happened so far."""
+        return () if self._injection is None else self._injection.found
 
     @property
     def replicas_info(self) -> list[tuple[int, str, int]]:
@@ -201,6 +200,8 @@ class Cluster(Handle):
             self._hosts.start()
             self.heap = Heap(self._hosts.memory_bytes, self._hosts.pages)
             self._loader = Loader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
+            if self._injection is not None:
+                self._injection.connect_feeds(self._loader.streams)
             self.start_s = time.perf_counter() - begin
         except BaseException as error:  # handed to whoever waits for the start
             self._failure = error
@@ -274,7 +275,11 @@ class Cluster(Handle):
         assert self._server is not None
         # programs of other devices, which may be in its groups, are compiled without it
         compiled = module if len(devices) == self.devices else with_rounds_in_order(module)
-        return compile_cached(self._server, compiled, self.replicas, self.partitions, traced=traced)
+        points = () if self._injection is None else self._injection.points(module, devices)
+        found = compile_cached(self._server, compiled, self.replicas, self.partitions, traced=traced, points=points)
+        if self._injection is not None:
+            self._injection.require_points(found[0], devices, points)
+        return found
 
     def adopt(self, program: CompiledProgram, devices: Iterable[int] | None = None) -> Executable:
         """An executable of a program that was compiled elsewhere, for this cluster's counts."""
@@ -370,6 +375,8 @@ class Cluster(Handle):
             given = [executable for executable, _ in calls]
             calls = list(zip(self._together(given), [rows for _, rows in calls], strict=True))
             loader.dispatcher.settle(time_limit)
+            if self._injection is not None:
+                loader.inject(self._injection, [executable for executable, _ in calls])
             for executable, _ in calls:
                 if executable.number is None:
                     loader.load(executable)
@@ -381,12 +388,16 @@ class Cluster(Handle):
             try:
                 with self._traced():
                     seconds = loader.dispatcher.call(numbers, repeat, time_limit)
-            except BaseException:
+            except BaseException as error:
                 loader.dispatcher.keep(calls, kept, outs)
+                if self._injection is not None:
+                    self._injection.call_over(loader.dispatcher.aftermath(), error)
                 raise
             for executable in given:
                 executable.run_s = seconds
                 executable.device_s = loader.dispatcher.device_seconds(executable.devices)
+            if self._injection is not None:
+                self._injection.call_over(loader.dispatcher.aftermath())
             del kept
         return outs
 

@@ -60,13 +60,16 @@ class CompileServer:
         """Process id of the present child."""
         return self._process.pid
 
-    def compile(self, module: Module, replicas: int, partitions: int, *, traced: bool = False) -> CompiledProgram:
+    def compile(
+        self, module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
+    ) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
         Raises what compile_module raises, CompileError naming the instruction where the child died, OutOfMemoryError
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
-        program: CompiledProgram = self._call("compile", module, replicas, partitions, _registered(module), traced)
+        names = _registered(module)
+        program: CompiledProgram = self._call("compile", module, replicas, partitions, names, traced, points)
         return program
 
     def emit(self, module: Module, stage: str, replicas: int, partitions: int) -> str | bytes:
@@ -293,9 +296,11 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
     from distxla.runtime.compiler import compile_alone, compile_module, emit
 
     if kind == "compile":
-        module, replicas, partitions, names, traced = arguments
+        module, replicas, partitions, names, traced, points = arguments
         with declared(names):
-            return compile_module(module, replicas=replicas, partitions=partitions, progress=progress, traced=traced)
+            return compile_module(
+                module, replicas=replicas, partitions=partitions, progress=progress, traced=traced, points=points
+            )
     if kind == "emit":
         module, stage, replicas, partitions, names = arguments
         with declared(names):

@@ -63,12 +63,19 @@ def after_passes(module: Module, progress: Progress = _silent) -> Module:
 
 
 def compile_module(
-    module: Module, *, replicas: int, partitions: int, progress: Progress = _silent, traced: bool = False
+    module: Module,
+    *,
+    replicas: int,
+    partitions: int,
+    progress: Progress = _silent,
+    traced: bool = False,
+    points: tuple[str, ...] = (),
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
-    process (see compile_server).  traced: its steps record when they ran.  Raises UnsupportedOpError for what this
+    process (see compile_server).  traced: its steps record when they ran.  points: instructions at which faults
+    can be injected (codegen/injection.py).  Raises UnsupportedOpError for what this
     version cannot execute, CompileError for failures of the compiler.
     """
     from distxla.codegen.link import link
@@ -76,7 +83,7 @@ def compile_module(
 
     clock = _Clock()
     _check_counts(module, replicas, partitions)
-    entry = _lower(module, replicas, partitions, progress, clock, traced=traced)
+    entry = _lower(module, replicas, partitions, progress, clock, traced=traced, points=points)
     from distxla.codegen.backends import cpu
 
     with _explained(), clock.stage("parse_llvm"):
@@ -108,6 +115,7 @@ def compile_module(
         steps=_origins(module, entry.steps),
         shared=entry.shared,
         traced=traced,
+        points=entry.points,
     )
 
 
@@ -183,7 +191,14 @@ def compile_alone(module: Module, replicas: int, partitions: int, progress: Prog
 
 
 def _lower(
-    module: Module, replicas: int, partitions: int, progress: Progress, clock: _Clock, *, traced: bool = False
+    module: Module,
+    replicas: int,
+    partitions: int,
+    progress: Progress,
+    clock: _Clock,
+    *,
+    traced: bool = False,
+    points: tuple[str, ...] = (),
 ) -> Entry:
     """Everything before LLVM."""
     with clock.stage("passes"):
@@ -205,6 +220,8 @@ def _lower(
             partitions=partitions,
             progress=progress,
             traced=traced,
+            points=points,
+            text=module,
         )
 
 

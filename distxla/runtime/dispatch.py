@@ -29,6 +29,7 @@ from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.hosts.rings import read_rings
+from distxla.runtime.injection.injection import Aftermath
 from distxla.runtime.mismatch import mismatch
 from distxla.runtime.reports import Scene, stuck_error
 from distxla.runtime.stragglers import Stragglers
@@ -221,6 +222,12 @@ class Dispatcher:
         for remote in self._hosts.remotes:
             times.update({device: remote.run_ns(device) for device in remote.devices})
         return [times[device] / 1e9 for device in devices]
+
+    def aftermath(self) -> Aftermath:
+        """What is known of all devices now, for whoever injected faults."""
+        lost = self._lost()
+        hosts = {remote.index for remote in self._hosts.remotes if remote.is_lost}
+        return Aftermath(self._records(), frozenset(lost), frozenset(hosts))
 
     def lost_text(self) -> str:
         """Names every replica that has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from distxla.runtime.unloading import Unloader
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
+    from distxla.runtime.injection.injection import Injection
     from distxla.runtime.routines import RoutineFailure
 
 
@@ -62,6 +63,16 @@ class Loader:
         words = hosts.local.control.words
         self.channels = Channels(self.communicators, words, heap.allocate, replicas, partitions, hosts.devices)
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
+
+    def inject(self, injection: Injection, executables: Sequence[Executable]) -> None:
+        """Hand out the faults of the cluster, before the first program is loaded; once. Blocks until devices have them.
+
+        ArgumentError for a host that there is not.
+        """
+        faults = injection.prepare(executables, self._hosts.devices)
+        pending = [self._hosts.replicas[device].inject.remote(mine) for device, mine in faults.items()]
+        if pending:
+            self._hosts.ask(pending, ATTACH_LIMIT_S)
 
     def load(self, executable: Executable) -> None:
         """Give the program its places and load it on its devices; once. Blocks until they have it.

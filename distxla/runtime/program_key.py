@@ -20,10 +20,12 @@ from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.text.printer import print_module
 
 
-def program_key(module: Module, replicas: int, partitions: int, *, traced: bool = False) -> str:
+def program_key(
+    module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
+) -> str:
     """A name for everything that the compiled program depends on."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
-    kind = " traced" * traced + " filled" * is_filled()
+    kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
     return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
 
 

@@ -25,6 +25,8 @@ from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.shared_image import ImageSource, load_shared
 
 if TYPE_CHECKING:
+    from distxla.runtime.injection.faults import Fault
+    from distxla.runtime.injection.hook import Injector
     from distxla.runtime.routines import RoutineFailure, Routines
 
 PROGRAMS_BYTES = call_loops.MOST_PROGRAMS * call_loops.PROGRAM_ENTRY_BYTES  # of address space
@@ -84,6 +86,7 @@ class Replica:
         self._programs_address = ctypes.addressof(ctypes.c_char.from_buffer(self._programs))
         self._loaded: dict[int, tuple[Any, ...]] = {}
         self._routine_failure: RoutineFailure | None = None
+        self._injector: Injector | None = None
 
     def attach(self, attachment: Attachment, support: CompiledProgram, image: ImageSource) -> Identity:
         """Map the memories and begin to serve. image: of `support`.
@@ -111,6 +114,12 @@ class Replica:
         arguments = (self._control.segment.address, self._record, self._programs_address, seen)
         threading.Thread(target=_serve, args=(loop, arguments), name="serve", daemon=True).start()
         return Identity(self._device, socket.gethostname(), os.getpid(), self.resident_bytes())
+
+    def inject(self, faults: tuple[Fault, ...]) -> None:
+        """Carry out these faults in the programs that are loaded from now on."""
+        from distxla.runtime.injection.hook import Injector
+
+        self._injector = Injector(self._device, self._control, self._attachment.owner, faults)
 
     def load(
         self, program: CompiledProgram, source: ImageSource, placement: Placement, routines: Routines | None = None
@@ -157,7 +166,11 @@ class Replica:
             device_count=len(self._memories),
             shared=ctypes.addressof(shared),
         )
-        self._loaded[placement.number] = (image, table, states, shared, context, loaded, callbacks)
+        hook = None
+        if self._injector is not None and program.points:
+            hook = self._injector.hook(program.points)
+            context.inject = ctypes.cast(hook, ctypes.c_void_p).value
+        self._loaded[placement.number] = (image, table, states, shared, context, loaded, callbacks, hook)
         row = self._row(placement.number)
         row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
 

@@ -57,6 +57,8 @@ class Infeed(Handle):
         self._lock = threading.Lock()
         self._ended = False  # a program has met the end: items may be put again
         self._shapes: deque[tuple[int, Shape]] = deque(maxlen=KNOWN_SHAPES)
+        self._cut: int | None = None
+        self.was_cut = False
         self.device = device
         self.key = key
 
@@ -90,16 +92,20 @@ class Infeed(Handle):
                 raise self._full(timeout)
         try:
             check()
+            if self._is_cut():
+                return
             if self._end.is_closed:
                 if not self._ended:
                     raise StreamEndError(f"{self} was closed after {self._end.posted} items")
                 self._ended = False
+                self._cut = None if self.was_cut else self._cut
                 self._end.close(False)
             if self._shapes and self._shapes[-1][0] == self._end.posted:
                 self._shapes.pop()  # of an attempt that found no room
             self._shapes.append((self._end.posted, shape))
             if not self._end.put(item, deadline, check):
                 raise self._full(timeout)
+            self._is_cut()
         finally:
             self._lock.release()
 
@@ -135,7 +141,19 @@ class Infeed(Handle):
 
     # --- for the owner
 
-    _INTERNAL = frozenset({"failure", "settle"})
+    _INTERNAL = frozenset({"cut_after", "failure", "settle", "was_cut"})
+
+    def cut_after(self, items: int) -> None:
+        """A fault on purpose: end it behind so many items. Further ones are lost until a program has met the end."""
+        self._cut = items
+        self._is_cut()
+
+    def _is_cut(self) -> bool:
+        if self._cut is None or self._end.posted < self._cut or self._ended:
+            return False
+        self.was_cut = True
+        self._end.close()
+        return True
 
     def settle(self) -> None:
         self._end.settle()
@@ -256,6 +274,7 @@ class HostChannel(Handle):
 
 class Streams:
     """All streams of a cluster's devices. State: made when somebody first asks for a stream, for the cluster's life.
+    ends: by device, after how many items its infeed is to end on purpose; set before anybody asks for one.
 
     carve: offset of so many zeroed bytes of the control block.  memory: by device.  lost: why no call can be made any
     more, if so.
@@ -281,6 +300,7 @@ class Streams:
         self._programs: dict[int, CompiledProgram] = {}
         self._running: frozenset[int] = frozenset()
         self._failures: dict[int, tuple[int, str]] = {}  # by device: how many calls have failed, and how the last one
+        self.ends: dict[int, int] = {}
 
     # --- streams
 
@@ -312,7 +332,9 @@ class Streams:
                 block = self._area(key, streams.AREA_BYTES)
                 if key.kind.leads_to_device:
                     to_device = HostToDevice(memory, state, block, self._allocate)
-                    self._infeeds[device, key] = Infeed(self, device, key, to_device)
+                    self._infeeds[device, key] = infeed = Infeed(self, device, key, to_device)
+                    if key == INFEED and device in self.ends:
+                        infeed.cut_after(self.ends[device])
                 else:
                     self._outfeeds[device, key] = Outfeed(self, device, key, DeviceToHost(memory, state, block))
                 self._states[device, key] = state
@@ -376,6 +398,11 @@ class Streams:
         if self._closed:
             return "the cluster is closed"
         return f"{stream.pending} item{'' if stream.pending == 1 else 's'} waiting"
+
+    def was_cut(self, device: int) -> bool:
+        """Whether the device's infeed has ended on purpose."""
+        infeed = self._infeeds.get((device, INFEED))
+        return infeed is not None and infeed.was_cut
 
     def runs(self, device: int) -> bool:
         """Whether a call is under way on the device."""

@@ -16,6 +16,7 @@ from distxla.collectives import control_block
 from distxla.errors import ClusterError
 from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.runtime.compiler import compile_module
+from distxla.runtime.relay.loaded import LoadedPrograms
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.serve import support_program
 from distxla.runtime.wire.connection import Frame
@@ -274,15 +275,15 @@ def test_what_a_relay_was_about_to_say_of_a_failed_call_is_not_said_in_the_next_
     program = compiled(collectives(20_000)["all-reduce"])
     args = arguments(program)
     want = on_one_host(program, args)
-    plan = Relay._plan
+    plan = LoadedPrograms.plan
 
-    def slow(relay: Relay, area: Any, signature: int, site: int, device: int) -> Any:
-        first = relay.epoch == 0
-        found = plan(relay, area, signature, site, device)
+    def slow(loaded: LoadedPrograms, area: Any, signature: int, site: int, device: int) -> Any:
+        first = any(host.relay.epoch == 0 for host in hosts.hosts if host.relay._loaded is loaded)
+        found = plan(loaded, area, signature, site, device)
         time.sleep(1.0 if first else 0)
         return found
 
-    monkeypatch.setattr(Relay, "_plan", slow)
+    monkeypatch.setattr(LoadedPrograms, "plan", slow)
     with Hosts(TWO, program) as hosts:
         hosts.statuses([0, 1, 2], seconds=0.1)
         hosts.begin_anew(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import platform
 from collections.abc import Sequence
@@ -73,6 +74,20 @@ def _node(row: dict[str, Any]) -> Node:
         row.get("NodeManagerHostname") or row["NodeManagerAddress"],
         float(row["Resources"].get("CPU", 0.0)),
     )
+
+
+def checked_size(replicas: int, partitions: int) -> tuple[int, int]:
+    """The numbers of replicas and partitions of a run; ArgumentError where they can be none."""
+    counts = f"replicas={replicas!r}, partitions={partitions!r}"
+    try:
+        replicas, partitions = operator.index(replicas), operator.index(partitions)
+    except TypeError as error:
+        raise ArgumentError(f"a cluster's counts are integers, found {counts}") from error
+    if replicas < 1 or partitions < 1:
+        raise ArgumentError(f"a cluster needs at least one device, found {counts}")
+    if replicas * partitions > control.MOST_DEVICES:
+        raise ArgumentError(f"a cluster has at most {control.MOST_DEVICES} devices, found {counts}")
+    return replicas, partitions
 
 
 def checked_counts(devices_per_host: Sequence[int], devices: int) -> tuple[int, ...]:

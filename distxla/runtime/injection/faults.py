@@ -1,0 +1,62 @@
+"""Faults as data: what happens, to which device or host, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from distxla.errors import Location
+
+
+class Kind(StrEnum):
+    """What a fault does."""
+
+    KILL = "kill"
+    STOP = "stop"
+    DELAY = "delay"
+    SLOW = "slow"
+    HOST_LOST = "host-lost"
+    FEED_ENDS = "feed-ends"
+    RANDOM = "random"
+
+
+class When(StrEnum):
+    """At which moment of an instruction. WAITING: when the device first has to wait in it."""
+
+    BEFORE = "before"
+    WAITING = "waiting"
+    AFTER = "after"
+
+
+IN_A_PROGRAM = frozenset({Kind.KILL, Kind.STOP, Kind.DELAY, Kind.SLOW, Kind.HOST_LOST})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """spec: the text that asks for it.  device, host: -1 where the kind has none.  at: an instruction's name, "" for
+    any that communicates.  round: the device's n-th execution of it, from 1.  ms: how long; 0 where no end is stated.
+    after: items of an infeed.  seed, count, kinds, rounds: of a random one (drawing.py).
+    places: where the values of its keys stand in the spec, for errors.
+    """
+
+    kind: Kind
+    spec: str
+    device: int = -1
+    host: int = -1
+    at: str = ""
+    round: int = 1
+    when: When = When.BEFORE
+    ms: float = 0.0
+    after: int = 0
+    seed: int = 0
+    count: int = 1
+    kinds: tuple[Kind, ...] = ()
+    rounds: int = 1
+    places: dict[str, Location] = field(default_factory=dict, compare=False, repr=False)
+
+    def applies_to(self, device: int) -> bool:
+        """Whether the device carries it out, as far as this is known without knowing who lives on which host."""
+        return self.kind in IN_A_PROGRAM and self.device in (device, -1)
+
+
+__all__ = ["IN_A_PROGRAM", "Fault", "Kind", "When"]

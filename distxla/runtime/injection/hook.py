@@ -1,0 +1,101 @@
+"""What compiled code calls at the points of a program, in the replica: counts, and carries faults out.
+
+The device's record tells of each fault before it happens (control_block.R_INJECTED), since afterwards nobody may be
+there to tell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from distxla.codegen.abi import BEFORE_STEP, INSIDE_WAIT
+from distxla.codegen.program import InjectionPoint
+from distxla.collectives import control_block as control
+from distxla.runtime.injection.faults import Fault, Kind, When
+from distxla.runtime.memory import ControlBlock
+
+HOOK_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32)
+SLICE_S = 0.01  # of a delay, after which a failed call ends it
+
+
+class Injector:
+    """A device's faults. owner: the process that holds the host's memory, in other hosts than the driver's its agent.
+
+    Rounds are counted by instruction, over all programs of the device, from the first one on.
+    """
+
+    def __init__(self, device: int, block: ControlBlock, owner: int, faults: Sequence[Fault]) -> None:
+        self._block, self._owner = block, owner
+        self._log = (control.record_offset(device) + control.R_INJECTED) // 8
+        self._faults = list(enumerate(faults))
+        self._rounds: Counter[str] = Counter()
+        self._current: InjectionPoint | None = None
+
+    def hook(self, points: Sequence[InjectionPoint]) -> ctypes._FuncPointer:
+        """What Context.inject of a program with these points is to be; it must live as long as the program."""
+
+        def ask(_: int, code: int) -> None:
+            if code == INSIDE_WAIT:
+                if self._current is not None:
+                    self._reach(self._current, When.WAITING)
+                return
+            point, moment = points[code >> 2], code & 3
+            if moment == BEFORE_STEP:
+                self._current = point
+                self._rounds.update(point.names)
+                if point.communicates:
+                    self._rounds[""] += 1
+                self._reach(point, When.BEFORE)
+            else:
+                self._current = None
+                self._reach(point, When.AFTER)
+
+        return HOOK_TYPE(ask)
+
+    def _reach(self, point: InjectionPoint, when: When) -> None:
+        """A device has come so far: carry out what is to happen now."""
+        for number, fault in list(self._faults):
+            if fault.when is not when or not (fault.at in point.names or (not fault.at and point.communicates)):
+                continue
+            round_ = self._rounds[fault.at]
+            is_due = round_ >= fault.round if fault.kind is Kind.SLOW or when is When.WAITING else round_ == fault.round
+            if is_due:
+                if fault.kind is not Kind.SLOW:
+                    self._faults.remove((number, fault))
+                self._block.longs[self._log] |= 1 << number
+                self._carry_out(fault)
+
+    def _carry_out(self, fault: Fault) -> None:
+        if fault.kind is Kind.KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault.kind is Kind.STOP:
+            _stop(fault.ms / 1000)
+        elif fault.kind is Kind.HOST_LOST:
+            os.kill(self._owner, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            self._wait(fault.ms / 1000)
+
+    def _wait(self, seconds: float) -> None:
+        """Do nothing for so long, or until the call has failed."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._block.words[control.H_POISON // 4]:
+            time.sleep(min(SLICE_S, left))
+
+
+def _stop(seconds: float) -> None:
+    """Stop this process, for so long, or until somebody else continues it."""
+    if not seconds:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
+    # by a process of its own: a stopped one can't continue itself
+    command = ["/bin/sh", "-c", 'sleep "$1"; kill -CONT "$2"', "sh", f"{seconds:.3f}", str(os.getpid())]
+    helper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    helper.wait()

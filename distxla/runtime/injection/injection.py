@@ -1,0 +1,212 @@
+"""The faults of a cluster: where its programs need points for them, who carries them out, and which have happened."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from distxla.codegen.program import ANY_POINT, CompiledProgram
+from distxla.collectives import control_block as control
+from distxla.collectives.report import Injected
+from distxla.errors import DistxlaError, Location, ReplicaLostError, StreamEndError
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ops.op import Lowering
+from distxla.runtime.hosts.host import Records
+from distxla.runtime.injection.drawing import draw
+from distxla.runtime.injection.faults import IN_A_PROGRAM, Fault, Kind
+from distxla.runtime.injection.grammar import parse_faults, refuse
+
+if TYPE_CHECKING:
+    from distxla.runtime.executable import Executable
+    from distxla.runtime.streams import Streams
+
+LOGGER = logging.getLogger("distxla")
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What is known when a call is over. records: of all devices.  lost: those whose processes have ended, and hosts
+    that are lost as a whole."""
+
+    records: Records
+    lost: frozenset[int]
+    lost_hosts: frozenset[int]
+
+
+class Injection:
+    """Faults of one cluster; each happens once, but for slow ones.
+
+    specs: as docs/fault_injection.md has them.  devices: how many the run has.  origin: stands for the file in errors.
+    Raises ArgumentError.
+    """
+
+    def __init__(self, specs: Sequence[str], devices: int, origin: str = "inject") -> None:
+        self._asked = parse_faults(specs, devices, origin)
+        self._undrawn = [fault for fault in self._asked if fault.kind is Kind.RANDOM]
+        self._faults = [(fault, "") for fault in self._asked if fault.kind is not Kind.RANDOM]
+        self._hosts: list[range] = []
+        self._places: dict[str, Location | None] = {}
+        self._armed = False
+        self._aftermath: Aftermath | None = None
+        self._feed_ended: Callable[[int], bool] = lambda device: False
+
+    # --- compiling
+
+    def points(self, module: Module, devices: Iterable[int]) -> tuple[str, ...]:
+        """Where a program of these devices needs points: names of instructions, or ANY_POINT.
+
+        ArgumentError for an instruction that is neither in this module nor in one that came before.
+        """
+        instructions = _by_name(module)
+        wanted: dict[str, None] = {}
+        chosen = [f for f in self._asked if any(f.applies_to(d) for d in devices)]
+        for fault in chosen:
+            if fault.at in instructions:
+                self._places[fault.at] = module.locate(instructions[fault.at])
+                wanted[fault.at] = None
+            elif fault.at and fault.at not in self._places:
+                near = [name for name, i in instructions.items() if i.op.lowering is Lowering.COMMUNICATION]
+                close = difflib.get_close_matches(fault.at, near, 1) or instructions
+                refuse(fault, "at", f"{module.name} has no instruction {fault.at}", close)
+            elif not fault.at:
+                wanted[ANY_POINT] = None
+        if self._undrawn or self._drawn():
+            wanted[ANY_POINT] = None
+        return tuple(sorted(wanted))
+
+    def require_points(self, program: CompiledProgram, devices: Iterable[int], wanted: Sequence[str]) -> None:
+        """ArgumentError where an instruction is no step of the compiled program."""
+        steps = {name for point in program.points for name in point.names}
+        for fault in self._asked:
+            if fault.at in wanted and fault.at not in steps and any(fault.applies_to(d) for d in devices):
+                refuse(
+                    fault,
+                    "at",
+                    f"{fault.at} is no step of the compiled program: it was simplified, or merged with others",
+                    hint="`distxla compile --emit schedule` lists them; what communicates is always among them",
+                )
+
+    def _drawn(self) -> bool:
+        return any(drawn_by for _, drawn_by in self._faults)
+
+    # --- running
+
+    def prepare(self, executables: Sequence[Executable], hosts: Sequence[range]) -> dict[int, tuple[Fault, ...]]:
+        """Draw the random faults, and say so; what each device is to carry out. Once: nothing after the first time.
+
+        hosts: the devices of each.
+        """
+        if self._armed:
+            return {}
+        self._hosts = list(hosts)
+        for fault, _ in self._faults:
+            if fault.host >= len(hosts):
+                refuse(fault, "host", f"host {fault.host}: the run has {len(hosts)} host{'s' * (len(hosts) > 1)}")
+        for fault in self._undrawn:
+            points = [(device, e.program.points) for e in executables for device in e.devices]
+            for drawn in draw(fault, points):
+                self._faults.append((drawn, fault.spec))
+                LOGGER.warning("distxla: %s draws --inject %s", fault.spec, drawn.spec)
+            for executable in executables:
+                if executable.module is not None:
+                    for name, instruction in _by_name(executable.module).items():
+                        self._places.setdefault(name, executable.module.locate(instruction))
+        self._undrawn = []
+        self._armed = True
+        return {d: mine for devices in hosts for d in devices if (mine := self.of_device(d))}
+
+    def of_device(self, device: int) -> tuple[Fault, ...]:
+        """The faults that a device carries out; their places here are the bits of its record's R_INJECTED."""
+        return tuple(fault for fault, _ in self._faults if self._carries_out(device, fault))
+
+    def _carries_out(self, device: int, fault: Fault) -> bool:
+        if fault.kind is Kind.HOST_LOST:
+            return device in self._hosts[fault.host]
+        return fault.kind in IN_A_PROGRAM and fault.device == device
+
+    def connect_feeds(self, streams: Streams) -> None:
+        """Let infeeds end; before anybody asks for one."""
+        streams.ends = {fault.device: fault.after for fault, _ in self._faults if fault.kind is Kind.FEED_ENDS}
+        self._feed_ended = streams.was_cut
+
+    # --- what came of it
+
+    def call_over(self, aftermath: Aftermath, error: BaseException | None = None) -> None:
+        """A call has ended so: its error is to say what was injected, and where."""
+        self._aftermath = aftermath
+        if isinstance(error, DistxlaError):
+            self._explain(error)
+
+    def _explain(self, error: DistxlaError) -> None:
+        happened = [(fault, told) for fault, told in self._told() if told.happened]
+        for fault, told in happened:
+            if self._caused(fault, error):
+                error.message = f"{error.message}; this was injected: {fault.spec}"
+                error.location = told.location or error.location
+                error.args = (error.message, error.location)
+                break
+        if error.report is not None:
+            error.report = replace(error.report, injected=self.found)
+        else:
+            for _, told in happened:
+                error.add_note(f"injected: {told}")
+
+    def _caused(self, fault: Fault, error: DistxlaError) -> bool:
+        assert self._aftermath is not None
+        if isinstance(error, StreamEndError):
+            return fault.kind is Kind.FEED_ENDS and f"on device {fault.device} " in error.message
+        if not isinstance(error, ReplicaLostError):
+            return False
+        if fault.kind is Kind.HOST_LOST:
+            return fault.host in self._aftermath.lost_hosts
+        return fault.kind in (Kind.KILL, Kind.STOP) and fault.device in self._aftermath.lost
+
+    @property
+    def found(self) -> tuple[Injected, ...]:
+        """All faults, in the order in which they were asked for."""
+        return tuple(told for _, told in self._told())
+
+    def _told(self) -> Iterator[tuple[Fault, Injected]]:
+        for fault, drawn_by in self._faults:
+            device = None if fault.device < 0 else fault.device
+            place = self._places.get(fault.at)
+            yield fault, Injected(fault.spec, self._happened(fault), drawn_by, device, fault.at, place)
+
+    def _happened(self, fault: Fault) -> bool | None:
+        if fault.kind is Kind.FEED_ENDS:
+            return self._feed_ended(fault.device)
+        seen = self._aftermath
+        if seen is None or not self._armed:
+            return False
+        carriers = [d for devices in self._hosts for d in devices if self._carries_out(d, fault)]
+        if any(seen.records.record_long(d, control.R_INJECTED) >> self.of_device(d).index(fault) & 1 for d in carriers):
+            return True
+        index = next(i for i, devices in enumerate(self._hosts) if carriers[0] in devices)
+        if index not in seen.lost_hosts:
+            return False
+        return True if fault.kind is Kind.HOST_LOST else None  # the host can't be asked any more
+
+
+def injection_of(inject: Sequence[str] | Injection, devices: int) -> Injection | None:
+    """Specs as an Injection; None where there are none. Raises ArgumentError."""
+    if isinstance(inject, Injection):
+        return inject
+    return Injection(inject, devices) if inject else None
+
+
+def _by_name(module: Module) -> dict[str, Instruction]:
+    """An instruction of each name: where several computations have one, one that communicates."""
+    found: dict[str, Instruction] = {}
+    for computation in module.computations:
+        for instruction in computation:
+            other = found.get(instruction.name)
+            if other is None or other.op.lowering is not Lowering.COMMUNICATION:
+                found[instruction.name] = instruction
+    return found
+
+
+__all__ = ["Aftermath", "Injection", "injection_of"]
