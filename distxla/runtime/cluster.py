@@ -109,11 +109,12 @@ class Cluster(Handle):
         self._closed = False
         self._owner = os.getpid()
         self._lock = threading.RLock()
-        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing)
+        self._injection = injection_of(inject, replicas * partitions)
+        between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
+        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing, network_faults=between)
         self._loader: Loader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block
-        self._injection = injection_of(inject, replicas * partitions)
 
     # --- life
 

@@ -227,7 +227,8 @@ class Dispatcher:
         """What is known of all devices now, for whoever injected faults."""
         lost = self._lost()
         hosts = {remote.index for remote in self._hosts.remotes if remote.is_lost}
-        return Aftermath(self._records(), frozenset(lost), frozenset(hosts))
+        messages = {number: text for agent in self._agents for number, text in agent.injected.items()}
+        return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
 
     def lost_text(self) -> str:
         """Names every replica that has ended."""

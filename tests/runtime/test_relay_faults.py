@@ -18,7 +18,7 @@ READY = Subject("READY", "y", (0, 1), 1)
 
 def planned(*faults: NetworkFault) -> tuple[PlannedFaults, list[str]]:
     told: list[str] = []
-    return PlannedFaults(faults, told.append), told
+    return PlannedFaults(faults, lambda number, what: told.append(what)), told
 
 
 def test_a_fault_meets_one_message_of_one_round():

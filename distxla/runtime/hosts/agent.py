@@ -308,8 +308,8 @@ class Agent:
         what = "its relay failed" if host == self._shape.index else f"the connection to host {host} was lost"
         self._say(Command.FAILED, payload=f"{what}: {reason}".encode())
 
-    def _on_injected(self, what: str) -> None:
-        self._say(Command.INJECTED, payload=what.encode())
+    def _on_injected(self, number: int, what: str) -> None:
+        self._say(Command.INJECTED, number, what.encode())
 
     def _say(self, kind: Command, a: int = 0, payload: bytes = b"") -> None:
         """To the driver, once it has connected; where it is gone, the connection's thread knows."""

@@ -49,7 +49,7 @@ class Command(IntEnum):
     RECORDS = 36  # payload: pack_records
     ENDED = 37  # payload: pack_records, as the devices are now
     CLEARED = 38
-    INJECTED = 39  # a fault between hosts has been injected. payload: which, UTF-8
+    INJECTED = 39  # a fault between hosts has been injected. a: its number; payload: what was done, UTF-8
 
 
 def pack_run(

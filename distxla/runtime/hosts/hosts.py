@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ class Hosts:
     """What `start` has begun, `close` takes down; both may be called in different threads, one after the other.
 
     devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
-    network_faults: that messages between hosts shall meet (relay/faults.py).
+    network_faults: that messages between so many hosts shall meet (relay/faults.py); raises ArgumentError.
     closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
     memory_bytes: of each device's memory, the same on all hosts.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
@@ -49,13 +49,13 @@ class Hosts:
         address: str | None,
         devices_per_host: Sequence[int] | None,
         closing: threading.Event,
-        network_faults: Sequence[NetworkFault] = (),
+        network_faults: Callable[[int], Sequence[NetworkFault]] = lambda hosts: (),
     ) -> None:
         self._counts = (replicas, partitions)
         self._address = address
         self._devices_per_host = devices_per_host
         self._closing = closing
-        self._network_faults = tuple(network_faults)
+        self._network_faults = network_faults
         self._holds_ray = False
         self._local: LocalHost | None = None
         self.agent_actors: list[Any] = []
@@ -116,11 +116,12 @@ class Hosts:
         counts = [count for i, count in enumerate(counts) if count or i == 0]
         ends = [sum(counts[: i + 1]) for i in range(len(counts))]
         self.devices = [range(end - count, end) for count, end in zip(counts, ends)]
+        faults = tuple(self._network_faults(len(nodes)))
         self._start_replicas(nodes)
         if len(nodes) == 1:
             self._start_here()
         else:
-            self._start_everywhere(nodes)
+            self._start_everywhere(nodes, faults)
         self._memories = [
             *self.local.memories.values(),
             *(RemoteMemory(remote, d, self.memory_bytes) for remote in self.remotes for d in remote.devices),
@@ -145,7 +146,7 @@ class Hosts:
             self.identities = self.ask(pending, ATTACH_LIMIT_S)
         local.begin(support, self.identities)
 
-    def _start_everywhere(self, nodes: Sequence[Node]) -> None:
+    def _start_everywhere(self, nodes: Sequence[Node], faults: tuple[NetworkFault, ...]) -> None:
         """An agent on every node; those of other nodes make the memories there."""
         import ray
 
@@ -172,7 +173,7 @@ class Hosts:
                         self.memory_bytes,
                         secret,
                         local.attachment(*self._counts) if index == 0 else None,
-                        self._network_faults,
+                        faults,
                     ),
                     reference,
                 )

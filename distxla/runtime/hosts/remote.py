@@ -33,7 +33,7 @@ class RemoteHost:
     one's when that was looked at last.  on_trouble: called in that thread when either has changed or a
     call has failed, before anybody who waits is woken.  news: notified of everything that happens.
 
-    injected: faults that its relay has let messages meet, in words, as they happened.
+    injected: faults that its relay has let messages meet, by number, in words.
 
     The driver's own host has an agent, too, where a run has several hosts: it holds that host's relay, and no devices.
     """
@@ -53,7 +53,7 @@ class RemoteHost:
         self.devices = devices
         self.lost: dict[int, Lost] = {}
         self.failure = ""
-        self.injected: list[str] = []
+        self.injected: dict[int, str] = {}
         self.ahead = 0
         self._ahead_at = -CLOCK_S  # of time.monotonic
         self._connection = connection
@@ -344,7 +344,7 @@ class RemoteHost:
             self.failure = self.failure or f"{self.name}: {text}"
             self._on_trouble()
         elif frame.kind == Command.INJECTED:
-            self.injected.append(connection.receive_bytes(frame).decode(errors="replace"))
+            self.injected[frame.a] = connection.receive_bytes(frame).decode(errors="replace")
         elif frame.kind != Command.CLEARED:
             raise ClusterError(f"the agent of {self.name} sent a frame of unknown kind {frame.kind}")
         with self._news:

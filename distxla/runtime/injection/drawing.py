@@ -7,23 +7,43 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from distxla.codegen.program import InjectionPoint
-from distxla.runtime.injection.faults import Fault, Kind, When
+from distxla.collectives.control_block import MOST_DEVICES
+from distxla.runtime.injection.faults import BETWEEN_HOSTS, Fault, Kind, When
 from distxla.runtime.injection.grammar import parse_faults, spelled
 
-LONGEST_MS = {Kind.STOP: 500, Kind.DELAY: 100, Kind.SLOW: 5}
-SHORTEST_MS = {Kind.STOP: 50, Kind.DELAY: 1, Kind.SLOW: 1}
+LONGEST_MS = {Kind.STOP: 500, Kind.DELAY: 100, Kind.SLOW: 5, Kind.LATE: 500}
+SHORTEST_MS = {Kind.STOP: 50, Kind.DELAY: 1, Kind.SLOW: 1, Kind.LATE: 1}
+
+
+def _streams(fault: Fault) -> Iterator[tuple[random.Random, Kind]]:
+    """For each fault that is drawn its kind, and where the rest of it comes from."""
+    for number in range(fault.count):
+        stream = random.Random(f"{fault.seed}/{number}")
+        yield stream, stream.choice(fault.kinds)
+
+
+def draw_between_hosts(fault: Fault, hosts: int) -> Iterator[Fault]:
+    """The faults between hosts that a random one stands for."""
+    for stream, kind in _streams(fault):
+        if kind not in BETWEEN_HOSTS:
+            continue
+        source, target = stream.sample(range(hosts), 2)
+        values: dict[str, object] = {"from": source, "to": target, "round": stream.randint(1, fault.rounds)}
+        if kind is Kind.LATE:
+            values["ms"] = stream.randint(SHORTEST_MS[kind], LONGEST_MS[kind])
+        yield _drawn(fault, kind, values)
 
 
 def draw(fault: Fault, points: Sequence[tuple[int, Sequence[InjectionPoint]]]) -> Iterator[Fault]:
-    """The faults that a random one stands for. points: of the program that each device runs."""
-    stream = random.Random(fault.seed)
+    """The faults of devices that a random one stands for. points: of the program that each device runs."""
     places = {
         device: names
         for device, mine in sorted(points, key=lambda pair: pair[0])
         if (names := list(dict.fromkeys(point.names[0] for point in mine if point.communicates)))
     }
-    for _ in range(fault.count if places else 0):
-        kind = stream.choice(fault.kinds)
+    for stream, kind in _streams(fault):
+        if kind in BETWEEN_HOSTS or not places:
+            continue
         device = stream.choice(list(places))
         values: dict[str, object] = {
             "device": device,
@@ -33,8 +53,12 @@ def draw(fault: Fault, points: Sequence[tuple[int, Sequence[InjectionPoint]]]) -
         }
         if kind in LONGEST_MS:
             values["ms"] = stream.randint(SHORTEST_MS[kind], LONGEST_MS[kind])
-        (drawn,) = parse_faults([spelled(kind, **values)], device + 1)
-        yield replace(drawn, places=fault.places)
+        yield _drawn(fault, kind, values)
 
 
-__all__ = ["draw"]
+def _drawn(fault: Fault, kind: Kind, values: dict[str, object]) -> Fault:
+    (drawn,) = parse_faults([spelled(kind, values)], MOST_DEVICES)
+    return replace(drawn, places=fault.places)
+
+
+__all__ = ["draw", "draw_between_hosts"]

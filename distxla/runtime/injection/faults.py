@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from distxla.errors import Location
+from distxla.runtime.relay.faults import FaultKind, NetworkFault
 
 
 class Kind(StrEnum):
@@ -16,6 +17,11 @@ class Kind(StrEnum):
     DELAY = "delay"
     SLOW = "slow"
     HOST_LOST = "host-lost"
+    DROP = "drop"
+    DUPLICATE = "duplicate"
+    CORRUPT = "corrupt"
+    LATE = "late"
+    CUT = "cut"
     FEED_ENDS = "feed-ends"
     RANDOM = "random"
 
@@ -28,12 +34,20 @@ class When(StrEnum):
     AFTER = "after"
 
 
+BETWEEN_HOSTS = {
+    Kind.DROP: FaultKind.DROP,
+    Kind.DUPLICATE: FaultKind.DUPLICATE,
+    Kind.CORRUPT: FaultKind.CORRUPT,
+    Kind.LATE: FaultKind.DELAY,
+    Kind.CUT: FaultKind.CUT,
+}
 IN_A_PROGRAM = frozenset({Kind.KILL, Kind.STOP, Kind.DELAY, Kind.SLOW, Kind.HOST_LOST})
 
 
 @dataclass(frozen=True)
 class Fault:
-    """spec: the text that asks for it.  device, host: -1 where the kind has none.  at: an instruction's name, "" for
+    """spec: the text that asks for it.  device, host, source, target: -1 where there is none; the last two are hosts,
+    between which the `message`-th message of a round is meant.  at: an instruction's name, "" for
     any that communicates.  round: the device's n-th execution of it, from 1.  ms: how long; 0 where no end is stated.
     after: items of an infeed.  seed, count, kinds, rounds: of a random one (drawing.py).
     places: where the values of its keys stand in the spec, for errors.
@@ -43,6 +57,9 @@ class Fault:
     spec: str
     device: int = -1
     host: int = -1
+    source: int = -1
+    target: int = -1
+    message: int = 1
     at: str = ""
     round: int = 1
     when: When = When.BEFORE
@@ -54,9 +71,15 @@ class Fault:
     rounds: int = 1
     places: dict[str, Location] = field(default_factory=dict, compare=False, repr=False)
 
+    def between_hosts(self) -> NetworkFault:
+        """As relays take it; of one of BETWEEN_HOSTS."""
+        target = None if self.target < 0 else self.target
+        kind, seconds = BETWEEN_HOSTS[self.kind], self.ms / 1000
+        return NetworkFault(kind, self.source, target, self.at or None, self.round, self.message, seconds)
+
     def applies_to(self, device: int) -> bool:
         """Whether the device carries it out, as far as this is known without knowing who lives on which host."""
         return self.kind in IN_A_PROGRAM and self.device in (device, -1)
 
 
-__all__ = ["IN_A_PROGRAM", "Fault", "Kind", "When"]
+__all__ = ["BETWEEN_HOSTS", "IN_A_PROGRAM", "Fault", "Kind", "When"]

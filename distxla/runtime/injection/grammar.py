@@ -8,12 +8,12 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from distxla.errors import ArgumentError, Location
-from distxla.runtime.injection.faults import IN_A_PROGRAM, Fault, Kind, When
+from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind, When
 
 LONGEST_MS = 3_600_000
 MOST_FAULTS = 64  # that one device carries out, and that one random fault draws
@@ -50,13 +50,17 @@ def _instruction(text: str) -> str:
 
 
 def _kinds(text: str) -> tuple[Kind, ...]:
-    return tuple(dict.fromkeys(DRAWN[DRAWN.index(Kind(name))] for name in text.split("+")))
+    return tuple(dict.fromkeys(MAY_BE_DRAWN[MAY_BE_DRAWN.index(Kind(name))] for name in text.split("+")))
 
 
-DRAWN = (Kind.KILL, Kind.STOP, Kind.DELAY, Kind.SLOW)  # what a random fault may become
+DRAWN = (Kind.KILL, Kind.STOP, Kind.DELAY, Kind.SLOW)  # what a random fault becomes, unless `kinds` says another
+MAY_BE_DRAWN = (*DRAWN, *BETWEEN_HOSTS)
 KEYS = {
     "device": Key("device", "a device's number", _integer(0)),
     "host": Key("host", "a host's number, from 1: host 0 is the driver's", _integer(1)),
+    "from": Key("source", "a host's number", _integer(0)),
+    "to": Key("target", "a host's number", _integer(0)),
+    "message": Key("message", "a number from 1", _integer(1)),
     "at": Key("at", "the name of an instruction", _instruction),
     "round": Key("round", "a number from 1", _integer(1)),
     "when": Key("when", "before, waiting or after", When),
@@ -64,10 +68,11 @@ KEYS = {
     "after": Key("after", "a number of items", _integer(0)),
     "seed": Key("seed", "a number", _integer(0)),
     "faults": Key("count", f"a number from 1 to {MOST_FAULTS}", _integer(1, MOST_FAULTS)),
-    "kinds": Key("kinds", f"some of {', '.join(DRAWN)}, joined by +", _kinds),
+    "kinds": Key("kinds", f"some of {', '.join(MAY_BE_DRAWN)}, joined by +", _kinds),
     "rounds": Key("rounds", "a number from 1", _integer(1)),
 }
 _PLACE = ("at", "round", "when")
+_MESSAGE = ("to", "at", "round", "message")
 KINDS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {  # keys that it must have, and that it may have
     Kind.KILL: (("device",), _PLACE),
     Kind.STOP: (("device",), (*_PLACE, "ms")),
@@ -75,6 +80,11 @@ KINDS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {  # keys that it m
     Kind.SLOW: (("device", "ms"), _PLACE),
     Kind.HOST_LOST: (("host",), _PLACE),
     Kind.FEED_ENDS: (("device", "after"), ()),
+    Kind.DROP: (("from",), _MESSAGE),
+    Kind.DUPLICATE: (("from",), _MESSAGE),
+    Kind.CORRUPT: (("from",), _MESSAGE),
+    Kind.LATE: (("from", "ms"), _MESSAGE),
+    Kind.CUT: (("from",), _MESSAGE),
     Kind.RANDOM: (("seed",), ("faults", "kinds", "rounds")),
 }
 _DEFAULTS: dict[Kind, dict[str, Any]] = {Kind.RANDOM: {"kinds": DRAWN, "rounds": 4}}
@@ -95,7 +105,7 @@ def parse_faults(specs: Iterable[str], devices: int, origin: str = "inject") -> 
         if fault.device >= devices:
             refuse(fault, "device", f"device {fault.device}: the run has devices 0 to {devices - 1}")
         found.append(fault)
-    for device in range(devices):
+    for device in {fault.device for fault in found}:
         mine = [fault for fault in found if fault.device == device and fault.kind in IN_A_PROGRAM]
         if len(mine) > MOST_FAULTS:
             refuse(mine[-1], "device", f"device {device} has more than {MOST_FAULTS} faults")
@@ -142,7 +152,7 @@ def _pair(part: str, at: int, spec: str, origin: str, kind: Kind, keys: Sequence
     try:
         return key, KEYS[key].read(text), place
     except ValueError:
-        words = {"when": [*When], "kinds": [*DRAWN]}.get(key, [])
+        words = {"when": [*When], "kinds": [*MAY_BE_DRAWN]}.get(key, [])
         message = f"{key}: expected {KEYS[key].says}, found {text!r}" if text else f"{key}: expected {KEYS[key].says}"
         raise _error(message, place, text, words) from None
 
@@ -166,7 +176,7 @@ def _error(
     return error
 
 
-def spelled(kind: Kind, **values: object) -> str:
+def spelled(kind: Kind, values: Mapping[str, object]) -> str:
     """The spec of a fault with these values of keys."""
     pairs = ",".join(f"{key}={_number(value)}" for key, value in values.items())
     return f"{kind}:{pairs}"

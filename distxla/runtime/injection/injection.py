@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,13 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.op import Lowering
 from distxla.runtime.hosts.host import Records
-from distxla.runtime.injection.drawing import draw
-from distxla.runtime.injection.faults import IN_A_PROGRAM, Fault, Kind
+from distxla.runtime.injection.drawing import draw, draw_between_hosts
+from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind
 from distxla.runtime.injection.grammar import parse_faults, refuse
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
+    from distxla.runtime.relay.faults import NetworkFault
     from distxla.runtime.streams import Streams
 
 LOGGER = logging.getLogger("distxla")
@@ -30,11 +31,12 @@ LOGGER = logging.getLogger("distxla")
 @dataclass(frozen=True)
 class Aftermath:
     """What is known when a call is over. records: of all devices.  lost: those whose processes have ended, and hosts
-    that are lost as a whole."""
+    that are lost as a whole.  messages: what was done to those between hosts, by number of the fault."""
 
     records: Records
     lost: frozenset[int]
     lost_hosts: frozenset[int]
+    messages: Mapping[int, str]
 
 
 class Injection:
@@ -50,6 +52,7 @@ class Injection:
         self._faults = [(fault, "") for fault in self._asked if fault.kind is not Kind.RANDOM]
         self._hosts: list[range] = []
         self._places: dict[str, Location | None] = {}
+        self._between: list[Fault] = []
         self._armed = False
         self._aftermath: Aftermath | None = None
         self._feed_ended: Callable[[int], bool] = lambda device: False
@@ -63,16 +66,17 @@ class Injection:
         """
         instructions = _by_name(module)
         wanted: dict[str, None] = {}
-        chosen = [f for f in self._asked if any(f.applies_to(d) for d in devices)]
+        chosen = [f for f in self._asked if f.kind in BETWEEN_HOSTS or any(f.applies_to(d) for d in devices)]
         for fault in chosen:
             if fault.at in instructions:
                 self._places[fault.at] = module.locate(instructions[fault.at])
-                wanted[fault.at] = None
+                if fault.kind in IN_A_PROGRAM:
+                    wanted[fault.at] = None
             elif fault.at and fault.at not in self._places:
                 near = [name for name, i in instructions.items() if i.op.lowering is Lowering.COMMUNICATION]
                 close = difflib.get_close_matches(fault.at, near, 1) or instructions
                 refuse(fault, "at", f"{module.name} has no instruction {fault.at}", close)
-            elif not fault.at:
+            elif not fault.at and fault.kind in IN_A_PROGRAM:
                 wanted[ANY_POINT] = None
         if self._undrawn or self._drawn():
             wanted[ANY_POINT] = None
@@ -95,6 +99,25 @@ class Injection:
 
     # --- running
 
+    def between_hosts(self, hosts: int) -> tuple[NetworkFault, ...]:
+        """Faults of messages, in a run with so many hosts, drawn ones among them. ArgumentError where there are none
+        of these hosts."""
+        for fault in list(self._undrawn):
+            if (wanted := [kind for kind in fault.kinds if kind in BETWEEN_HOSTS]) and hosts < 2:
+                refuse(fault, "kinds", f"{wanted[0]}: there are no messages between hosts, the run has 1 host")
+            self._take(fault, draw_between_hosts(fault, hosts))
+        self._between = [fault for fault, _ in self._faults if fault.kind in BETWEEN_HOSTS]
+        for fault in self._between:
+            for key, host in (("from", fault.source), ("to", fault.target)):
+                if host >= hosts or (hosts == 1 and host >= 0):
+                    refuse(fault, key, f"host {host}: the run has {_counted(hosts)}")
+        return tuple(fault.between_hosts() for fault in self._between)
+
+    def _take(self, fault: Fault, drawn: Iterable[Fault]) -> None:
+        for one in drawn:
+            self._faults.append((one, fault.spec))
+            LOGGER.warning("distxla: %s draws --inject %s", fault.spec, one.spec)
+
     def prepare(self, executables: Sequence[Executable], hosts: Sequence[range]) -> dict[int, tuple[Fault, ...]]:
         """Draw the random faults, and say so; what each device is to carry out. Once: nothing after the first time.
 
@@ -105,12 +128,10 @@ class Injection:
         self._hosts = list(hosts)
         for fault, _ in self._faults:
             if fault.host >= len(hosts):
-                refuse(fault, "host", f"host {fault.host}: the run has {len(hosts)} host{'s' * (len(hosts) > 1)}")
+                refuse(fault, "host", f"host {fault.host}: the run has {_counted(len(hosts))}")
         for fault in self._undrawn:
             points = [(device, e.program.points) for e in executables for device in e.devices]
-            for drawn in draw(fault, points):
-                self._faults.append((drawn, fault.spec))
-                LOGGER.warning("distxla: %s draws --inject %s", fault.spec, drawn.spec)
+            self._take(fault, draw(fault, points))
             for executable in executables:
                 if executable.module is not None:
                     for name, instruction in _by_name(executable.module).items():
@@ -163,6 +184,8 @@ class Injection:
             return False
         if fault.kind is Kind.HOST_LOST:
             return fault.host in self._aftermath.lost_hosts
+        if fault.kind in BETWEEN_HOSTS:
+            return fault.kind is not Kind.LATE
         return fault.kind in (Kind.KILL, Kind.STOP) and fault.device in self._aftermath.lost
 
     @property
@@ -182,6 +205,9 @@ class Injection:
         seen = self._aftermath
         if seen is None or not self._armed:
             return False
+        if fault.kind in BETWEEN_HOSTS:
+            known = self._between.index(fault) in seen.messages
+            return True if known else None if fault.source in seen.lost_hosts else False
         carriers = [d for devices in self._hosts for d in devices if self._carries_out(d, fault)]
         if any(seen.records.record_long(d, control.R_INJECTED) >> self.of_device(d).index(fault) & 1 for d in carriers):
             return True
@@ -196,6 +222,10 @@ def injection_of(inject: Sequence[str] | Injection, devices: int) -> Injection |
     if isinstance(inject, Injection):
         return inject
     return Injection(inject, devices) if inject else None
+
+
+def _counted(hosts: int) -> str:
+    return f"{hosts} host{'s' * (hosts > 1)}"
 
 
 def _by_name(module: Module) -> dict[str, Instruction]:

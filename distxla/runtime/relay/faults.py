@@ -61,9 +61,9 @@ class FrameFaults(Protocol):
 
 
 class PlannedFaults:
-    """FrameFaults of a list. told: called with what has been done, in words, when it is done."""
+    """FrameFaults of a list. told: called when one happens, with its place in the list and what is done, in words."""
 
-    def __init__(self, faults: Sequence[NetworkFault], told: Callable[[str], None]) -> None:
+    def __init__(self, faults: Sequence[NetworkFault], told: Callable[[int, str], None]) -> None:
         self._told = told
         self._lock = threading.Lock()
         self._waiting = dict(enumerate(faults))
@@ -77,7 +77,7 @@ class PlannedFaults:
             if not found:
                 return None
             fault = self._waiting.pop(found[0])
-        self._told(done_text(fault, frame))
+        self._told(found[0], done_text(fault, frame))
         return fault
 
     def _meets(self, number: int, fault: NetworkFault, frame: Leaving) -> bool:

@@ -20,6 +20,10 @@ GOOD = {
     "delay:device=1,at=r,ms=50,when=after": Fault(Kind.DELAY, "", device=1, at="r", ms=50, when=When.AFTER),
     "slow:device=1,ms=2": Fault(Kind.SLOW, "", device=1, ms=2),
     "host-lost:host=1,at=r": Fault(Kind.HOST_LOST, "", host=1, at="r"),
+    "drop:from=0,to=1,at=r,round=2": Fault(Kind.DROP, "", source=0, target=1, at="r", round=2),
+    "late:from=1,ms=5,message=3": Fault(Kind.LATE, "", source=1, ms=5, message=3),
+    "cut:from=1": Fault(Kind.CUT, "", source=1),
+    "random:seed=1,kinds=drop+kill": Fault(Kind.RANDOM, "", seed=1, kinds=(Kind.DROP, Kind.KILL), rounds=4),
     "feed-ends:device=0,after=3": Fault(Kind.FEED_ENDS, "", device=0, after=3),
     "random:seed=7,faults=3": Fault(Kind.RANDOM, "", seed=7, count=3, kinds=DRAWN, rounds=4),
     "random:seed=7,kinds=kill+stop": Fault(Kind.RANDOM, "", seed=7, kinds=(Kind.KILL, Kind.STOP), rounds=4),
@@ -48,6 +52,8 @@ BAD = {  # message, what the caret is under, hint
     "random:seed=1,kinds=kill+stopp": ("kinds: expected some of kill, stop", "kill+stopp", ""),
     "random:seed=1,kinds=random": ("kinds: expected some of kill, stop", "random", ""),
     "random:seed=1,faults=65": ("faults: expected a number from 1 to 64", "65", ""),
+    "drop:to=1": ("drop needs from= (a host's number)", "", ""),
+    "drop:from=0,when=after": ("drop has no 'when'", "when", ""),
     "feed-ends:device=1": ("feed-ends needs after= (a number of items)", "", ""),
 }
 

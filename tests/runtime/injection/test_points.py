@@ -13,7 +13,7 @@ from distxla.codegen.program import ANY_POINT, InjectionPoint
 from distxla.collectives import control_block as control
 from distxla.runtime.compiler import compile_module, emit
 from distxla.runtime.injection import hook as hooks
-from distxla.runtime.injection.drawing import draw
+from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import Fault
 from distxla.runtime.injection.grammar import parse_faults
 from distxla.runtime.memory import ControlBlock
@@ -125,7 +125,16 @@ def test_a_seed_draws_the_same_and_its_draws_can_be_asked_for() -> None:
     for seed in range(50):
         (fault,) = parse_faults([f"random:seed={seed},faults=5,rounds=3"], 4)
         drawn = list(draw(fault, places))
-        assert drawn == list(draw(fault, reversed(places)))
+        assert drawn == list(draw(fault, places[::-1]))
         assert drawn == list(parse_faults([one.spec for one in drawn], 4))
         assert all(one.at == "total" and 1 <= one.round <= 3 for one in drawn), "what communicates"
     assert len({tuple(f.spec for f in draw(parse_faults([f"random:seed={s}"], 4)[0], places)) for s in range(50)}) > 30
+
+
+def test_messages_are_drawn_between_different_hosts() -> None:
+    for seed in range(30):
+        (fault,) = parse_faults([f"random:seed={seed},faults=4,kinds=kill+drop+late"], 4)
+        between, others = list(draw_between_hosts(fault, 3)), list(draw(fault, [(0, POINTS)]))
+        assert len(between) + len(others) == 4
+        assert between == list(parse_faults([one.spec for one in between], 4))
+        assert all(one.source != one.target and {one.source, one.target} <= {0, 1, 2} for one in between)
