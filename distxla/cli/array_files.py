@@ -7,18 +7,14 @@ integers of the same width that hold the bits; 4- and 2-bit types take a byte ea
 
 from __future__ import annotations
 
-import io
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from distxla.cli.npz import Archive, shown
-from distxla.cli.output_files import is_special
+from distxla.cli.output_files import written_whole
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
@@ -121,33 +117,8 @@ def write_results(path: str, leaves: Iterable[tuple[int, int | None, Array, Elem
 
 def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
     """Write arrays by key; the file appears whole or not at all."""
-    target = Path(path)
-    if is_special(target):
-        content = io.BytesIO()  # a pipe cannot seek
-        np.savez(content, allow_pickle=False, **arrays)
-        try:
-            target.write_bytes(content.getbuffer())
-        except OSError as error:
-            raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
-        return
-    target = target.resolve()  # a link stays one
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, target)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with written_whole(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _from_bits(bits: Array, element: ElementType) -> Array:

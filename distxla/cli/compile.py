@@ -8,7 +8,8 @@ from contextlib import suppress
 import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.terminal import progress
+from distxla.cli.output_files import written_whole
+from distxla.cli.terminal import progress, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError, DeadlockError, VerificationError
@@ -32,7 +33,7 @@ STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 )
 @custom_call_option
 @time_limit_option
-@click.option("--out", "out_file", type=click.Path(dir_okay=False, writable=True), help="Write to this file.")
+@click.option("--out", "out_file", metavar="FILE", shell_complete=files, help="Write to this file.")
 def command(
     module: str,
     stage: str,
@@ -50,11 +51,14 @@ def command(
     if stage == "ptx":
         raise ArgumentError("--emit ptx belongs to the gpu backend, which is not available in this version")
 
+    from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
     from distxla.ops.op import RuleViolation
     from distxla.passes.verify import verify_module
     from distxla.runtime.compile_server import CompileServer
 
+    if out_file is not None:
+        require_writable(out_file)
     register_all(custom_calls)
     world = read_world([module], replicas, partitions)
     program = world.programs[0]
@@ -70,10 +74,9 @@ def command(
             raise
     data = found.encode() if isinstance(found, str) else found
     if out_file is not None:
-        with click.open_file(out_file, "wb", atomic=True) as target:
+        with written_whole(out_file) as target:
             target.write(data)
     elif isinstance(found, bytes) and sys.stdout.isatty():
         raise ArgumentError(f"{stage} is binary; name a file with --out, or redirect the output")
     else:
-        sys.stdout.buffer.write(data if data.endswith(b"\n") or isinstance(found, bytes) else data + b"\n")
-        sys.stdout.buffer.flush()
+        write_bytes(data if data.endswith(b"\n") or isinstance(found, bytes) else data + b"\n")

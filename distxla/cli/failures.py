@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from distxla.cli import terminal
+from distxla.cli.output_files import written_whole
 from distxla.cli.time_limits import LimitedCommand
 from distxla.errors import (
     ArgumentError,
@@ -44,9 +44,10 @@ class ReportingCommand(LimitedCommand):
 def write_page(path: str, page: str) -> str:
     """Write a report. Returns where it is, or why it could not be written, in words: there is more to tell of."""
     try:
-        Path(path).write_text(page, encoding="utf-8")
-    except OSError as reason:
-        return f"the report could not be written to {path}: {reason.strerror}"
+        with written_whole(path) as file:
+            file.write(page.encode())
+    except ArgumentError as error:
+        return f"the report could not be written: {error.message}"
     return f"the report is in {path}"
 
 

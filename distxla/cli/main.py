@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import errno
 import importlib
-import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
+from distxla.cli import terminal
 from distxla.cli.failures import tell, tell_of_interruption, wants_json
-from distxla.cli.terminal import write_exactly
+from distxla.cli.terminal import StdoutError
 from distxla.cli.usage import no_such_command, usage_error
 from distxla.errors import ArgumentError, DistxlaError, InternalError, OutOfMemoryError, UsageError
 
 INTERRUPTED = 130
 TERMINATED = 128 + signal.SIGTERM
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+READER_GONE = 1
 
 # command -> first line of its help; each lives in distxla/cli/<command>.py as `command`
 COMMANDS = {
@@ -37,9 +37,17 @@ class _Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            write_exactly(self.get_help(ctx), err=True)
+            terminal.write_exactly(self.get_help(ctx), err=True)
             ctx.exit(UsageError.exit_status)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # for click any pipe is stdout
+            if terminal.reader_has_gone():
+                raise StdoutError(error) from error
+            raise InternalError(f"{type(error).__name__}: {error}") from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -77,64 +85,52 @@ def commands() -> None:
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point: run a command and exit with its status. A failure is told once, on stderr, without a traceback; with
     --json one object on stdout tells of it, too, whatever failed."""
-    as_json = wants_json(sys.argv[1:] if args is None else args)
+    terminal.begin()
+    status = _status(args, as_json=wants_json(sys.argv[1:] if args is None else args))
+    if (lost := terminal.lost_output()) is not None:
+        if lost.reader_has_gone:  # as `head` has when it has read enough
+            status = status or READER_GONE
+        else:
+            status = _told(ArgumentError(f"cannot write the output: {lost}"), as_json=False, status=status)
+    sys.exit(status)
+
+
+def _status(args: Sequence[str] | None, *, as_json: bool) -> int:
+    """The exit status of the command; a failure has been told."""
     try:
         status = commands.main(args, prog_name="distxla", standalone_mode=False)
     except click.ClickException as error:
-        _end(usage_error(error), as_json=as_json)
+        return _told(usage_error(error), as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
-        _interrupted("interrupted", INTERRUPTED, as_json=as_json)
+        return _interrupted("interrupted", INTERRUPTED, as_json=as_json)
     except SystemExit as ended:
         if ended.code == TERMINATED:
-            _interrupted("terminated", TERMINATED, as_json=as_json)
-        raise
-    except BrokenPipeError:
-        _close_stdout()
-        sys.exit(1)
+            return _interrupted("terminated", TERMINATED, as_json=as_json)
+        return ended.code if isinstance(ended.code, int) else 0
+    except StdoutError as error:
+        terminal.lose_output(error)
+        return 0
     except DistxlaError as error:
-        _end(error, as_json=as_json)
+        return _told(error, as_json=as_json)
     except MemoryError:
-        _end(OutOfMemoryError("there is not enough memory for this program on this machine"), as_json=as_json)
+        return _told(OutOfMemoryError("there is not enough memory for this program on this machine"), as_json=as_json)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            _end(_no_room(error), as_json=as_json)
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is not None:
+            return _told(ArgumentError(f"cannot write {error.filename}: {error.strerror}"), as_json=as_json)
+        if isinstance(error, OSError) and error.errno in {*NO_ROOM, errno.EBADF}:  # of click's --help
+            terminal.lose_output(StdoutError(error))
+            return 0
         internal = InternalError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
-        _end(internal, as_json=as_json)
-    sys.exit(status if isinstance(status, int) else 0)
+        return _told(internal, as_json=as_json)
+    return status if isinstance(status, int) else 0
 
 
-def _end(error: DistxlaError, *, as_json: bool) -> NoReturn:
-    with _stdout_may_fail():
-        tell(error, as_json=as_json)
-    sys.exit(error.exit_status)
+def _told(error: DistxlaError, *, as_json: bool, status: int = 0) -> int:
+    """Tell of a failure. status: of one that has been told before."""
+    tell(error, as_json=as_json)
+    return status or error.exit_status
 
 
-def _interrupted(message: str, exit_status: int, *, as_json: bool) -> NoReturn:
-    with _stdout_may_fail():  # a Ctrl-C ends the reader of a pipe, too
-        tell_of_interruption(message, exit_status, as_json=as_json)
-    sys.exit(exit_status)
-
-
-@contextmanager
-def _stdout_may_fail() -> Iterator[None]:
-    """Whatever failed has been told on stderr when stdout takes no JSON."""
-    try:
-        yield
-    except BrokenPipeError:
-        pass
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        _close_stdout()
-
-
-def _no_room(error: OSError) -> ArgumentError:
-    """A full disk: mostly it is stdout's, whose text can't be written later either."""
-    if error.filename is None:
-        _close_stdout()
-    return ArgumentError(f"cannot write {error.filename or 'the output'}: {error.strerror}")
-
-
-def _close_stdout() -> None:
-    """The reader of our output has gone, or takes no more: nothing is left to be written when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _interrupted(message: str, exit_status: int, *, as_json: bool) -> int:
+    tell_of_interruption(message, exit_status, as_json=as_json)
+    return exit_status

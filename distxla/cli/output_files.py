@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from distxla.errors import ArgumentError
 
@@ -26,3 +31,37 @@ def require_writable(path: str) -> None:
 def is_special(path: Path) -> bool:
     """A device or pipe (/dev/null, /dev/stdout), which is written to and never replaced by a file."""
     return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextmanager
+def written_whole(path: str) -> Iterator[IO[bytes]]:
+    """A file to write to, of which all appears under its name when the with-body ends, or nothing if that fails.
+
+    What is no ordinary file (a pipe, /dev/null) is written to and stays. Raises ArgumentError.
+    """
+    try:
+        target = Path(path)
+        if is_special(target):
+            content = io.BytesIO()  # a pipe cannot seek
+            yield content
+            target.write_bytes(content.getbuffer())
+        else:
+            with _replacing(target.resolve()) as file:  # a link stays one
+                yield file
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

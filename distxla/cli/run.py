@@ -165,6 +165,7 @@ def command(
     from distxla.cli.programs import read_world
     from distxla.runtime.memory_need import require_memory
 
+    terminal.require_stdout()
     for path in (out_file, outfeed, report, trace):
         if path is not None:
             require_writable(path)

@@ -3,14 +3,20 @@
 On a terminal lines wrap between words at its width, and kinds of messages have colours: `error:` is bold red,
 `warning:` bold yellow, hints and notes are cyan. NO_COLOR and TERM=dumb turn colours off. In a pipe or a file each line
 is whole and plain, so that tools can search it.
+
+When stdout takes no more, what is written to it from there on is dropped, and the command goes on to its own end; then
+`lost_output` says why. What stderr does not take is lost: there is nobody to tell.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
 import re
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +32,35 @@ LABELLED = re.compile(r"( *)(\S+:\d+:\d+: )?(error|warning|note|hint):(?= )")
 CARETS = re.compile(r"( *)(\^+)")
 
 
+class StdoutError(Exception):
+    """Why stdout takes no more. reader_has_gone: it is a pipe that nobody reads; that is no failure to tell of."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__("stdout is closed" if error.errno == errno.EBADF else error.strerror)
+        self.reader_has_gone = error.errno == errno.EPIPE
+
+
+_lost: list[StdoutError] = []  # the first reason why something was not written to stdout
+
+
+def begin() -> None:
+    """A command begins."""
+    _lost.clear()
+
+
+def lost_output() -> StdoutError | None:
+    """Why stdout has not got all that was written to it; None if it has."""
+    return _lost[0] if _lost else None
+
+
+def lose_output(error: StdoutError) -> None:
+    """From here on what is written to stdout goes nowhere, what it has not taken yet included."""
+    _lost.append(error)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, _descriptor())
+    os.close(null)
+
+
 def write(text: str, *, err: bool = False, hang: int | None = None) -> None:
     """Lines of prose. hang: the column at which the further lines of a wrapped one begin; two to the right of where it
     begins by default."""
@@ -34,7 +69,7 @@ def write(text: str, *, err: bool = False, hang: int | None = None) -> None:
     for line in printable(text).split("\n"):
         begin = len(line) - len(line.lstrip(" "))
         lines = [line] if width is None else wrapped(line, width, begin + 2 if hang is None else hang)
-        _put(stream, "\n".join(_coloured(lines) if coloured else lines) + "\n")
+        _put("\n".join(_coloured(lines) if coloured else lines) + "\n", err=err)
 
 
 def write_exactly(text: str, *, err: bool = False) -> None:
@@ -43,12 +78,34 @@ def write_exactly(text: str, *, err: bool = False) -> None:
     lines = printable(text).split("\n")
     if _has_colours(stream):
         lines = [f"{m[1]}{RED}{m[2]}{PLAIN}" if (m := CARETS.fullmatch(line)) else line for line in lines]
-    _put(stream, "\n".join(lines) + "\n")
+    _put("\n".join(lines) + "\n", err=err)
 
 
 def write_json(data: Any, *, indent: int | None = None) -> None:
     """One JSON object on stdout."""
-    _put(_stream(False), json.dumps(data, indent=indent) + "\n")
+    _put(json.dumps(data, indent=indent) + "\n", err=False)
+
+
+def write_bytes(data: bytes) -> None:
+    """Bytes on stdout that are no text."""
+    with _stdout():
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def require_stdout() -> None:
+    """StdoutError if stdout is closed: said before a run, not after hours of it."""
+    try:
+        os.write(_descriptor(), b"")
+    except OSError as error:
+        raise StdoutError(error) from error
+
+
+def reader_has_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(_descriptor(), 0)
+    return any(found & (select.POLLERR | select.POLLHUP) for _, found in poll.poll(0))
 
 
 def write_at(location: Location | None, text: str, *, err: bool = True, shows_frame: bool = True) -> None:
@@ -156,13 +213,48 @@ def _width(stream: TextIO) -> int | None:
     return max(LEAST_WIDTH, columns or DEFAULT_WIDTH)
 
 
-def _put(stream: TextIO, text: str) -> None:
+def _put(text: str, *, err: bool) -> None:
+    stream = _stream(err)
+    with contextlib.suppress(OSError) if err else _stdout():
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:  # the terminal's encoding lacks a letter
+            encoding = stream.encoding or "ascii"
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+
+
+def _descriptor() -> int:
+    """Of stdout."""
     try:
-        stream.write(text)
-    except UnicodeEncodeError:  # the terminal's encoding lacks a letter
-        encoding = stream.encoding or "ascii"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+        return sys.stdout.fileno()
+    except (OSError, ValueError):  # in a program that has put something else in its place
+        return 1
 
 
-__all__ = ["counted", "progress", "show_notices", "wrapped", "write", "write_at", "write_exactly", "write_json"]
+@contextmanager
+def _stdout() -> Iterator[None]:
+    """What is written within has been written, or is lost."""
+    try:
+        yield
+    except OSError as error:
+        lose_output(StdoutError(error))
+
+
+__all__ = [
+    "StdoutError",
+    "begin",
+    "counted",
+    "lose_output",
+    "lost_output",
+    "progress",
+    "reader_has_gone",
+    "require_stdout",
+    "show_notices",
+    "wrapped",
+    "write",
+    "write_at",
+    "write_bytes",
+    "write_exactly",
+    "write_json",
+]

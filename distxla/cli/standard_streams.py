@@ -1,0 +1,31 @@
+"""Standard streams that were closed when the process began (`distxla … >&-`).
+
+The next file that is opened would take the number of a closed stream, and what is printed would end up in it. So each
+gets a descriptor: what is read from stdin is empty, writing to stdout fails as it would otherwise, and errors that
+nobody reads go nowhere. Nothing is imported here that opens files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_MODES = (os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)  # stdout cannot be written to: that is an error to be told of
+
+
+def open_closed() -> None:
+    """Give every closed standard stream a descriptor, here and in processes that are started."""
+    for number, mode in enumerate(_MODES):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest number that is free
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False, errors="backslashreplace")
+
+
+__all__ = ["open_closed"]

@@ -1,0 +1,155 @@
+"""Standard streams that are full, closed, or that nobody reads: one clear line, the right status, nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import started_processes
+from tests.deadlock_programs import NAMED
+
+DISTXLA = str(Path(sys.executable).with_name("distxla"))
+MODULE = """HloModule m, replica_count=2
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT c = f32[] add(a, b) }
+ENTRY e { x = f32[4] parameter(0)
+ ROOT r = f32[4] all-reduce(x), replica_groups={}, to_apply=add }
+"""
+COMMANDS = [
+    "ops add",
+    "run --help",
+    "cache --json",
+    "check m.hlo",
+    "compile m.hlo --emit object",
+    "run m.hlo --backend reference --json",
+    pytest.param("run m.hlo", marks=pytest.mark.cluster),
+]
+FULL, CLOSED = "No space left on device", "stdout is closed"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.hlo").write_text(MODULE)
+    (tmp_path / "deadlock.hlo").write_text(NAMED["all_reduces_in_different_orders"].programs[0][1])
+    (tmp_path / "private").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "private"))
+    return tmp_path
+
+
+def in_shell(command: str, redirections: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command; nothing of it is left behind."""
+    before = started_processes()
+    done = subprocess.run(
+        ["bash", "-c", f"{DISTXLA} {command} {redirections}"], capture_output=True, check=False, timeout=120
+    )
+    assert started_processes() <= before
+    assert list(Path("private").iterdir()) == []
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode()
+
+
+@pytest.mark.parametrize(("redirection", "why"), [(">/dev/full", FULL), ("<&- >&-", CLOSED)])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_stdout_that_takes_nothing_is_one_line(command: str, redirection: str, why: str) -> None:
+    assert in_shell(command, redirection) == (2, "", f"error: argument: cannot write the output: {why}\n")
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_stderr_that_takes_nothing_does_not_matter(command: str, redirection: str) -> None:
+    status, printed, errors = in_shell(command, redirection)
+    assert (status, errors) == (0, "")
+    assert printed
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full 2>/dev/full", ">&- 2>&-"])
+@pytest.mark.parametrize("command", ["--help", "check m.hlo --json", "run m.hlo"])
+def test_without_any_stream_the_status_tells(command: str, redirection: str) -> None:
+    assert in_shell(command, redirection) == (2, "", "")
+
+
+FAILURES = {
+    "check nowhere.hlo --json": (2, "cannot read nowhere.hlo"),
+    "check deadlock.hlo --replicas 4": (3, "deadlock"),
+}
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "| true"])
+@pytest.mark.parametrize("command", FAILURES)
+def test_a_failure_is_told_whatever_becomes_of_stdout(command: str, redirection: str) -> None:
+    status, said = FAILURES[command]
+    found, _, errors = in_shell(command, redirection + "; exit ${PIPESTATUS[0]}")
+    assert (found, said in errors) == (status, True)
+    assert "Traceback" not in errors
+    assert "bug" not in errors
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize("command", FAILURES)
+def test_a_failure_has_its_status_whatever_becomes_of_stderr(command: str, redirection: str) -> None:
+    found, printed, _ = in_shell(command, redirection)
+    assert found == FAILURES[command][0]
+    if "--json" in command:
+        assert json.loads(printed)["error"]["exit_status"] == found
+
+
+@pytest.mark.parametrize("command", ["ops", "run --help"])
+def test_a_reader_that_has_gone_is_no_failure_to_tell_of(command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        done = subprocess.run([DISTXLA, *command.split()], stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_head_gets_its_lines() -> None:
+    status, printed, errors = in_shell("ops", "| head -1")
+    assert (status, len(printed.splitlines()), errors) == (0, 1, "")
+
+
+def test_files_do_not_take_the_place_of_closed_streams() -> None:
+    """What is printed must never end up in a file that happens to have been opened."""
+    status, _, _ = in_shell("run m.hlo --backend reference --out out.npz --report report.html", "<&- >&- 2>&-")
+    assert status == 2
+    assert not os.path.exists("out.npz")
+    assert in_shell("compile m.hlo --out m.txt", "<&- >&- 2>&-")[0] == 0
+    assert Path("m.txt").read_text().startswith("HloModule m")
+
+
+OUTPUTS = {
+    "compile m.hlo --out": "error: argument: cannot write /dev/full: No space left on device",
+    "run m.hlo --backend reference --out": "error: argument: cannot write /dev/full: No space left on device",
+    "run deadlock.hlo --replicas 4 --backend reference --report": "the report could not be written: cannot write "
+    "/dev/full: No space left on device",
+    "check deadlock.hlo --replicas 4 --report": "the report could not be written: cannot write /dev/full: No space "
+    "left on device",
+}
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_output_files_on_full_disks(command: str) -> None:
+    status, _, errors = in_shell(command, "/dev/full")
+    assert status == (3 if "deadlock" in command else 2)
+    assert OUTPUTS[command] in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.cluster
+def test_a_trace_on_a_full_disk() -> None:
+    status, _, errors = in_shell("run m.hlo --trace", "/dev/full")
+    assert (status, errors) == (2, "error: argument: cannot write /dev/full: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_devices_are_written_to_and_not_replaced(command: str, folder: Path) -> None:
+    os.symlink("/dev/null", "null")
+    before = os.stat("/dev/null")
+    in_shell(command, "null")
+    assert os.path.islink("null")
+    assert (os.stat("/dev/null").st_ino, os.stat("/dev/null").st_rdev) == (before.st_ino, before.st_rdev)
