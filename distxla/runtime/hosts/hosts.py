@@ -245,6 +245,7 @@ class Hosts:
                 return list(ray.get(pending))
             if self._closing.is_set():
                 raise ClusterError("the cluster is closed")
+            access.require_progress(len(done))
             if time.monotonic() > end:
                 what = "hosts" if names else "replicas"
                 raise ClusterError(f"{len(rest)} of {len(pending)} {what} did not answer within {seconds:g} s")

@@ -53,8 +53,15 @@ def acquire(workers: int, address: str | None) -> bool:
                 started.close()
                 raise
             _running = started
+        _running.begin()
         _users += 1
         return True
+
+
+def require_progress(answers: int) -> None:
+    """ClusterError if the embedded Ray, where there is one, can't start a cluster any more. answers: of its actors."""
+    if _running is not None:
+        _running.require_progress(answers)
 
 
 def release() -> None:

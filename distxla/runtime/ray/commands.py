@@ -14,6 +14,7 @@ LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 80_000_000
 SESSION = "session"
 SHARED_MEMORY = "/dev/shm"
+MOST_REQUEST_BYTES = 3000  # of PIPE_BUF, with room for what the raylet puts in place of the placeholders
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,16 @@ class Place:
         return os.path.join(self.session, "sockets")
 
     @property
+    def fifo(self) -> str:
+        """In which the zygote is asked for workers."""
+        return os.path.join(self.private, "workers")
+
+    @property
+    def forked(self) -> str:
+        """In which the zygote writes a byte for each worker."""
+        return os.path.join(self.private, "forked")
+
+    @property
     def folders(self) -> list[str]:
         """Those that the servers expect, parents first."""
         return [self.directory, self.session, self.logs, self.sockets, os.path.join(self.session, "runtime")]
@@ -70,7 +81,7 @@ def worker_command(place: Place, address: str, cluster: str) -> list[str]:
     address: of the gcs_server.  cluster: its id, hexadecimal.
     """
     scripts = place.package / "_private" / "workers"
-    return [
+    command = [
         sys.executable,
         str(scripts / "setup_worker.py"),
         str(scripts / "default_worker.py"),
@@ -90,10 +101,18 @@ def worker_command(place: Place, address: str, cluster: str) -> list[str]:
         f"--cluster-id={cluster}",
         "RAY_WORKER_DYNAMIC_OPTION_PLACEHOLDER",
     ]
+    if sum(len(os.fsencode(word)) + 1 for word in command) > MOST_REQUEST_BYTES:
+        return command
+    return ["/bin/sh", str(Path(__file__).with_name("worker.sh")), place.fifo, *command]
+
+
+def zygote_command(place: Place, raylet: int) -> list[str]:
+    """Of the process that forks workers (zygote.py). raylet: a process id."""
+    return [sys.executable, "-P", str(Path(__file__).with_name("zygote.py")), place.fifo, place.forked, str(raylet)]
 
 
 def raylet_command(place: Place, address: str, cluster: str, workers: int) -> list[str]:
-    """workers: processes that are started ahead of the actors that will want them."""
+    """workers: how many may be starting at the same time."""
     # The raylet insists on two agents and ends when they end. Nobody calls them: no runtime environment is asked
     # for and no metrics are wanted, so a process that only waits stands in for each, and their ports are not used.
     stand_in = str(Path(__file__).with_name("agent.sh"))
@@ -140,7 +159,8 @@ def raylet_command(place: Place, address: str, cluster: str, workers: int) -> li
         "--labels=",
         f"--cluster-id={cluster}",
         "--head",
-        f"--num_prestart_python_workers={workers}",
+        # with others, `ray.init` waits for them, with Python's lock: nothing here would see it if they never came
+        "--num_prestart_python_workers=0",
         f"--dashboard_agent_command={agent}",
         f"--runtime_env_agent_command={agent}",
         f"--stdout_filepath={place.logs}/raylet.out",

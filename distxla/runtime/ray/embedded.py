@@ -3,8 +3,8 @@
 Ray's `ray.init()` starts a dashboard, agents, a log monitor and an autoscaler as well, and picks the host's outward
 address; here the two servers that actors need (gcs_server, raylet) are started directly, with the address 127.0.0.1
 (both then listen there only, and so do workers), with token authentication and a private directory. `ray.init(address)`
-joins them. A supervisor process (supervisor.py) is the parent of both, and takes everything down when the driver ends,
-however it ends.
+joins them. Workers are copies of a third process (zygote.py). A supervisor process (supervisor.py) is the parent of all
+three, and takes everything down when the driver ends, however it ends.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import json
 import os
 import re
 import secrets
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from distxla.runtime.ray import client, commands
 from distxla.runtime.ray.commands import Place
 
 START_LIMIT_S = 60.0
+STALL_LIMIT_S = 30.0  # for a step of the start that takes no time: a shell
 LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
 _STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's last words that tell a user nothing
 _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
@@ -39,13 +41,17 @@ class EmbeddedRay:
 
     def __init__(self) -> None:
         self._place = Place(_package(), _private_directory(), secrets.token_hex(28))
-        self._servers: list[int] = []  # process ids
+        self._servers: dict[str, int] = {}  # process descriptors
+        self._there: list[str] = []  # names of servers
+        self._progress = (0, 0), 0.0  # workers that were forked and actors that answer, and since when
         self._token = secrets.token_hex(32)
         self._environment: dict[str, str | None] = {}
         self._printer: Any = None
         try:
             for path in self._place.folders:
                 os.mkdir(path, 0o700)
+            # open for both, so that nothing is lost while nobody else has them open, and nobody blocks
+            self._requests, self._forked = (_open_fifo(path) for path in (self._place.fifo, self._place.forked))
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
                 stdin=subprocess.PIPE,
@@ -58,11 +64,17 @@ class EmbeddedRay:
         self._send({"directory": self._place.private})
 
     def start(self, workers: int) -> None:
-        """Start both servers and join them; `workers` processes are started ahead of the actors that will want them.
+        """Start the servers and join them. workers: how many may be starting at the same time.
 
         Raises ClusterError with the end of the servers' messages if they do not come up.
         """
-        self._run(commands.gcs_command(self._place))
+        self._servers["supervisor"] = os.pidfd_open(self._supervisor.pid)
+        self._there.append("supervisor")
+        raylet = self._hold("raylet")
+        errors = f"{self._place.logs}/zygote.err"
+        zygote = commands.zygote_command(self._place, raylet)
+        self._run(self._hold("zygote"), zygote, mark=self._place.fifo, errors=errors)
+        self._run(self._hold("gcs_server"), commands.gcs_command(self._place))
         with self._authenticated():
             import ray
             from ray._common.usage import usage_lib
@@ -75,8 +87,8 @@ class EmbeddedRay:
             cluster = gcs.cluster_id.hex()
             gcs.internal_kv_put(b"session_name", commands.SESSION.encode(), False, ray_constants.KV_NAMESPACE_SESSION)
             usage_lib.put_cluster_metadata(gcs, ray_init_cluster=True)
-            self._run(commands.raylet_command(self._place, address, cluster, workers))
-            self._wait_for(Path(self._place.sockets, "raylet"))
+            self._run(raylet, commands.raylet_command(self._place, address, cluster, workers))
+            self._raylet_socket()
             with client.loopback_allowed(ray_constants), client.quiet(), client.same_end():
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
                 self._printer = ray._private.worker.print_to_stdstream
@@ -99,6 +111,8 @@ class EmbeddedRay:
             self._supervisor.kill()
             self._supervisor.wait()
         self._supervisor.stdout.close()
+        for descriptor in (self._requests, self._forked, *self._servers.values()):
+            os.close(descriptor)
         shutil.rmtree(self._place.private, ignore_errors=True)
         self._restore_environment()
 
@@ -110,7 +124,20 @@ class EmbeddedRay:
         except OSError as error:
             raise ClusterError(f"the supervisor of the embedded Ray has ended: {error}") from error
 
-    def _run(self, command: list[str]) -> int:
+    def _hold(self, name: str) -> int:
+        """The id of a new process, which waits for its command."""
+        self._send({"hold": True})
+        assert self._supervisor.stdout is not None
+        answer = self._supervisor.stdout.readline()
+        try:
+            self._servers[name] = os.pidfd_open(int(answer))
+        except (ValueError, ProcessLookupError):
+            raise ClusterError(f"could not start the {name} of the embedded Ray") from None
+        self._there.append(name)
+        return int(answer)
+
+    def _run(self, pid: int, command: list[str], **more: str) -> None:
+        """Give a process its command. more: see supervisor.py."""
         environment = {name: value for name, value in os.environ.items() if name not in _AUTHENTICATION}
         environment |= {
             "RAY_AUTH_MODE": "token",
@@ -122,13 +149,7 @@ class EmbeddedRay:
             "RAY_worker_niceness": "0",
         }
         environment.pop("RAY_ADDRESS", None)
-        self._send({"command": command, "environment": environment})
-        assert self._supervisor.stdout is not None
-        answer = self._supervisor.stdout.readline()
-        if not answer.strip().isdigit():
-            raise ClusterError(f"could not start {Path(command[0]).name} of the embedded Ray")
-        self._servers.append(int(answer))
-        return int(answer)
+        self._send({"pid": pid, "command": command, "environment": environment, **more})
 
     def _gcs_port(self) -> int:
         name = f"gcs_server_port_{self._place.node}"
@@ -141,13 +162,40 @@ class EmbeddedRay:
             time.sleep(0.002)
         return int(text)
 
+    def _raylet_socket(self) -> None:
+        self._wait_for(Path(self._place.sockets, "raylet"))
+
     def _wait_for(self, path: Path) -> None:
         end = time.monotonic() + START_LIMIT_S
         while not path.exists():
-            ended = [pid for pid in self._servers if not os.path.exists(f"/proc/{pid}")]  # the supervisor reaps them
-            if time.monotonic() > end or ended or self._supervisor.poll() is not None:
-                raise ClusterError(f"the embedded Ray did not start: no {path.name}\n{self._messages()}")
+            self._require(time.monotonic() < end, f"no {path.name}")
             time.sleep(0.002)
+
+    def begin(self) -> None:
+        """Take note of the processes that there are: they have to stay until a cluster has started."""
+        self._there = [name for name, descriptor in self._servers.items() if not _is_readable(descriptor)]
+        self._progress = (0, 0), time.monotonic()
+
+    def require_progress(self, answers: int) -> None:
+        """ClusterError if one of those processes has ended, or if neither the workers that were forked nor the actors
+        that answer (`answers`) have become more for long."""
+        self._require(True, "")
+        progress, since = self._progress
+        forked = progress[0]
+        with suppress(BlockingIOError):
+            forked += len(os.read(self._forked, 1 << 16))
+        if (forked, answers) != progress:
+            self._progress = (forked, answers), time.monotonic()
+        elif "zygote" in self._there:
+            self._require(time.monotonic() < since + STALL_LIMIT_S, f"Ray asks for no more workers than {forked}")
+
+    def _require(self, fine: bool, what: str) -> None:
+        """ClusterError if a process has ended, or things are not fine."""
+        ended = [name for name in self._there if _is_readable(self._servers[name])]
+        if ended:
+            raise ClusterError(f"the {ended[0]} of the embedded Ray has ended\n{self._messages()}".strip())
+        if not fine:
+            raise ClusterError(f"the embedded Ray did not start: {what}\n{self._messages()}".strip())
 
     def _messages(self) -> str:
         lines: list[str] = []
@@ -179,6 +227,16 @@ def _package() -> Path:
     if found is None or found.origin is None:
         raise ClusterError("the package ray is not installed")
     return Path(found.origin).parent
+
+
+def _is_readable(descriptor: int) -> bool:
+    """Of a process descriptor: whether the process has ended."""
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def _open_fifo(path: str) -> int:
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _private_directory() -> str:

@@ -3,7 +3,10 @@
 Run as `python -I -S supervisor.py`, with nothing but the standard library. One JSON object a line on standard input:
 
     {"directory": PATH}                         remove this directory at the end
-    {"command": [...], "environment": {...}}    start a process; answered by one line: its pid
+    {"hold": true}                              make a process that waits for its command; answered by one line: its pid
+    {"pid": PID, "command": [...], "environment": {...}}    give it its command
+    {..., "errors": PATH}                       append its standard error to this file
+    {..., "mark": PATH}                         remove this file as soon as that process has ended
 
 At the end of standard input, or when its parent ends, it kills every descendant, removes the directory and exits. It is
 the subreaper of its descendants, so none of them can leave it by outliving its own parent.
@@ -17,9 +20,10 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from contextlib import suppress
+from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -60,18 +64,51 @@ def kill_descendants(seconds: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def start(request: dict[str, object]) -> int:
-    """Start one process, silent, that dies with this one."""
-    process = subprocess.Popen(
-        request["command"],  # type: ignore[call-overload]
-        env=request["environment"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
-    )
-    process.returncode = 0  # reaped here, by number
-    return int(process.pid)
+class Held:
+    """A process that has a number and no command yet. It dies with this one, and without a command when that is due."""
+
+    def __init__(self) -> None:
+        command, self._pipe = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._pipe)
+            _await_command(command)
+        os.close(command)
+
+    def become(self, request: dict[str, Any]) -> None:
+        """Run the command, silent but for errors."""
+        with open(self._pipe, "wb") as pipe:
+            pipe.write(json.dumps(request).encode())
+
+
+def _await_command(pipe: int) -> NoReturn:
+    try:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # what Python changes
+            signal.signal(number, signal.SIG_DFL)
+        with open(pipe, "rb") as text:
+            request = json.loads(text.read() or "{}")
+        if request:
+            silence, errors = os.open(os.devnull, os.O_RDWR), request.get("errors") or os.devnull
+            for descriptor, target in (
+                (silence, 0),
+                (silence, 1),
+                (os.open(errors, os.O_WRONLY | os.O_CREAT, 0o600), 2),
+            ):
+                os.dup2(descriptor, target)
+            os.execve(request["command"][0], request["command"], request["environment"])
+    finally:
+        os._exit(127)
+
+
+def reap(marks: dict[int, str]) -> None:
+    """Wait for all that have ended, and remove their marks."""
+    with suppress(ChildProcessError):
+        while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+            if mark := marks.pop(pid, ""):
+                with suppress(OSError):
+                    os.unlink(mark)
 
 
 def main() -> None:
@@ -79,21 +116,27 @@ def main() -> None:
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os.close(0))
+    ended, wake = os.pipe()
+    for end in (ended, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    driver = os.pidfd_open(os.getppid())
     poll = select.poll()
-    poll.register(0, select.POLLIN | select.POLLHUP)
-    poll.register(os.pidfd_open(os.getppid()), select.POLLIN)
+    for descriptor in (0, driver, ended):
+        poll.register(descriptor, select.POLLIN)
+    marks: dict[int, str] = {}
+    held: dict[int, Held] = {}
     pending = b""
     try:
         while True:
-            ready = poll.poll(1000)
-            if any(fd != 0 for fd, _ in ready):
-                return  # the driver is gone
-            try:
-                while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                    continue
-            except ChildProcessError:
-                pass
-            if not ready:
+            ready = dict(poll.poll())
+            if driver in ready:
+                return
+            if ended in ready:
+                os.read(ended, 1 << 10)
+                reap(marks)
+            if 0 not in ready:
                 continue
             received = os.read(0, 1 << 16)
             if not received:
@@ -102,8 +145,13 @@ def main() -> None:
             for line in lines:
                 request = json.loads(line)
                 directory = request.get("directory", directory)
+                if "hold" in request:
+                    process = Held()
+                    held[process.pid] = process
+                    print(process.pid, flush=True)
                 if "command" in request:
-                    print(start(request), flush=True)
+                    marks[request["pid"]] = request.get("mark", "")
+                    held.pop(request["pid"]).become(request)
     except OSError:
         return
     finally:

@@ -52,6 +52,6 @@ def test_a_directory_that_cannot_be_made_is_named(temporary: Path, monkeypatch: 
 
 def test_a_server_that_ends_at_once_is_reported_at_once(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "gcs_command", lambda place: ["/bin/false"])
-    with pytest.raises(ClusterError, match="the embedded Ray did not start"), dx.Cluster(1) as cluster:
+    with pytest.raises(ClusterError, match="the gcs_server of the embedded Ray has ended"), dx.Cluster(1) as cluster:
         cluster.wait_started()
     assert not os.listdir(temporary)

@@ -1,0 +1,141 @@
+"""The process whose copies become the workers of an embedded Ray: it has imported once what each of them needs.
+
+    python -P zygote.py REQUESTS FORKED RAYLET
+
+REQUESTS: a FIFO in which it is asked for workers.  FORKED: one in which it writes a byte for each.
+RAYLET: a process id.
+
+The raylet starts a shell for each worker (worker.sh), which writes the worker's command into the FIFO and ends: the
+raylet knows a worker by an id among the command's arguments, and its process by what the worker says. A copy of this
+process then does what the command would: it becomes Ray's own `default_worker.py`. A start takes 0.04 s of processor
+time instead of 0.6 s, and workers share the pages of what was imported.
+
+A copy has one thread, whatever its original had, and every connection twice: so no thread may run here, and nothing may
+be connected. This process ends with the supervisor, with the driver, which holds the FIFO open, and with the raylet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import sys
+import types
+from contextlib import suppress
+from pathlib import Path
+
+# what a worker and a replica import in the course of their work, beside what default_worker.py itself imports
+MODULES = ("asyncio", "concurrent.futures.thread", "numpy", "distxla.runtime.replica", "distxla.runtime.release")
+ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
+OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # in OpenBLAS's order
+
+
+class Requests:
+    """Worker commands out of the bytes that shells write: per request the number of words, the job, and the words."""
+
+    def __init__(self) -> None:
+        self._pending: list[bytes] = [b""]
+
+    def feed(self, data: bytes) -> list[tuple[str, list[str]]]:
+        """(job id, command) of each request that `data` completes."""
+        first, *rest = data.split(b"\0")
+        self._pending[-1] += first
+        self._pending += rest
+        found = []
+        while len(self._pending) > 1 and len(self._pending) > (end := 2 + int(self._pending[0])):
+            job, *command = [os.fsdecode(word) for word in self._pending[1:end]]
+            found.append((job, command))
+            del self._pending[:end]
+        return found
+
+
+def main() -> None:
+    """Fork a worker for each request, until there can be no more."""
+    path, forked, parent = sys.argv[1:]
+    fifo = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    raylet = os.pidfd_open(int(parent))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
+    # Ray reads these when it is imported, and never again
+    os.environ |= {"RAY_RAYLET_PID": parent, "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
+    code = _imported()
+    requests, poll = Requests(), select.poll()
+    poll.register(fifo, select.POLLIN)
+    poll.register(raylet, select.POLLIN)
+    while raylet not in dict(poll.poll()):
+        try:
+            data = os.read(fifo, 1 << 16)
+        except BlockingIOError:
+            continue
+        if not data:
+            return  # the driver, which had it open for writing, has ended
+        for job, command in requests.feed(data):
+            if os.fork() == 0:
+                os.close(fifo)
+                os.close(raylet)
+                _become(code, job, command)
+                return
+            _count(forked)
+
+
+def _count(forked: str) -> None:
+    with suppress(OSError), open(os.open(forked, os.O_WRONLY | os.O_NONBLOCK), "wb", 0) as fifo:
+        fifo.write(b"+")
+
+
+def _imported() -> types.CodeType:
+    """Import what workers need, and return the code of Ray's default_worker.py, which runs in each of them."""
+    wanted = {name: os.environ.get(name) for name in BLAS_THREADS}
+    os.environ |= dict.fromkeys(BLAS_THREADS, "1")  # else threads start with NumPy
+    from ray._private.workers import default_worker
+
+    path = default_worker.__file__
+    code = compile(Path(path).read_bytes(), path, "exec")
+    for name in MODULES:
+        importlib.import_module(name)
+    for name, value in wanted.items():
+        del os.environ[name]
+        if value is not None:
+            os.environ[name] = value
+    gc.collect()
+    gc.freeze()  # a collection in a copy would write to every page
+    return code
+
+
+def _become(code: types.CodeType, job: str, command: list[str]) -> None:
+    """In a copy: be the worker that `command` would have started: an interpreter, setup_worker.py, default_worker.py
+    and arguments, of which the language is setup_worker.py's."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ["RAY_JOB_ID"] = job
+    os.setpgid(0, 0)  # as the raylet does: it ends a worker's whole group
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
+    arguments = [word for word in command[2:] if not word.startswith("--language=")]
+    _restore_threads()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    script = arguments[0]
+    module = types.ModuleType("__main__")
+    module.__file__ = script
+    sys.modules["__main__"] = module
+    sys.argv = arguments
+    sys.path.insert(0, os.path.dirname(script))
+    exec(code, module.__dict__)
+
+
+def _restore_threads() -> None:
+    """As many threads for NumPy's linear algebra as the user's environment asks for; Ray's own default is one."""
+    count = next((value for name in BLAS_THREADS if (value := os.environ.get(name, "")).isdigit()), "1")
+    if int(count) > 1:
+        import numpy
+
+        folder = Path(numpy.__file__).parent.with_name("numpy.libs")
+        for library in folder.glob("*openblas*"):
+            ctypes.CDLL(str(library)).scipy_openblas_set_num_threads64_(int(count))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Workers of the embedded Ray are copies of one process where that lives, and start without it where it doesn't."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import distxla as dx
+from distxla.errors import ClusterError
+from distxla.runtime.ray import commands, embedded
+from distxla.runtime.ray.zygote import Requests
+
+FORKED_S = 0.25  # of processor time, a replica; a start of an interpreter of its own takes 0.6
+WORDS = st.lists(st.text("a-=é "), max_size=5)
+
+
+@given(st.lists(st.tuples(st.text("0123456789abcdef", min_size=1), WORDS), max_size=4), st.data())
+def test_requests_are_found_however_the_bytes_arrive(wanted: list[tuple[str, list[str]]], data: st.DataObject) -> None:
+    text = b"".join(os.fsencode(f"{len(words)}\0{job}\0" + "".join(f"{w}\0" for w in words)) for job, words in wanted)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    requests, found = Requests(), []
+    for begin, end in zip([0, *cuts], [*cuts, len(text)]):
+        found += requests.feed(text[begin:end])
+    assert found == wanted
+
+
+@pytest.mark.parametrize(("folder", "is_forked"), [("/tmp/d", True), ("/" + 500 * "é", False)])
+def test_a_command_that_does_not_fit_one_write_does_without(folder: str, is_forked: bool) -> None:
+    place = commands.Place(Path("/ray"), folder, "n")
+    command = commands.worker_command(place, "127.0.0.1:1", "c")
+    assert ("worker.sh" in " ".join(command)) == is_forked
+    assert len("\0".join(command).encode()) < 3500 or not is_forked
+
+
+def below_us(name: str) -> list[psutil.Process]:
+    """Processes of the embedded Ray whose command has this in it."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if name in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def kill(name: str) -> None:
+    (process,) = below_us(name)
+    process.kill()
+    process.wait()
+
+
+def parents(cluster: dx.Cluster) -> set[str]:
+    found = {psutil.Process(pid).parent() for _, _, pid in cluster.replicas_info}
+    return {" ".join(parent.cmdline()) for parent in found if parent is not None}
+
+
+def processor_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Callable[[], None]], None]]:
+    """Do something when the start has come to a method of EmbeddedRay, before that."""
+
+    def before(name: str, action: Callable[[], None]) -> None:
+        method = getattr(embedded.EmbeddedRay, name)
+
+        def acting(self: embedded.EmbeddedRay, *arguments: object, **named: object) -> object:
+            action()
+            return method(self, *arguments, **named)
+
+        monkeypatch.setattr(embedded.EmbeddedRay, name, acting)
+
+    return before
+
+
+@pytest.mark.cluster
+def test_replicas_are_copies() -> None:
+    with dx.Cluster(3) as cluster:
+        seconds = [processor_s(pid) for _, _, pid in cluster.replicas_info]
+        (parent,) = parents(cluster)
+        assert "zygote.py" in parent
+        assert max(seconds) < FORKED_S
+        for _, _, pid in cluster.replicas_info:
+            assert os.getpgid(pid) == pid
+            assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
+        (zygote,) = below_us("zygote.py")
+        assert zygote.num_threads() == 1
+
+
+@pytest.mark.cluster
+def test_a_copy_has_the_drivers_environment_and_its_own_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTXLA_TEST", "seen")
+
+    def look() -> tuple[str | None, str | None, bytes, float]:
+        import random
+
+        import numpy as np
+
+        return (
+            os.environ.get("DISTXLA_TEST"),
+            os.environ.get("OPENBLAS_NUM_THREADS"),
+            np.random.bytes(8),
+            random.random(),
+        )
+
+    with dx.Cluster(2) as cluster:
+        cluster.wait_started()
+        import ray
+
+        looks = [replica.__ray_call__.remote(lambda _: look()) for replica in cluster._hosts.replicas]
+        (first, threads, one, a), (second, _, other, b) = ray.get(looks)
+    assert (first, second, threads) == ("seen", "seen", os.environ.get("OPENBLAS_NUM_THREADS"))
+    assert one != other
+    assert a != b
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("step", ["_gcs_port", "_raylet_socket"])
+def test_a_start_whose_zygote_is_killed_fails_at_once(step: str, at: Callable[..., None]) -> None:
+    at(step, lambda: kill("zygote.py"))
+    begin = time.monotonic()
+    with pytest.raises(ClusterError, match="the zygote of the embedded Ray has ended"), dx.Cluster(2) as cluster:
+        cluster.wait_started()
+    assert time.monotonic() - begin < 20
+    assert below_us("ray") == []
+
+
+@pytest.mark.cluster
+def test_later_workers_start_without_a_zygote() -> None:
+    with dx.Cluster(1) as cluster:
+        cluster.wait_started()
+        kill("zygote.py")
+        with dx.Cluster(2) as other:
+            (parent,) = parents(other)
+            assert "/raylet" in parent
+            assert min(processor_s(pid) for _, _, pid in other.replicas_info) > FORKED_S
+        assert parents(cluster) == {" ".join(below_us("supervisor.py")[0].cmdline())}  # it lives on
+
+
+@pytest.mark.cluster
+def test_the_zygote_ends_with_the_raylet() -> None:
+    with dx.Cluster(1) as cluster:
+        cluster.wait_started()
+        (zygote,) = below_us("zygote.py")
+        kill("/raylet/raylet")
+        zygote.wait(10)
+
+
+@pytest.mark.cluster
+def test_a_shell_that_fails_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "STALL_LIMIT_S", 2.0)
+    monkeypatch.setattr(commands, "worker_command", lambda *_: ["/bin/sh", "-c", "exit 1"])
+    with pytest.raises(ClusterError, match="Ray asks for no more workers than 0"), dx.Cluster(2) as cluster:
+        cluster.wait_started()
