@@ -174,6 +174,17 @@ class ReplicaLostError(DistxlaError):
     exit_status = 4
 
 
+class DamagedMessageError(ReplicaLostError):
+    """A message between hosts was damaged on its way, came twice, or never came: names the hosts and the message.
+
+    No result has been made of it. The cluster can't be used any more.
+    frame: what the message's header said, where that could be verified; for the runtime's own use.
+    """
+
+    code = "damaged"
+    frame: object = None
+
+
 class TimeLimitError(DistxlaError):
     """The time limit that the caller gave ran out.
 

@@ -15,6 +15,7 @@ from distxla.collectives import control_block as control
 from distxla.collectives.report import DeviceReport, Doing
 from distxla.errors import (
     ClusterError,
+    DamagedMessageError,
     DeadlockError,
     DistxlaError,
     ExecutionError,
@@ -247,14 +248,20 @@ class Dispatcher:
         """Why hosts can't go on although their replicas live."""
         return [agent.failure for agent in self._agents if agent.failure]
 
+    def _damage(self) -> list[str]:
+        """Which messages between hosts came damaged, twice, or not: the reason for all else."""
+        return [agent.damage for agent in self._agents if agent.damage]
+
     def _await_losses(self) -> None:
         """A relay may miss another host's before the driver does: the loss of that host says more."""
         with self._hosts.news:
             if self._failures():
-                self._hosts.news.wait_for(self._lost, LOSS_S)
+                self._hosts.news.wait_for(lambda: self._lost() or self._damage(), LOSS_S)
 
     def unusable(self) -> ReplicaLostError | None:
         """Why no call can be made any more, once a replica has ended or a host can't go on; else None."""
+        if damage := self._damage():
+            return DamagedMessageError(f"{'; '.join(damage)}; the cluster cannot be used any more")
         if self._lost():
             return ReplicaLostError(f"{self.lost_text()} has ended; the cluster cannot be used any more")
         if failures := self._failures():
@@ -320,7 +327,7 @@ class Dispatcher:
     def _begin_afresh(self) -> None:
         """All devices of a failed call are back: be ready for the next one."""
         self._unsettled = None
-        self._kept.clear()
+        kept, self._kept = self._kept, []  # let go once no relay sends out of it
         if self._lost() or self._failures():
             return
         self._epoch += 1
@@ -330,12 +337,15 @@ class Dispatcher:
         ]
         for agent, number in clearing:
             agent.finish_clear(number)
+        kept.clear()
         self._communicators.zero()  # behind the relay's last access
         if not self._failures() and not self._lost():
             self._local.allow()
 
     def _failure(self, devices: list[int], died: list[End], found: Mapping[int, DeviceReport]) -> DistxlaError:
         """found: what all devices did when the call failed."""
+        if damage := self._damage():
+            return DamagedMessageError("; ".join(damage))
         if self._lost():
             first = next((end for end in died if end.signal), died[0] if died else None)
             if first is None:

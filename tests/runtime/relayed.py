@@ -170,7 +170,7 @@ class Hosts:
         self.hosts = [Host(k, hosts, programs, running, secret) for k in range(len(hosts))]
         self.home = {device: self.hosts[k] for k, devices in enumerate(hosts) for device in devices}
         for host in self.hosts:
-            host.relay.on_failure(lambda other, reason, here=host.index: self._failed(here, other, reason))
+            host.relay.on_failure(lambda other, reason, _, here=host.index: self._failed(here, other, reason))
             if faults and host.index in faults:
                 host.relay.inject(faults[host.index])
         addresses = [("127.0.0.1", host.relay.listen("127.0.0.1")) for host in self.hosts]

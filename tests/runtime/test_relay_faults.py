@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -56,7 +57,11 @@ def test_a_host_that_is_cut_off_releases_all():
     with Hosts(THREE_HOSTS, program, faults={1: faults}) as hosts:
         statuses = hosts.statuses(range(4), seconds=0.5)
         assert set(statuses.values()) <= {None, Status.RELEASED}
-        assert {(1, 0), (1, 2), (0, 1), (2, 1)} <= {failure[:2] for failure in hosts.failures}
+        lost = {(1, 0), (1, 2), (0, 1), (2, 1)}
+        end = time.monotonic() + 5
+        while not lost <= {failure[:2] for failure in hosts.failures} and time.monotonic() < end:
+            time.sleep(0.01)
+        assert lost <= {failure[:2] for failure in hosts.failures}
     assert told == ["host 1 cut off before it sent READY of round 1 in y of devices 0-3 to host 0"]
 
 
@@ -68,3 +73,43 @@ def test_messages_of_permutes_are_met_by_their_instruction(n):
         assert outs[0][0][0] == 2
     assert len(told) == 1
     assert "of round 1 in y of devices 0, 2, from host 1 to host 0, delayed by 0.1 s" in told[0]
+
+
+PLACES = {"READY": (20_000, 1), "a piece": (600_000, 3)}  # elements, and which message it is
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (FaultKind.DROP, r"message \d+ of node 0 is missing before message \d+"),
+        (FaultKind.DUPLICATE, r"message \d+ of node 0 came again after message \d+ \({name} of round 2"),
+        (FaultKind.CORRUPT, r"message \d+ of node 0 failed its check"),
+    ],
+    ids=["drop", "duplicate", "corrupt"],
+)
+def test_what_does_not_arrive_as_it_was_sent_ends_all_waiting(name, kind, said):
+    """In round 2. The host that sees it names message, round and instruction; no result comes of it."""
+    n, message = PLACES[name]
+    faults, told = planned(NetworkFault(kind, source=0, target=1, round=2, message=message, bit=8 * 70_000))
+    program = compiled(collectives(n)["all-reduce"])
+    args = arguments(program)
+    with Hosts(TWO, program, faults={0: faults}) as hosts:
+        hosts.run(args)
+        statuses = hosts.statuses(range(4), seconds=1.5)
+        assert Status.RELEASED in statuses.values()
+        assert set(statuses.values()) <= {None, Status.RELEASED}
+        here, other, reason = hosts.failures[0]
+        assert (here, other) == (1, 0)
+        assert re.search(said.format(name="READY" if name == "READY" else r"\w+"), reason)
+    assert len(told) == 1
+    assert " of round 2 in y of devices 0-3, from host 0 to host 1, " in told[0]
+
+
+@pytest.mark.parametrize("n", [8, 200_000])
+def test_damaged_messages_of_permutes_name_their_devices(n):
+    """The bit is one of the payload: the header says what the message was about."""
+    faults, _ = planned(NetworkFault(FaultKind.CORRUPT, bit=8 * 90))
+    with Hosts(TWO, compiled(permuted(n)), faults={1: faults}) as hosts:
+        hosts.statuses([0, 2], seconds=1)
+        assert any(re.search(r"failed its check: .*of devices 0, 2\)", reason) for *_, reason in hosts.failures)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
-from distxla.errors import ClusterError, DistxlaError
+from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
@@ -167,6 +167,8 @@ class Agent:
             self._ready.wait()
             while True:
                 self._handle(connection, connection.receive())
+        except DamagedMessageError as error:
+            self._say(Command.FAILED, a=1, payload=f"its connection to the driver: {error.message}".encode())
         finally:
             self._leave()
 
@@ -304,9 +306,11 @@ class Agent:
     def _on_loss(self, device: int, pid: int) -> None:
         self._say(Command.LOST, device)
 
-    def _on_relay_failure(self, host: int, reason: str) -> None:
+    def _on_relay_failure(self, host: int, reason: str, damaged: bool) -> None:
         what = "its relay failed" if host == self._shape.index else f"the connection to host {host} was lost"
-        self._say(Command.FAILED, payload=f"{what}: {reason}".encode())
+        if damaged:
+            what = f"the connection from host {host} can't be trusted any more"
+        self._say(Command.FAILED, a=int(damaged), payload=f"{what}: {reason}".encode())
 
     def _on_injected(self, number: int, what: str) -> None:
         self._say(Command.INJECTED, number, what.encode())

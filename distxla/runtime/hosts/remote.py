@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives import call_loops
-from distxla.errors import ClusterError, ReplicaLostError
+from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.host import Lost
-from distxla.runtime.wire.connection import Buffer, Connection, Frame
+from distxla.runtime.wire.connection import Connection, Frame
+from distxla.runtime.wire.records import Buffer
 
 ANSWER_S = 2.0  # for an agent to say what it knows of its devices
 CLOCK_READINGS = 8
@@ -29,7 +30,8 @@ class RemoteHost:
     """One agent's host. A thread of its own receives what the agent says.
 
     lost: what is known of replicas that have ended; all of them once the agent can't be reached.  failure: why the
-    host can't go on, though its replicas live, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this
+    host can't go on, though its replicas live, or "".  damage: which message to the host or from it came damaged,
+    twice, or not, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this
     one's when that was looked at last.  on_trouble: called in that thread when either has changed or a
     call has failed, before anybody who waits is woken.  news: notified of everything that happens.
 
@@ -53,6 +55,7 @@ class RemoteHost:
         self.devices = devices
         self.lost: dict[int, Lost] = {}
         self.failure = ""
+        self.damage = ""
         self.injected: dict[int, str] = {}
         self.ahead = 0
         self._ahead_at = -CLOCK_S  # of time.monotonic
@@ -296,6 +299,8 @@ class RemoteHost:
             self._news.notify_all()
 
     def _require_reachable(self) -> None:
+        if self.is_lost and self.damage:
+            raise DamagedMessageError(self.damage)
         if self.is_lost:
             raise ReplicaLostError(f"{self.name} can't be reached any more")
 
@@ -313,6 +318,9 @@ class RemoteHost:
         try:
             while True:
                 self._handle(self._connection.receive())
+        except DamagedMessageError as error:
+            reason = error.message
+            self.damage = self.damage or f"the connection from {self.name} to the driver: {reason}"
         except ClusterError as error:
             reason = error.message
         self._lose(reason)
@@ -323,7 +331,7 @@ class RemoteHost:
             with self._news:
                 fetch = self._fetches.get(frame.tag)
             if fetch is None or len(fetch.target) != frame.length:
-                connection.discard(frame.length)
+                connection.discard()
                 return
             connection.receive_into(fetch.target)
             fetch.done = True
@@ -341,6 +349,8 @@ class RemoteHost:
             self._on_trouble()
         elif frame.kind == Command.FAILED:
             text = connection.receive_bytes(frame).decode(errors="replace")
+            if frame.a:
+                self.damage = self.damage or f"{self.name}: {text}"
             self.failure = self.failure or f"{self.name}: {text}"
             self._on_trouble()
         elif frame.kind == Command.INJECTED:

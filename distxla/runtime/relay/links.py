@@ -15,9 +15,12 @@ from typing import NamedTuple
 
 from distxla.errors import ClusterError
 from distxla.runtime.relay.faults import FaultKind, NetworkFault
-from distxla.runtime.wire.connection import Buffer, Connection, Frame
+from distxla.runtime.wire.connection import Connection, Frame
+from distxla.runtime.wire.records import Buffer
 
 Done = Callable[[], None]
+PULSE = 0  # kind of a frame without content
+PULSE_S = 1.0  # of silence until one is sent: it shows that a frame before it is missing
 Faults = Callable[[int, Frame], NetworkFault | None]
 
 
@@ -29,12 +32,16 @@ class _Item(NamedTuple):
     done: Done | None
 
 
+_PULSE = _Item(Frame(PULSE, 0, 0, 0, 0, 0), (), None)
+
+
 class Link:
     """The connection to the relay of host `host`.
 
     on_frame: called with each header that comes in, in the link's receiving thread; takes the payload from the link.
-    on_loss: called once with the reason when the connection ends, unless `close` ended it.
+    on_loss: called once with the error when the connection ends, unless `close` ended it.
     faults: asked what is to happen to a frame that leaves for that host; None: nothing ever.
+    heard: seconds of time.monotonic when the last frame came.
     """
 
     def __init__(
@@ -42,7 +49,7 @@ class Link:
         host: int,
         connection: Connection,
         on_frame: Callable[[Link, Frame], None],
-        on_loss: Callable[[int, str], None],
+        on_loss: Callable[[int, Exception], None],
         faults: Faults | None = None,
     ) -> None:
         self.host, self.connection = host, connection
@@ -50,6 +57,7 @@ class Link:
         self._urgent: deque[_Item] = deque()
         self._bulk: deque[_Item] = deque()
         self._begun: tuple[list[Buffer], Done | None] | None = None  # a frame of which the kernel has a part
+        self.heard = time.monotonic()
         self._held_until = 0.0  # in seconds of time.monotonic: nothing is sent before, because of a fault
         self._sending = threading.Lock()
         self._left = threading.Semaphore(0)
@@ -112,8 +120,8 @@ class Link:
                 except IndexError:
                     return True
                 parts = self.connection.seal(frame, payload)
-                if self._faults is not None and (fault := self._faults(self.host, frame)) is not None:
-                    parts = self._suffer(fault, parts)
+                if self._faults is not None and frame.kind != PULSE:
+                    parts = self._suffer(self._faults(self.host, frame), parts)
             else:
                 parts, done = begun
             if self._held_until and not self._is_free(wait=wait):
@@ -127,8 +135,10 @@ class Link:
             if done is not None:
                 done()
 
-    def _suffer(self, fault: NetworkFault, parts: list[Buffer]) -> list[Buffer]:
-        """What is sent instead of the parts of a frame that meets a fault."""
+    def _suffer(self, fault: NetworkFault | None, parts: list[Buffer]) -> list[Buffer]:
+        """What is sent instead of the parts of a frame that may meet a fault."""
+        if fault is None:
+            return parts
         if fault.kind is FaultKind.DROP:
             return []
         if fault.kind is FaultKind.DUPLICATE:
@@ -153,23 +163,27 @@ class Link:
     def _send(self) -> None:
         try:
             while not self._closed:
-                self._left.acquire()
+                if not self._left.acquire(timeout=PULSE_S):
+                    self._urgent.append(_PULSE)
                 self._drain(wait=True)
         except Exception as error:  # of a frame's `done`
-            self._lost(ClusterError(f"{type(error).__name__}: {error}"))
+            self._lost(error)
 
     def _receive(self) -> None:
         try:
             while True:
-                self._on_frame(self, self.connection.receive())
-        except ClusterError as error:
-            self._lost(error)
+                frame = self.connection.receive()
+                self.heard = time.monotonic()
+                if frame.kind != PULSE:
+                    self._on_frame(self, frame)
         except Exception as error:
-            self._lost(ClusterError(f"{type(error).__name__}: {error}"))
+            self._lost(error)
 
-    def _lost(self, error: ClusterError) -> None:
+    def _lost(self, error: Exception) -> None:
         if not self._closed:
             self._closed = True
-            self.connection.close()
             self._left.release()
-            self._on_loss(self.host, error.message)
+            try:
+                self._on_loss(self.host, error)  # first, so that the cause is told before what follows from it
+            finally:
+                self.connection.close()

@@ -27,7 +27,8 @@ from distxla.errors import ClusterError
 from distxla.runtime.futex import wake_all
 from distxla.runtime.relay.links import Link
 from distxla.runtime.relay.memory import PIECE_BYTES, view
-from distxla.runtime.wire.connection import Buffer, Frame
+from distxla.runtime.wire.connection import Frame
+from distxla.runtime.wire.records import Buffer
 
 if TYPE_CHECKING:
     from distxla.runtime.relay.relay import Relay

@@ -26,7 +26,7 @@ from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block as control
 from distxla.collectives.relay_queue import Event
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.faults import FaultKind, FrameFaults, Leaving, NetworkFault
 from distxla.runtime.relay.groups import HEAD_BYTES, Area, Group
@@ -39,8 +39,9 @@ from distxla.runtime.relay.plans import EAGER_BYTES
 from distxla.runtime.relay.queue import Queue
 from distxla.runtime.relay.rounds import Round
 from distxla.runtime.release import poison
-from distxla.runtime.wire.connection import Buffer, Connection, Frame
+from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.handshake import Listener, connect
+from distxla.runtime.wire.records import Buffer
 
 PURPOSE = 2  # of a relay's connections
 CONNECT_S = 30.0  # until all other relays must have connected
@@ -101,16 +102,17 @@ class Relay:
         self._left = threading.Condition(self._lock)
         self._draining: threading.Event | None = None  # to be set by the relay's own thread
         self._workers = ThreadPoolExecutor(WORKERS, "distxla-relay")
-        self._failure: Callable[[int, str], None] | None = None
+        self._failure: Callable[[int, str, bool], None] | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="distxla-relay", daemon=True)
 
     # --- life
 
-    def on_failure(self, callback: Callable[[int, str], None]) -> None:
-        """callback(host, reason): the connection to another relay ended, or carried what no relay sends.
+    def on_failure(self, callback: Callable[[int, str, bool], None]) -> None:
+        """callback(host, reason, damaged): the connection to another relay ended, or carried what no relay sends.
 
-        It is called in a thread of the relay, after the poison word was set.
+        damaged: a message on it was damaged, came twice, or is missing. It is called in a thread of the relay, after
+        the poison word was set.
         """
         self._failure = callback
 
@@ -240,13 +242,17 @@ class Relay:
                 link.connection.close()
         return fault
 
-    def _on_loss(self, host: int, reason: str) -> None:
+    def _on_loss(self, host: int, error: Exception) -> None:
         if self._closed:
             return
         poison(self.block)
         self.release()
         if self._failure is not None:
-            self._failure(host, reason)
+            reason = error.message if isinstance(error, DistxlaError) else f"{type(error).__name__}: {error}"
+            damaged = isinstance(error, DamagedMessageError)
+            if isinstance(error, DamagedMessageError) and isinstance(error.frame, Frame):
+                reason = f"{reason} ({self._names.subject(error.frame)})"
+            self._failure(host, reason, damaged)
 
     # --- what devices hand over
 
@@ -266,7 +272,7 @@ class Relay:
                 else:
                     self._pairs.handle(*found)
             except Exception as error:
-                self._on_loss(self.host, f"{type(error).__name__}: {error}")
+                self._on_loss(self.host, error)
 
     def _begin(self, area: Area) -> None:
         """All local members of a group have come to a round."""
@@ -298,7 +304,7 @@ class Relay:
             if current:
                 self._inside += 1
         if not current:
-            link.connection.discard(frame.length)
+            link.connection.discard()
             return
         try:
             self._take_frame(link, frame)
@@ -324,7 +330,7 @@ class Relay:
         if round_ is None:
             if self.block.words[control.H_POISON // 4] == 0:
                 raise ClusterError(f"host {link.host} sent bytes for a round that has not begun here")
-            link.connection.discard(frame.length)
+            link.connection.discard()
             return
         place, size, host, receive = frame.c & (1 << 48) - 1, frame.length, link.host, link.connection.receive_into
         if frame.kind == Kind.REGION:
@@ -390,7 +396,7 @@ class Relay:
         try:
             round_.start()
         except Exception as error:
-            self._on_loss(self.host, f"{type(error).__name__}: {error}")
+            self._on_loss(self.host, error)
         finally:
             self._leave()
 

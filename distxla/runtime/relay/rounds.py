@@ -15,7 +15,7 @@ from distxla.errors import ClusterError
 from distxla.ir.unwritten import empty
 from distxla.runtime.relay.memory import PIECE_BYTES, rows_at, view
 from distxla.runtime.relay.plans import ITEMS, Plan, Region, Rows, Stream, Way
-from distxla.runtime.wire.connection import Buffer
+from distxla.runtime.wire.records import Buffer
 
 if TYPE_CHECKING:
     from distxla.runtime.relay.groups import Area

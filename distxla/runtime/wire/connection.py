@@ -1,11 +1,15 @@
 """Frames over an authenticated TCP connection.
 
-A frame is HEADER, then `length` bytes of payload. What the fields mean is up to users (relay/, hosts/commands.py);
+A frame is a header, then `length` bytes of payload. What the fields mean is up to users (relay/, hosts/commands.py);
 here they are numbers with limits. Payloads are sent from and received into memory that the caller gives, device memory
 for example, without a copy in between. Nothing that a peer sends is ever unpickled.
 
-The frames themselves are neither encrypted nor signed: the network between the hosts of a Ray cluster is trusted to
-carry bytes, not to tell who may connect (handshake.py).
+Frames are numbered from 0 in each direction. They and their headers carry keyed checksums (records.py), which are
+verified before a header is looked at, and before a call that receives payload returns:
+
+    header  tag  |  payload, at most RECORD_BYTES  tag  |  ...
+
+They are not encrypted. A length that was damaged is never waited for, because the header has a check of its own.
 """
 
 from __future__ import annotations
@@ -14,21 +18,21 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, DamagedMessageError
+from distxla.runtime.wire.records import RECORD_BYTES, TAG_BYTES, Buffer, Protection, in_records
 
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
 UNANSWERED_MS = 30_000  # that bytes may be under way before the connection counts as lost
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 
-_HEADER = struct.Struct("<HHIQQQQ")  # frame magic, kind, tag, three numbers, length
-_FRAME_MAGIC = 0xD1A7
+_HEADER = struct.Struct("<HHIQQQQQ")  # version of this format, kind, tag, three numbers, length, the frame's number
+_VERSION = 0xD102
 _MOST_PARTS = 512  # buffers in one system call
-HEADER_BYTES = _HEADER.size
-
-Buffer = bytes | bytearray | memoryview
+_JOINED_BYTES = 64 << 10  # of payload that is copied behind its header, instead of sent from where it lies
+HEADER_BYTES = _HEADER.size + TAG_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +46,54 @@ class Frame:
     c: int
     length: int
 
-    def pack(self) -> bytes:
-        return _HEADER.pack(_FRAME_MAGIC, self.kind, self.tag, self.a, self.b, self.c, self.length)
+    def pack(self, number: int) -> bytes:
+        """number: of the frame on its connection."""
+        return _HEADER.pack(_VERSION, self.kind, self.tag, self.a, self.b, self.c, self.length, number)
 
 
 class Connection:
     """An authenticated connection. One thread may send while another receives; several may call `send`.
 
     purpose, node: what the peer has said of itself, proved by its knowledge of the secret.
-    Every method raises ClusterError when the connection is lost, closed, or carries what no peer of ours sends.
+    Every method raises ClusterError when the connection is lost, closed, or carries what no peer of ours sends, and
+    DamagedMessageError where what came is not what the peer has sent; then nothing more may be received.
     """
 
-    def __init__(self, sock: socket.socket, purpose: int, node: int, largest: int = LARGEST_FRAME) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        purpose: int,
+        node: int,
+        sending: Protection,
+        receiving: Protection,
+        largest: int = LARGEST_FRAME,
+    ) -> None:
         sock.settimeout(None)
         self.purpose, self.node = purpose, node
         self._socket, self._largest = sock, largest
+        self._seals, self._opens = sending, receiving
         self._sending = threading.Lock()
-        self._header = bytearray(HEADER_BYTES)
-        self._scratch: bytearray | None = None
+        self._sealed = 0  # frames
+        self._header = memoryview(bytearray(HEADER_BYTES))
+        self._tag = memoryview(bytearray(TAG_BYTES))
+        self._came = 0  # frames whose headers have come
+        self._frame: Frame | None = None  # whose payload comes
+        self._left = self._record = 0  # bytes of it that are still to come, and its records that have come
+        self._opened = memoryview(b"")  # of the last record, not yet asked for
 
     # --- sending
 
     def send(self, kind: int, tag: int = 0, a: int = 0, b: int = 0, c: int = 0, payload: Sequence[Buffer] = ()) -> None:
         """Send one frame; blocks until the kernel has taken all of it. payload: buffers of bytes, sent in order.
 
-        Interrupted, it closes the connection.
+        They may change meanwhile: then the other side gets what was there at some time. Interrupted, it closes the
+        connection.
         """
-        length = sum(len(part) for part in payload)
-        header = _HEADER.pack(_FRAME_MAGIC, kind, tag, a, b, c, length)
+        frame = Frame(kind, tag, a, b, c, sum(len(part) for part in payload))
         with self._sending:
             try:
-                self.send_parts([header, *payload])
+                for parts in self._seal(frame, payload, copies=True):
+                    self.send_parts(parts)
             except BaseException:  # a Ctrl-C, too: nothing may follow a part of a frame
                 self.close()
                 raise
@@ -103,29 +124,66 @@ class Connection:
         return rest
 
     def seal(self, frame: Frame, payload: Sequence[Buffer]) -> list[Buffer]:
-        """The buffers of a frame as they go over the connection, for `send_parts`: in the order of these calls."""
-        return [frame.pack(), *payload]
+        """The buffers of a frame as they go over the connection, for `send_parts`: in the order of these calls.
+
+        From now on the payload must not change until it is sent, unless it is below _JOINED_BYTES.
+        """
+        return [part for parts in self._seal(frame, payload, copies=False) for part in parts]
+
+    def _seal(self, frame: Frame, payload: Sequence[Buffer], *, copies: bool) -> Iterator[list[Buffer]]:
+        """A record at a time, the first one with the header."""
+        number, self._sealed = self._sealed, self._sealed + 1
+        sent: list[Buffer] = [*self._seals.seal(number, 0, frame.pack(number))]
+        if frame.length <= _JOINED_BYTES:
+            if frame.length:
+                sent += self._seals.seal(number, 1, b"".join(payload))
+            yield [b"".join(sent)]
+            return
+        for record, data in enumerate(in_records(payload), 1):
+            sent += self._seals.seal(number, record, bytes(data) if copies else data)
+            yield sent
+            sent = []
 
     # --- receiving
 
     def receive(self) -> Frame:
         """The next frame's header; blocks.
 
-        The payload must be taken with `receive_into`, `receive_bytes` or `discard` before the next header.
+        Its payload must be taken with `receive_into`, `receive_bytes` or `discard` before the next header.
         """
-        header = self._header
-        self.receive_into(memoryview(header))
-        magic, kind, tag, a, b, c, length = _HEADER.unpack(header)
-        if magic != _FRAME_MAGIC:
+        if self._left or len(self._opened):
+            raise ClusterError(f"node {self.node} sent a frame that is longer than what it is about")
+        header, number = self._header, self._came
+        self._fill([header])
+        if not self._opens.open(number, 0, header[:-TAG_BYTES], header[-TAG_BYTES:]):
+            raise self._header_error(number)
+        self._came += 1
+        version, kind, tag, a, b, c, length, _ = _HEADER.unpack(header[:-TAG_BYTES])
+        if version != _VERSION:
             raise ClusterError(f"node {self.node} sent what is no frame")
         if length > self._largest:
             raise ClusterError(f"node {self.node} announced a frame of {length} bytes; the limit is {self._largest}")
-        return Frame(kind, tag, a, b, c, length)
+        self._frame = Frame(kind, tag, a, b, c, length)
+        self._left, self._record, self._opened = length, 0, memoryview(b"")
+        return self._frame
 
     def receive_into(self, view: memoryview) -> None:
-        """Fill `view`, bytes; blocks until it is full."""
+        """Fill `view`, bytes, with payload of the last frame; blocks until it is full and was verified."""
         while len(view):
-            view = view[self._take(view) :]
+            if not len(self._opened):
+                size = min(self._left, RECORD_BYTES)
+                if not size:
+                    raise ClusterError(f"node {self.node} sent a frame that is shorter than what it is about")
+                if size <= len(view):
+                    self._open(view[:size])
+                    view = view[size:]
+                    continue
+                whole = memoryview(bytearray(size))
+                self._open(whole)
+                self._opened = whole
+            size = min(len(view), len(self._opened))
+            view[:size] = self._opened[:size]
+            view, self._opened = view[size:], self._opened[size:]
 
     def receive_bytes(self, frame: Frame) -> bytearray:
         """The payload of a frame that was just received, in memory of its own."""
@@ -133,23 +191,58 @@ class Connection:
         self.receive_into(memoryview(payload))
         return payload
 
-    def discard(self, length: int) -> None:
-        """Take `length` bytes of payload that nobody wants."""
-        if self._scratch is None:
-            self._scratch = bytearray(65536)
-        while length:
-            part = memoryview(self._scratch)[: min(length, len(self._scratch))]
-            self.receive_into(part)
-            length -= len(part)
+    def discard(self) -> None:
+        """Take what is left of a payload that nobody wants, without verifying it."""
+        self._opened = memoryview(b"")
+        left = self._left + -(-self._left // RECORD_BYTES) * TAG_BYTES
+        self._left = 0
+        scratch = memoryview(bytearray(min(left, 65536)))
+        while left:
+            self._fill([scratch[:left]])
+            left -= min(left, len(scratch))
 
-    def _take(self, view: memoryview) -> int:
-        try:
-            got = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
-        except OSError as error:  # TimeoutError among them: a peer that does not answer the kernel any more
-            raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
-        if got == 0:
-            raise ClusterError(f"node {self.node} has closed the connection")
-        return got
+    def _open(self, view: memoryview) -> None:
+        """Take a record and verify it."""
+        self._fill([view, self._tag])
+        self._record += 1
+        self._left -= len(view)
+        if not self._opens.open(self._came - 1, self._record, view, self._tag):
+            begin = (self._record - 1) * RECORD_BYTES
+            where = f"bytes {begin} to {begin + len(view) - 1} of its payload were damaged"
+            raise self._damaged(f"message {self._came - 1} of node {self.node} failed its check: {where}", self._frame)
+
+    def _header_error(self, number: int) -> DamagedMessageError:
+        """Why a header is not that of frame `number`: it may be another frame's."""
+        data, tag = self._header[:-TAG_BYTES], self._header[-TAG_BYTES:]
+        _, kind, mark, a, b, c, length, said = _HEADER.unpack(data)
+        if said == number or not self._opens.open(said, 0, data, tag):
+            return self._damaged(f"message {number} of node {self.node} failed its check: its header was damaged", None)
+        frame = Frame(kind, mark, a, b, c, length)
+        if said < number:
+            return self._damaged(f"message {said} of node {self.node} came again after message {number - 1}", frame)
+        missing = f"message {number}" if said == number + 1 else f"messages {number} to {said - 1}"
+        are = "is" if said == number + 1 else "are"
+        return self._damaged(f"{missing} of node {self.node} {are} missing before message {said}", frame)
+
+    @staticmethod
+    def _damaged(text: str, frame: Frame | None) -> DamagedMessageError:
+        error = DamagedMessageError(text)
+        error.frame = frame
+        return error
+
+    def _fill(self, views: list[memoryview]) -> None:
+        """Receive so many bytes; blocks."""
+        while views:
+            try:
+                got = self._socket.recvmsg_into(views, 0, socket.MSG_WAITALL)[0]
+            except OSError as error:  # TimeoutError among them: a peer that does not answer the kernel any more
+                raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
+            if got == 0:
+                raise ClusterError(f"node {self.node} has closed the connection")
+            while views and got >= len(views[0]):
+                got -= len(views.pop(0))
+            if got:
+                views[0] = views[0][got:]
 
     # --- life
 

@@ -8,7 +8,8 @@
 
 A proof is the HMAC-SHA256 of both hellos under the secret; each direction has a label of its own, so no answer can be
 sent back. A hello says who the sender is: a number for the purpose and a number for the node, which the proofs cover.
-Nothing that a peer sends is ever unpickled.
+Keys for the checks of frames come from the secret and the hellos, too (records.py). Nothing that a peer sends is ever
+unpickled.
 
 A Listener serves all peers that have not proved anything yet in one thread and waits for none of them: a silent or slow
 one delays nobody. It is disconnected HANDSHAKE_S after it connected, or earlier, when there are more than
@@ -33,6 +34,7 @@ from collections.abc import Callable
 
 from distxla.errors import ClusterError
 from distxla.runtime.wire.connection import LARGEST_FRAME, Connection, tune
+from distxla.runtime.wire.records import protections
 
 SECRET_BYTES = 32
 HANDSHAKE_S = 5.0  # from a peer's connecting to its proof
@@ -40,7 +42,7 @@ CONNECT_S = 20.0
 MOST_STRANGERS = 64  # connections that have not proved anything yet, at one time
 MOST_PER_ADDRESS = 16  # of them
 
-_MAGIC, _VERSION = b"dxla", 1
+_MAGIC, _VERSION = b"dxla", 2
 _HELLO = struct.Struct("<4sHHI32s")  # magic, version, purpose, node, challenge
 _PROOF_BYTES = 32
 _PAUSE_S = 0.05  # until connections are accepted again, where descriptors are short
@@ -87,7 +89,8 @@ def connect(
         sock.close()
         reason = error.message if isinstance(error, ClusterError) else error.strerror or str(error) or "no answer"
         raise ClusterError(f"cannot talk to {where}: {reason}") from None
-    return Connection(sock, their_purpose, their_node, largest)
+    sending, receiving = protections(secret, mine + theirs)
+    return Connection(sock, their_purpose, their_node, sending, receiving, largest)
 
 
 class Listener:
@@ -113,6 +116,7 @@ class Listener:
             raise ClusterError(f"a secret has {SECRET_BYTES} bytes, found {len(secret)}")
         if host in ("", "0.0.0.0", "::"):
             raise ClusterError("a listener is bound to one address of its node")
+        protections(secret, b"")  # what it imports is missed here rather than in the thread
         self._secret, self._on_connection, self._largest = secret, on_connection, largest
         self._purpose, self._node, self._peers = purpose, node, peers
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -223,7 +227,8 @@ class Listener:
             raise ClusterError("wrong secret")
         peer.say(_proof(self._secret, b"listening", peer.hello, peer.answer))
         purpose, node = _checked_hello(peer.hello)
-        return Connection(peer.socket, purpose, node, self._largest)
+        receiving, sending = protections(self._secret, peer.hello + peer.answer)
+        return Connection(peer.socket, purpose, node, sending, receiving, self._largest)
 
 
 class _Pending:

@@ -14,12 +14,13 @@ from functools import cache
 
 from distxla.errors import ClusterError
 from distxla.runtime.hosts import commands
-from distxla.runtime.wire import connection, handshake
+from distxla.runtime.wire import connection, handshake, records
 from tests.fuzz.errors import assert_refusal
 from tests.fuzz.targets import Target
 
 LARGEST = 1 << 16
 LISTENER_S = 10.0
+TAG = bytes(records.TAG_BYTES)
 READERS: tuple[Callable[[memoryview], object], ...] = (
     commands.unpack_run,
     commands.unpack_pairs,
@@ -28,7 +29,17 @@ READERS: tuple[Callable[[memoryview], object], ...] = (
     commands.unpack_records,
 )
 TO_LISTENER, TO_CONNECTION, TO_READERS = 0, 1, 2
-HELLO = struct.pack("<4sHHI32s", b"dxla", 1, 2, 3, bytes(32))
+HELLO = struct.pack("<4sHHI32s", b"dxla", 2, 2, 3, bytes(32))
+
+
+class Unchecked:
+    """A Protection under which the peer sends what it likes: as one that knows the keys."""
+
+    def seal(self, frame: int, record: int, data: records.Buffer) -> tuple[records.Buffer, bytes]:
+        return data, bytes(records.TAG_BYTES)
+
+    def open(self, frame: int, record: int, data: memoryview, tag: records.Buffer) -> bool:
+        return True
 
 
 def check(data: bytes) -> None:
@@ -75,7 +86,7 @@ def _receive(data: bytes) -> None:
     with ours, theirs:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
-        known = connection.Connection(ours, 1, 1, LARGEST)
+        known = connection.Connection(ours, 1, 1, Unchecked(), Unchecked(), LARGEST)
         while True:  # until the input ends, which is a ClusterError, too
             frame = known.receive()
             assert len(known.receive_bytes(frame)) == frame.length <= LARGEST
@@ -90,8 +101,11 @@ def seeds() -> Iterator[bytes]:
         commands.pack_records({0: bytes(commands.RECORD_BYTES)}),
     ]
     yield from (bytes([TO_READERS + k]) + payload for k, payload in enumerate(payloads))
-    frames = [connection.Frame(k, 1, 2, 3, 4, len(payload)).pack() + payload for k, payload in enumerate(payloads)]
-    yield bytes([TO_CONNECTION]) + b"".join(frames)
+    yield bytes([TO_CONNECTION]) + b"".join(
+        part
+        for k, payload in enumerate(payloads)
+        for part in (connection.Frame(k, 1, 2, 3, 4, len(payload)).pack(k), TAG, payload, TAG)
+    )
     yield bytes([TO_LISTENER]) + HELLO + bytes(32)
 
 

@@ -1,0 +1,114 @@
+"""Messages between hosts that are damaged, come twice or never: a typed error that names them, and no wrong result."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from distxla.runtime import cluster as cluster_module
+from distxla.runtime.cluster import Cluster
+from distxla.runtime.hosts.hosts import Hosts
+from distxla.runtime.relay.faults import FaultKind, NetworkFault
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+LOOP = """HloModule loop
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+c { p = (s32[], f32[100000]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  m = s32[] constant(6)
+  ROOT l = pred[] compare(i, m), direction=LT }
+b { p = (s32[], f32[100000]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  v = f32[100000] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  w = f32[100000] all-reduce(v), replica_groups={{0,1}}, to_apply=add
+  ROOT t = (s32[], f32[100000]) tuple(j, w) }
+ENTRY e { x = f32[100000] parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[100000]) tuple(z, x)
+  l = (s32[], f32[100000]) while(t), condition=c, body=b
+  ROOT y = f32[100000] get-tuple-element(l), index=1 }
+"""
+X = np.ones(100_000, np.float32)
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, address: str, *faults: NetworkFault) -> Cluster:
+    monkeypatch.setattr(cluster_module, "Hosts", partial(Hosts, network_faults=faults))
+    return Cluster(2, address=address, devices_per_host=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (FaultKind.DROP, r"message \d+ of node 1 is missing before message \d+"),
+        (
+            FaultKind.DUPLICATE,
+            r"message \d+ of node 1 came again after message \d+ \(\w+ of round 4 in w of devices 0, 1",
+        ),
+        (FaultKind.CORRUPT, r"message \d+ of node 1 failed its check"),
+    ],
+)
+def test_the_error_names_connection_and_message(
+    monkeypatch: pytest.MonkeyPatch, address: str, kind: FaultKind, said: str
+) -> None:
+    with opened(monkeypatch, address, NetworkFault(kind, source=1, round=4, bit=8 * 5000)) as cluster:
+        step = cluster.compile(dx.parse(LOOP))
+        cluster.wait_started()
+        begin = time.monotonic()
+        with pytest.raises(dx.DamagedMessageError, match=said) as caught:
+            step([X], time_limit=30)
+        assert time.monotonic() - begin < 5
+        assert "the connection from host 1 can't be trusted any more" in caught.value.message
+        injected = [text for agent in cluster._hosts.agents for text in agent.injected]
+        assert len(injected) == 1
+        assert " of round 4 in w of devices 0, 1, from host 1 to host 0, " in injected[0]
+        assert "w" in str(caught.value.report), "the report tells what all devices did"
+        with pytest.raises(dx.DamagedMessageError, match="cannot be used any more"):
+            step([X])
+
+
+def test_a_delay_changes_no_result(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    with opened(monkeypatch, address, NetworkFault(FaultKind.DELAY, round=3, seconds=0.7)) as cluster:
+        step = cluster.compile(dx.parse(LOOP))
+        begin = time.monotonic()
+        outs = step([X], time_limit=30)
+        assert time.monotonic() - begin > 0.7
+        for row in outs:
+            assert np.array_equal(np.asarray(row[0]), 64 * X)
+
+
+def test_a_damaged_answer_of_an_agent_is_no_result(address: str) -> None:
+    """On the driver's own connection."""
+    with Cluster(2, address=address, devices_per_host=[1, 1]) as cluster:
+        step = cluster.compile(dx.parse(LOOP))
+        outs = step([X])
+        connection: Any = cluster._hosts.agents[1]._connection
+        opens = connection._opens.open
+        connection._opens = _Flipping(opens)
+        with pytest.raises(
+            dx.DamagedMessageError, match=r"the connection from host 1 .* failed its check: bytes 0 to "
+        ):
+            np.asarray(outs[1][0])
+        with pytest.raises(dx.DamagedMessageError, match="failed its check"):
+            step([X])
+
+
+class _Flipping:
+    """A Protection of what was damaged before it came."""
+
+    def __init__(self, opens: Any) -> None:
+        self._opens = opens
+
+    def open(self, frame: int, record: int, data: memoryview, tag: memoryview) -> bool:
+        if record:
+            data[0] ^= 1
+        return bool(self._opens(frame, record, data, tag))
