@@ -51,6 +51,26 @@ class Execution:
     injected: tuple[Injected, ...] = ()
 
 
+def require_memory(world: World, nodes: Nodes, backend: str) -> None:
+    """OutOfMemoryError where a device, or this machine, can't hold what the programs take and give.
+
+    Nothing has started; what they need in between isn't known yet.
+    """
+    from distxla.runtime import memory_need
+    from distxla.runtime.memory_limits import Limit, free_memory
+
+    room = memory_need.Room.here()
+    if backend == "reference":
+        limit = room.most if nodes.device_memory is None else Limit(nodes.device_memory, "--device-memory")
+    else:
+        limit = room.device_memory(world.device_count if nodes.address is None else 1, nodes.device_memory)
+    needs = [(memory_need.Need(program.module), len(program.devices)) for program in world.programs]
+    for need, _ in needs:
+        memory_need.require_memory(need, limit)
+    if nodes.address is None:
+        memory_need.require_host_memory(needs, free_memory())
+
+
 def run_on_reference(world: World, arguments: Arguments, repeat: int, feeds: Feeds) -> Execution:
     """Every device in this process, in NumPy; random states and feeds go on from step to step, as on a cluster."""
     import os
@@ -160,6 +180,7 @@ def run_on_cluster(
         world.partitions,
         address=nodes.address,
         devices_per_host=nodes.devices_per_host,
+        device_memory=nodes.device_memory,
         inject=injection or (),
     )
     with cluster:

@@ -8,18 +8,27 @@ from typing import Any
 
 import click
 
+from distxla.runtime.byte_counts import bytes_of
+
 
 @dataclass(frozen=True)
 class Nodes:
-    """What `--address` and `--devices-per-host` say; None where they are not given."""
+    """What `--address`, `--devices-per-host` and `--device-memory` (bytes) say; None where they are not given."""
 
     address: str | None = None
     devices_per_host: tuple[int, ...] | None = None
+    device_memory: int | None = None
 
 
 def nodes_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command both options, as `address` and `devices_per_host`."""
+    """Give a command the options, as `address`, `devices_per_host` and `device_memory`."""
     for option in (
+        click.option(
+            "--device-memory",
+            metavar="SIZE",
+            callback=_size,
+            help="Memory of each device, as in 2GiB; by default what the machine, or its control group, has.",
+        ),
         click.option(
             "--devices-per-host",
             metavar="N,N...",
@@ -43,3 +52,15 @@ def _counts(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     if not all(part.isdecimal() for part in parts):
         raise click.BadParameter(f"expected counts of devices like 3,5, found {value!r}", ctx, parameter)
     return tuple(int(part) for part in parts)
+
+
+def _size(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        size = bytes_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from error
+    if size < 1:
+        raise click.BadParameter(f"expected a number of bytes above 0, found {value!r}", ctx, parameter)
+    return size

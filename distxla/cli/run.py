@@ -127,6 +127,7 @@ def command(
     custom_calls: tuple[str, ...],
     address: str | None,
     devices_per_host: tuple[int, ...] | None,
+    device_memory: int | None,
     reduction_order: str | None,
     repeat: int,
     time_limit: float | None,
@@ -163,7 +164,6 @@ def command(
     from distxla.cli.feeds import read_feeds, write_outfeeds
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
-    from distxla.runtime.memory_need import require_memory
 
     terminal.require_stdout()
     for path in (out_file, outfeed, report, trace):
@@ -176,8 +176,8 @@ def command(
         from distxla.runtime.injection.injection import Injection
 
         injection = Injection(inject, world.device_count, "--inject")
-    for program in world.programs:
-        require_memory(program.module)
+    nodes = Nodes(address, devices_per_host, device_memory)
+    execution.require_memory(world, nodes, backend)
     with phase("reading arguments"):
         arguments = read_arguments(world, args_file, seed, generate)
         feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
@@ -191,7 +191,6 @@ def command(
             with terminal.progress("evaluating"):
                 done = execution.run_on_reference(world, arguments, repeat, feeds)
         else:
-            nodes = Nodes(address, devices_per_host)
             done = execution.run_on_cluster(world, arguments, repeat, nodes, feeds, trace, injection)
     except BaseException:
         if outfeed is not None and feeds.taken:

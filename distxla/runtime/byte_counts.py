@@ -24,4 +24,6 @@ def bytes_of(text: str) -> int:
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"expected a number of bytes such as 512M or 2G, found {text!r}")
+    if len(match[1]) > 20:
+        raise ValueError(f"expected a number of bytes such as 512M or 2G, found {text[:30]!r}...")
     return int(float(match[1]) * 1024 ** (" KMGT".index(match[2].upper()) if match[2] else 0))

@@ -29,12 +29,13 @@ from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
 from distxla.runtime.handle import Handle
+from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.injection.injection import Injection, injection_of
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory import Heap
-from distxla.runtime.memory_need import require_memory
+from distxla.runtime.memory_need import Need
 from distxla.scheduler.joint import order_communication
 from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
@@ -72,9 +73,11 @@ class Cluster(Handle):
     address: a Ray cluster to join, of which this host is a node; None for an embedded Ray of our own
     (a Ray that this process has joined already is used instead).  devices_per_host: how many devices each Ray node
     takes, this host's first; by default this host takes them all if it has a CPU for each, else every node up to its
-    CPUs, and where all together have too few, in proportion to them.  start_s: seconds from `start` until all replicas
-    served.  inject: faults on purpose, such as "kill:device=3,at=all-reduce.7" (docs/fault_injection.md).
-    Methods may be called from several threads; calls run one after another.
+    CPUs, and where all together have too few, in proportion to them.  device_memory: bytes of each device's memory,
+    also as "2GiB"; by default what the smallest host has for all of its processes, 64 GiB at most.  start_s: seconds
+    from `start` until all replicas served.  inject: faults on purpose, such as
+    "kill:device=3,at=all-reduce.7" (docs/fault_injection.md).  Methods may be called from several threads; calls run
+    one after another.
     """
 
     _INTERNAL = frozenset({"adopt", "call", "heap", "memory", "resident_bytes"})
@@ -86,6 +89,7 @@ class Cluster(Handle):
         *,
         address: str | None = None,
         devices_per_host: Sequence[int] | None = None,
+        device_memory: int | str | None = None,
         backend: str = "cpu",
         inject: Sequence[str] | Injection = (),
     ) -> None:
@@ -111,7 +115,8 @@ class Cluster(Handle):
         self._lock = threading.RLock()
         self._injection = injection_of(inject, replicas * partitions)
         between = self._injection.between_hosts if self._injection is not None else lambda hosts: ()
-        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing, network_faults=between)
+        memory = checked_memory(device_memory)
+        self._hosts = Hosts(replicas, partitions, address, devices_per_host, self._closing, between, memory)
         self._loader: Loader | None = None
         self._trace: Trace | None = None
         self._rings: int | None = None  # where the rings of traces are in the control block
@@ -155,9 +160,10 @@ class Cluster(Handle):
         return [(identity.device, identity.host, identity.pid) for identity in self._hosts.identities]
 
     def start(self) -> Cluster:
-        """Begin to start; returns at once. ClusterError if the cluster was started or closed before."""
+        """Begin to start; returns at once. ClusterError if it was started or closed before, OutOfMemoryError."""
         if self._thread is not None or self._closing.is_set():
             raise ClusterError("a cluster is started once")
+        self._hosts.prepare()
         _open.add(self)
         self._server = CompileServer()
         self._thread = threading.Thread(target=self._start, name="distxla-start", daemon=True)
@@ -199,7 +205,7 @@ class Cluster(Handle):
         begin = time.perf_counter()
         try:
             self._hosts.start()
-            self.heap = Heap(self._hosts.memory_bytes, self._hosts.pages)
+            self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages)
             self._loader = Loader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
             if self._injection is not None:
                 self._injection.connect_feeds(self._loader.streams)
@@ -260,12 +266,11 @@ class Cluster(Handle):
             module = with_reduction_order(module, reduction_order)
             verify_module(module, self.replicas, self.partitions)
             require_executable(module)
-        limit = self._hosts.memory_bytes or None  # known once the cluster has started; until then, this machine's
-        require_memory(module, limit=limit)
+        self._hosts.budget.require(Need(module), chosen)
         targets = user_targets(module)
         with phase("compiling"):
             program, cached = self._compiled(module, chosen, trace)
-        require_memory(module, program.arena_bytes, limit)
+        self._hosts.budget.require(Need.of(module, program), chosen)
         seconds = time.perf_counter() - begin
         return Executable(
             self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole, traced=trace
@@ -476,20 +481,13 @@ class Cluster(Handle):
             for executable, (_, module) in zip(executables, ordered, strict=True)
         ]
 
-    def _again(self, executable: Executable, module: Module) -> Executable:
+    def _again(self, old: Executable, module: Module) -> Executable:
         """The executable of a module that is the same in another order."""
         begin = time.perf_counter()
-        program, cached = self._compiled(module, executable.devices, executable.traced)
+        program, cached = self._compiled(module, old.devices, old.traced)
+        took, targets, whole, traced = time.perf_counter() - begin, old.targets, old.whole, old.traced
         return Executable(
-            self,
-            program,
-            executable.devices,
-            time.perf_counter() - begin,
-            cached,
-            module=module,
-            targets=executable.targets,
-            whole=executable.whole,
-            traced=executable.traced,
+            self, program, old.devices, took, cached, module=module, targets=targets, whole=whole, traced=traced
         )
 
     def resident_bytes(self) -> list[int]:

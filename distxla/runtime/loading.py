@@ -53,7 +53,8 @@ class Loader:
         self._heap = heap
         self._counts = (replicas, partitions)
         self._arena: Block | None = None
-        self._common = Heap(hosts.memory_bytes, hosts.common_pages, begin=hosts.memory_bytes)
+        size = hosts.budget.segment_bytes
+        self._common = Heap(size, hosts.common_pages, begin=size)
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._next = 0  # the number to try first for the next program
         self._loaded: dict[int, _Loaded] = {}

@@ -33,7 +33,6 @@ from distxla.errors import ClusterError, OutOfMemoryError
 
 PAGE, HUGE_PAGE = 4096, 2 << 20
 CONTROL_BYTES = 1 << 30
-LARGEST_MEMORY = 64 << 30
 KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again
 PUNCHED_BYTES = 1 << 20  # smaller ranges are not worth a system call
 _FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
@@ -50,12 +49,6 @@ _libc.mmap.argtypes = (
 )
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-
-
-def memory_bytes() -> int:
-    """Address space of one device's memory: the machine's RAM, at most LARGEST_MEMORY."""
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(LARGEST_MEMORY, ram) // HUGE_PAGE * HUGE_PAGE
 
 
 class _Mapping:
@@ -142,6 +135,10 @@ class Segment:
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
         """Copy bytes into the segment."""
         self.bytes[offset : offset + data.nbytes] = data
+
+    def resident_bytes(self) -> int:
+        """Bytes of it that have pages; 0 once it is closed."""
+        return os.fstat(self.descriptor).st_blocks * 512 if self.descriptor >= 0 else 0
 
     def punch(self, offset: int, size: int) -> None:
         """See Pages; nothing happens once the segment is closed."""

@@ -1,30 +1,129 @@
-"""What a program needs of a device's memory, and whether a device has that much: known before anything starts."""
+"""What a program needs of a device's memory and of its host's, and whether they have that much: known before anything
+starts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distxla.codegen.program import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
 from distxla.runtime.byte_counts import amount
-from distxla.runtime.memory import memory_bytes
+from distxla.runtime.memory import CONTROL_BYTES, HUGE_PAGE
+from distxla.runtime.memory_limits import USER_ADDRESSES, Limit, address_space, mapped_bytes, most_memory
+
+LARGEST_MEMORY = 64 << 30
+LEAST_MEMORY = 16 << 20  # of a device whose size nobody chose
+# What Ray, threads' stacks and libraries map in a process besides, with two arenas of malloc's: 0.6 to 1.1 GiB on
+# 2 cores, more on more
+RESERVED_ADDRESSES = 2 << 30
 
 
-def require_memory(module: Module, temporary_bytes: int = 0, limit: int | None = None) -> None:
+@dataclass(frozen=True)
+class Room:
+    """What a host has for the memories of devices. most: all of them together.  addresses: what one process can map,
+    of which everything else takes so many bytes: others."""
+
+    most: Limit
+    addresses: Limit
+    others: int
+
+    @staticmethod
+    def here() -> Room:
+        """Of this host, as this process sees it now."""
+        space = address_space() or Limit(USER_ADDRESSES, "the processor")
+        return Room(most_memory(), space, mapped_bytes() + CONTROL_BYTES + RESERVED_ADDRESSES)
+
+    def device_memory(self, devices: int, wanted: int | None = None) -> Limit:
+        """Bytes of each device's memory, where so many live on this host; `wanted` where they can be had.
+
+        Every process maps the memories of all devices of its host, and as much again behind each, which they have in
+        common. OutOfMemoryError where that is more than it can map.
+        """
+        maps = 2 * devices + 1
+        share = max(0, (self.addresses.bytes - self.others) // maps // HUGE_PAGE - 1) * HUGE_PAGE
+        least = LEAST_MEMORY if wanted is None else wanted
+        if share < segment_bytes(least):
+            whose = f"{devices} device{'' if devices == 1 else 's'} with memories of {amount(least)}"
+            raise OutOfMemoryError(
+                f"{whose} need {amount(self.others + maps * (segment_bytes(least) + HUGE_PAGE))} of address space in "
+                f"every process; {self.addresses.source} allows {amount(self.addresses.bytes)}"
+            )
+        if wanted is not None:
+            return Limit(wanted, "--device-memory")
+        divided = Limit(share, f"of the address space that {self.addresses.source} allows")
+        machine = Limit(self.most.bytes // HUGE_PAGE * HUGE_PAGE, self.most.source)
+        return min(machine, divided, Limit(LARGEST_MEMORY, ""), key=lambda limit: limit.bytes)
+
+
+def segment_bytes(memory: int) -> int:
+    """Bytes of the segment that holds so much memory: whole huge pages."""
+    return -(-memory // HUGE_PAGE) * HUGE_PAGE
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a program needs of each of its devices. Once they are known, after planning: temporaries, working memory
+    of a device; common: what groups of devices share, on each host."""
+
+    module: Module
+    temporaries: int = 0
+    common: int = 0
+
+    @staticmethod
+    def of(module: Module, program: CompiledProgram) -> Need:
+        """Of a program that is compiled."""
+        return Need(module, program.arena_bytes, sum(arena.bytes * len(arena.groups) for arena in program.shared))
+
+    @property
+    def arguments(self) -> int:
+        return sum(parameter.shape.byte_size for parameter in self.module.entry_computation.parameters)
+
+    @property
+    def results(self) -> int:
+        return self.module.entry_computation.root_instruction.shape.byte_size
+
+    @property
+    def bytes(self) -> int:
+        """All of it: it is needed at once."""
+        return self.arguments + self.results + self.temporaries
+
+    def refused(self, limits: str) -> OutOfMemoryError:
+        """The error; it points at the largest argument or result. limits: what there is."""
+        module, entry = self.module, self.module.entry_computation
+        largest = max((*entry.parameters, entry.root_instruction), key=lambda i: i.shape.byte_size)
+        parts = {"arguments": self.arguments, "results": self.results, "temporaries": self.temporaries}
+        held = ", ".join(f"{amount(size)} of {name}" for name, size in parts.items() if size)
+        return OutOfMemoryError(
+            f"{module.name} needs {amount(self.bytes)} on each device ({held}); {limits}",
+            module.locate(largest) if self.temporaries <= largest.shape.byte_size else None,
+        )
+
+
+def require_memory(need: Need, limit: Limit) -> None:
     """OutOfMemoryError where one device can't hold the program's arguments, results and temporaries at once.
 
-    temporary_bytes: working memory of a device, where it is known: after planning.  limit: bytes of a device's memory;
-    by default what a device of this machine has. The error points at the largest argument or result.
+    limit: of a device's memory.
     """
-    entry = module.entry_computation
-    arguments = sum(parameter.shape.byte_size for parameter in entry.parameters)
-    results = entry.root_instruction.shape.byte_size
-    limit = memory_bytes() if limit is None else limit
-    need = arguments + results + temporary_bytes
-    if need <= limit:
+    if need.bytes > limit.bytes:
+        why = "" if limit.source in ("", "this machine") else f" ({limit.source})"
+        raise need.refused(f"a device has {amount(limit.bytes)}{why}")
+
+
+def require_host_memory(needs: Sequence[tuple[Need, int]], free: Limit, name: str = "this host") -> None:
+    """OutOfMemoryError where the devices of a host can't have what they need at once.
+
+    needs: of each program, with how many devices of the host run it.  free: what the host has for all of them.
+    """
+    total = sum(need.bytes * devices + need.common for need, devices in needs)
+    if total <= free.bytes:
         return
-    largest = max((*entry.parameters, entry.root_instruction), key=lambda i: i.shape.byte_size)
-    parts = {"arguments": arguments, "results": results, "temporaries": temporary_bytes}
-    held = ", ".join(f"{amount(size)} of {name}" for name, size in parts.items() if size)
-    raise OutOfMemoryError(
-        f"{module.name} needs {amount(need)} on each device ({held}); a device has {amount(limit)}",
-        module.locate(largest) if temporary_bytes <= largest.shape.byte_size else None,
+    need, devices = max(needs, key=lambda item: item[0].bytes * item[1])
+    also = "" if len(needs) == 1 else " and the other programs'"
+    why = "" if free.source == "this machine" else f" ({free.source})"
+    verb = "needs" if devices == 1 and not also else "need"
+    raise need.refused(
+        f"its {devices} device{'' if devices == 1 else 's'}{also} on {name} {verb} {amount(total)}; "
+        f"{name} has {amount(free.bytes)} left{why}"
     )

@@ -8,17 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from distxla.codegen.program import CompiledProgram
 from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
+from distxla.runtime.hosts.budget import Budget
 from distxla.runtime.hosts.host import DeviceMemory, Host
 from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
-from distxla.runtime.memory import Pages, memory_bytes
+from distxla.runtime.memory import Pages
+from distxla.runtime.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime.ray import access
 from distxla.runtime.relay.faults import NetworkFault
 from distxla.runtime.replica import Identity, Replica
@@ -35,7 +38,7 @@ class Hosts:
     devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
     network_faults: that messages between so many hosts shall meet (relay/faults.py); raises ArgumentError.
     closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
-    memory_bytes: of each device's memory, the same on all hosts.  devices: of each host, by index.
+    budget: how much memory the devices may have.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
     driver's own among them; else none.
     news: notified of everything that agents say.  records_at_trouble: of the driver's host, as they were when another
@@ -50,6 +53,7 @@ class Hosts:
         devices_per_host: Sequence[int] | None,
         closing: threading.Event,
         network_faults: Callable[[int], Sequence[NetworkFault]] = lambda hosts: (),
+        device_memory: int | None = None,
     ) -> None:
         self._counts = (replicas, partitions)
         self._address = address
@@ -61,7 +65,7 @@ class Hosts:
         self.agent_actors: list[Any] = []
         self._memories: list[DeviceMemory] = []
         self.device_count = replicas * partitions
-        self.memory_bytes = 0
+        self.budget = Budget(device_memory)
         self.devices: list[range] = []
         self.replicas: list[Any] = []
         self.identities: list[Identity] = []
@@ -104,10 +108,17 @@ class Hosts:
 
     # --- start
 
+    def prepare(self) -> None:
+        """What can be known before anything starts. OutOfMemoryError where this host can't take all devices' memories,
+        and no other one is to take them."""
+        if access.is_embedded(self._address):
+            self.budget.settle_here(self.device_count, self._free_here)
+            keep_arenas_few()
+
     def start(self) -> None:
         """Join or start Ray, start the replicas, and give them their memories. Blocks until all of them serve.
 
-        Raises ClusterError where nodes are missing or do not fit.
+        Raises ClusterError where nodes are missing or do not fit, OutOfMemoryError where their memory doesn't.
         """
         self._holds_ray = access.acquire(self.device_count, self._address)
         nodes = alive_nodes()
@@ -124,7 +135,7 @@ class Hosts:
             self._start_everywhere(nodes, faults)
         self._memories = [
             *self.local.memories.values(),
-            *(RemoteMemory(remote, d, self.memory_bytes) for remote in self.remotes for d in remote.devices),
+            *(RemoteMemory(remote, d, self.budget.segment_bytes) for remote in self.remotes for d in remote.devices),
         ]
 
     def _start_replicas(self, nodes: Sequence[Node]) -> None:
@@ -136,9 +147,9 @@ class Hosts:
         """All devices live on the driver's host: no agent, nothing listens."""
         import ray
 
-        self.memory_bytes = memory_bytes()
-        local = LocalHost(0, socket.gethostname(), self.devices[0], self.device_count, self.memory_bytes)
-        self._local = local
+        if self.budget.limit is None:
+            self.budget.settle_here(self.device_count, self._free_here)
+        local = self._make_local(socket.gethostname())
         support = support_program()
         attachment, reference = local.attachment(*self._counts), ray.put(without_image(support))
         with self.shared_image(support) as images:
@@ -156,9 +167,10 @@ class Hosts:
         mine = Facts.here(facts[0].address)
         for name, theirs in zip(names, facts):
             require_alike(mine, theirs, name)
-        self.memory_bytes = min(fact.memory_bytes for fact in facts)
-        local = LocalHost(0, names[0], self.devices[0], self.device_count, self.memory_bytes)
-        self._local = local
+        free: list[Callable[[], Limit]] = [self._free_here, *(partial(_as_it_was, fact.free) for fact in facts[1:])]
+        rooms = [mine.room, *(fact.room for fact in facts[1:])]
+        self.budget.settle(list(zip(names, self.devices, rooms, free)))
+        local = self._make_local(names[0])
         secret, support = new_secret(), support_program()
         reference = ray.put(support)
         made: list[Made] = self.ask(
@@ -170,7 +182,7 @@ class Hosts:
                         facts[index].address,
                         tuple(self.devices),
                         *self._counts,
-                        self.memory_bytes,
+                        self.budget.segment_bytes,
                         secret,
                         local.attachment(*self._counts) if index == 0 else None,
                         faults,
@@ -214,6 +226,15 @@ class Hosts:
             finally:
                 for agent in agents:
                     agent.let_go.remote()
+
+    def _free_here(self) -> Limit:
+        """What this host has for all that its devices hold, now: what is left, and what they have."""
+        free = free_memory()
+        return Limit(free.bytes + (self._local.resident_bytes() if self._local is not None else 0), free.source)
+
+    def _make_local(self, name: str) -> LocalHost:
+        self._local = LocalHost(0, name, self.devices[0], self.device_count, self.budget.segment_bytes)
+        return self._local
 
     def _on_trouble(self) -> None:
         """In an agent's thread: end what goes on here, having noted how things were."""
@@ -276,6 +297,11 @@ class Hosts:
         if self._local is not None:
             self._local.close()
             self._local = None
+
+
+def _as_it_was(free: Limit) -> Limit:
+    """Of another host nobody asks again what it has left: nothing has taken memory there when it is asked."""
+    return free
 
 
 def _pinned(actor: type, node: Node) -> Any:

@@ -196,6 +196,10 @@ class LocalHost:
 
     # --- memory
 
+    def resident_bytes(self) -> int:
+        """Memory that the devices have touched."""
+        return sum(segment.resident_bytes() for segment in (self.common, *self.memories.values()))
+
     def control_write(self, offset: int, data: bytes) -> None:
         """See Host."""
         self.control.view[offset : offset + len(data)] = data

@@ -12,7 +12,8 @@ from typing import Any
 
 from distxla.collectives import control_block as control
 from distxla.errors import ArgumentError, ClusterError
-from distxla.runtime.memory import memory_bytes
+from distxla.runtime.memory_limits import Limit, free_memory
+from distxla.runtime.memory_need import Room
 
 # what compiled code may use of a CPU, by the names of /proc/cpuinfo
 _INSTRUCTIONS = ("sse", "ssse", "avx", "amx", "bmi", "fma", "f16c", "abm", "popcnt", "movbe", "adx", "gfni", "vaes")
@@ -31,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Facts:
-    """What an agent says of its node, to be compared with the driver's."""
+    """What an agent says of its node, to be compared with the driver's. room, free: for devices' memories."""
 
     name: str
     address: str
@@ -39,7 +40,8 @@ class Facts:
     version: str
     machine: str
     instructions: frozenset[str]
-    memory_bytes: int
+    room: Room
+    free: Limit
 
     @staticmethod
     def here(address: str) -> Facts:
@@ -51,7 +53,8 @@ class Facts:
             version=f"{_version()}, control block {control.VERSION}",
             machine=platform.machine(),
             instructions=_instructions(),
-            memory_bytes=memory_bytes(),
+            room=Room.here(),
+            free=free_memory(),
         )
 
 

@@ -64,6 +64,14 @@ def require_progress(answers: int) -> None:
         _running.require_progress(answers)
 
 
+def is_embedded(address: str | None) -> bool:
+    """Whether `acquire` gives the embedded Ray, which has this host only. Does not wait for one that is starting."""
+    if _running is not None:
+        return True
+    ray: Any = sys.modules.get("ray")
+    return address is None and _joined is None and not (ray is not None and ray.is_initialized())
+
+
 def release() -> None:
     """The counterpart of an `acquire` that returned True; the last one leaves Ray, and takes an embedded one down."""
     global _users, _running, _joined

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from distxla.errors import ClusterError
+from distxla.runtime.memory_limits import ARENAS, address_space
 from distxla.runtime.ray import client, commands
 from distxla.runtime.ray.commands import Place
 
@@ -149,6 +150,8 @@ class EmbeddedRay:
             "RAY_worker_niceness": "0",
         }
         environment.pop("RAY_ADDRESS", None)
+        if address_space() is not None:
+            environment.setdefault("MALLOC_ARENA_MAX", str(ARENAS))
         self._send({"pid": pid, "command": command, "environment": environment, **more})
 
     def _gcs_port(self) -> int:

@@ -1,0 +1,68 @@
+"""How much memory the devices of a run may have, each of them and together, on each host."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+from distxla.codegen.abi import ALIGNMENT
+from distxla.errors import ArgumentError
+from distxla.runtime.byte_counts import bytes_of
+from distxla.runtime.memory_limits import Limit
+from distxla.runtime.memory_need import Need, Room, require_host_memory, require_memory, segment_bytes
+
+
+class Budget:
+    """Known once the hosts are; of an embedded Ray's one host, from the begin on.
+
+    wanted: bytes that the user gives each device's memory, None for what the hosts have.  limit: of each device's
+    memory, the same on all hosts.
+    """
+
+    def __init__(self, wanted: int | None) -> None:
+        self._wanted = wanted
+        self._hosts: list[tuple[str, range, Callable[[], Limit]]] = []
+        self.limit: Limit | None = None
+
+    def settle(self, hosts: Sequence[tuple[str, range, Room, Callable[[], Limit]]]) -> None:
+        """The hosts are known: name, devices, what the host has for their memories, and what it has left now for all of
+        them. OutOfMemoryError where a host can't take its devices' memories."""
+        limits = [room.device_memory(len(devices), self._wanted) for _, devices, room, _ in hosts if len(devices)]
+        self.limit = min(limits, key=lambda limit: limit.bytes)
+        self._hosts = [(name, devices, free) for name, devices, _, free in hosts]
+
+    def settle_here(self, devices: int, free: Callable[[], Limit]) -> None:
+        """All devices live on this host."""
+        self.settle([("this host", range(devices), Room.here(), free)])
+
+    @property
+    def device_bytes(self) -> int:
+        """Of each device's memory."""
+        assert self.limit is not None
+        return self.limit.bytes // ALIGNMENT * ALIGNMENT
+
+    @property
+    def segment_bytes(self) -> int:
+        """Of the segment of each device's memory."""
+        return segment_bytes(self.device_bytes)
+
+    def require(self, need: Need, devices: Sequence[int]) -> None:
+        """OutOfMemoryError where a program can't have what it needs on these devices: on one of them, or on all that
+        live on one host."""
+        require_memory(need, self.limit or Room.here().device_memory(1, self._wanted))
+        for name, there, free in self._hosts:
+            if count := sum(device in there for device in devices):
+                require_host_memory([(need, count)], free(), name)
+
+
+def checked_memory(size: int | str | None) -> int | None:
+    """Bytes of a device's memory, as a user gives them; ArgumentError where that is no such number."""
+    if size is None:
+        return None
+    try:
+        found = bytes_of(size) if isinstance(size, str) else operator.index(size)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"device_memory: expected a number of bytes such as 2GiB, found {size!r}") from error
+    if found < 1:
+        raise ArgumentError(f"device_memory: expected a number of bytes above 0, found {size!r}")
+    return found
