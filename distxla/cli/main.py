@@ -120,6 +120,8 @@ def _status(args: Sequence[str] | None, *, as_json: bool) -> int:
         if isinstance(error, OSError) and error.errno in {*NO_ROOM, errno.EBADF}:  # of click's --help
             terminal.lose_output(StdoutError(error))
             return 0
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return _told(ArgumentError(f"{error.strerror}: see `ulimit -n`"), as_json=as_json)
         internal = InternalError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
         return _told(internal, as_json=as_json)
     return status if isinstance(status, int) else 0

@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 from distxla.errors import ClusterError
-from distxla.runtime.ray import client
+from distxla.runtime.ray import client, machine
 from distxla.runtime.ray.embedded import EmbeddedRay
 
 _lock = threading.Lock()
@@ -46,6 +46,7 @@ def acquire(workers: int, address: str | None) -> bool:
             _joined, _users = address, 1
             return True
         if _running is None:
+            machine.require_startable(workers)
             started = EmbeddedRay()
             try:
                 started.start(workers)

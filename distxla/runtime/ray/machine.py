@@ -1,0 +1,55 @@
+"""What a machine must have for an embedded Ray; without it Ray's servers wait for half a minute, or end the driver."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+
+from distxla.errors import ClusterError
+from distxla.runtime.ray.commands import LOOPBACK
+
+# open files that were counted with 2, 8 and 24 devices: 59, 83, 147 of a server, 49, 67, 115 of the driver
+_SERVER, _SERVER_A_DEVICE = 56, 4
+_DRIVER, _DRIVER_A_DEVICE = 48, 3
+
+
+def require_startable(devices: int) -> None:
+    """ClusterError where an embedded Ray with so many replicas cannot start.
+
+    Raises the soft limit of this process's open files, which its servers inherit, where it is too low and the hard
+    limit allows more."""
+    _require_descriptors(devices)
+    _require_loopback()
+
+
+def _require_descriptors(devices: int) -> None:
+    here = len(os.listdir("/proc/self/fd")) + _DRIVER + _DRIVER_A_DEVICE * devices
+    needed = max(here, _SERVER + _SERVER_A_DEVICE * devices)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if _allows(soft, needed):
+        return
+    if not _allows(hard, needed):
+        raise ClusterError(
+            f"the embedded Ray needs {needed} open files a process for {devices} device{'s' if devices > 1 else ''}; "
+            f"the limit is {hard} (ulimit -n)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _allows(limit: int, count: int) -> bool:
+    return limit == resource.RLIM_INFINITY or limit >= count
+
+
+def _require_loopback() -> None:
+    try:
+        with socket.create_server((LOOPBACK, 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=5).close()
+    except OSError as error:
+        raise ClusterError(
+            f"the embedded Ray needs the loopback interface, but {LOOPBACK} cannot be reached: "
+            f"{error.strerror or error} (ip link set lo up)"
+        ) from error
+
+
+__all__ = ["require_startable"]

@@ -1,0 +1,86 @@
+"""Runs on machines that lack what an embedded Ray needs: one line that says what, at once, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distxla.errors import ClusterError
+from distxla.runtime.ray import machine
+from tests.conftest import started_processes
+
+DISTXLA = str(Path(sys.executable).with_name("distxla"))
+MODULE = "HloModule m, replica_count=2\nENTRY e { x = f32[2] parameter(0)\n ROOT y = f32[2] add(x, x) }\n"
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "m.hlo").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "private"))
+    return tmp_path
+
+
+def in_shell(text: str) -> tuple[int, str, str]:
+    before = started_processes()
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False, timeout=120)
+    assert started_processes() <= before
+    assert list(Path("private").iterdir()) == []
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("limit", [8, 16, 32, 48])
+def test_too_few_descriptors(limit: int) -> None:
+    status, printed, errors = in_shell(f"ulimit -n {limit}; {DISTXLA} run m.hlo")
+    few = r"error: argument: Too many open files: see `ulimit -n`\n"
+    known = rf"error: cluster: the embedded Ray needs 6\d open files a process for 2 devices; the limit is {limit} "
+    assert (status, printed) == (2 if limit == 8 else 1, "")
+    assert re.fullmatch(few if limit == 8 else known + r"\(ulimit -n\)\n", errors)
+
+
+def test_a_soft_limit_is_raised() -> None:
+    status, _, errors = in_shell(f"ulimit -Sn 32; {DISTXLA} run m.hlo")
+    assert (status, errors) == (0, "")
+
+
+def test_what_starts_no_ray_needs_few_descriptors() -> None:
+    status, printed, errors = in_shell(f"ulimit -n 12; {DISTXLA} check m.hlo && {DISTXLA} compile m.hlo")
+    assert (status, errors) == (0, "")
+    assert "ok\n" in printed
+
+
+def test_no_loopback_interface() -> None:
+    """A network namespace of its own has one that is down."""
+    unshare = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-r", "-n"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no network namespace")
+    status, printed, errors = in_shell(f"{' '.join(unshare)} {DISTXLA} run m.hlo")
+    assert (status, printed) == (1, "")
+    assert errors == (
+        "error: cluster: the embedded Ray needs the loopback interface, but 127.0.0.1 cannot be reached: "
+        "Network is unreachable (ip link set lo up)\n"
+    )
+
+
+def test_more_devices_need_more_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
+    monkeypatch.setattr(machine.resource, "setrlimit", lambda *_: pytest.fail("the limit would do"))
+    machine.require_startable(200)
+    with pytest.raises(ClusterError, match=r"needs \d+ open files a process for 400 devices; the limit is 1024"):
+        machine.require_startable(400)
+
+
+def test_the_look_is_quick() -> None:
+    begin = time.process_time()
+    for _ in range(20):
+        machine.require_startable(8)
+    assert (time.process_time() - begin) / 20 < 0.01
