@@ -2,6 +2,7 @@
 # make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time
 # make check   formatter, linter, types, import rules
 # make fuzz    fuzz what reads text, .npz files, frames and cache entries, guided by coverage: SECONDS=600 in all
+# make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
 #
 # The newest of Python 3.13, 3.12 and 3.11 that this machine has is used. PYTHON=/path/to/python names another one;
@@ -24,7 +25,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test quick check fuzz bench ops-table clean
+.PHONY: demo test quick check fuzz chaos bench ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -46,6 +47,9 @@ fuzz: $(VENV)/installed-fuzz
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m bench
+
+chaos: $(VENV)/installed-all
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 ops-table: $(VENV)/installed
 	PYTHONPATH=. $(BIN)/python docs/update_readme.py

@@ -1,0 +1,137 @@
+"""Whether a case has ended right."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.chaos.program import INSTRUCTIONS
+from tests.chaos.runner import Story
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Seconds. lost: from a process's death to the error.  stopped: from a stop to a notice of it."""
+
+    lost: float = 2.0
+    stopped: float = 5.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """outcome: in a word or two.  seconds: until it was noticed, if that is known.  wrong: what is, "" for nothing."""
+
+    outcome: str
+    seconds: float | None
+    wrong: str
+
+
+def judge(story: Story, bits: str, bounds: Bounds) -> Verdict:
+    """bits: of the results of a run without faults, "" where none is known yet."""
+    if story.hang:
+        return Verdict("hangs", None, story.hang)
+    outcome, seconds, wrong = _JUDGES[story.case.expected](story, bounds)
+    for event in story.events:  # the runs before and after, and those that should end well
+        if bits and event.get("bits", bits) != bits:
+            wrong = wrong or f"other bits ({event['event']})"
+    if story.left:
+        wrong = wrong or f"left behind: {'; '.join(story.left)}"
+    if story.case.expected != "gone" and story.status is not None:
+        wrong = wrong or f"the driver has ended with {story.status}"
+    closed = story.event("closed")
+    if closed is not None and (closed["threads"] or closed["descriptors"].get("memory file")):
+        wrong = wrong or f"left in the driver: {closed['threads']} {closed['descriptors']}"
+    return Verdict(outcome, seconds, wrong)
+
+
+def _lost(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
+    """The run raises ReplicaLostError, which names a device and an instruction, in time."""
+    ended = story.event("ended", "failed")
+    if ended is None:
+        return "no end", None, "the driver said nothing of the run's end"
+    seconds = None if story.struck is None else max(0.0, ended["at"] - story.struck)
+    if not ended["error"]:
+        if story.case.inject and not ended["injected"]:
+            return "not reached", None, ""
+        return "right", None, "the run ended well"
+    if ended["error"] != "ReplicaLostError":
+        return ended["error"], seconds, f"{ended['error']}: {ended['text']}"
+    text = "\n".join([ended["text"], *ended["notes"]])
+    if not re.search(r"\bdevices? \d", text):
+        return "lost", seconds, f"no device is named: {text}"
+    if not any(re.search(rf"\b{name}\b", text) for name in INSTRUCTIONS):
+        return "lost", seconds, f"no instruction is named: {text}"
+    if story.case.inject and not all(f"injected: {spec}" in text for spec in ended["injected"]):
+        return "lost", seconds, f"the fault is not named: {text}"
+    if seconds is not None and seconds > bounds.lost:
+        return "lost", seconds, f"noticed after {seconds:.2f} s"
+    return "lost", seconds, ""
+
+
+def _right(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
+    """The run ends well, and the next one on the same cluster, too."""
+    for name in ("ended", "again"):
+        event = story.event(name, "failed")
+        if event is None or event["error"]:
+            return "error", None, f"{name}: {event and event['text']}"
+    return "right", None, ""
+
+
+def _either(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
+    """Right results, or an error that says why."""
+    ended = story.event("ended", "failed")
+    if ended is None:
+        return "no end", None, "the driver said nothing of the run's end"
+    if not ended["error"]:
+        return "right", None, ""
+    if ended["error"] == "TimeLimitError" and story.case.inject:
+        return "limit", None, "" if "injected: " in ended["text"] else f"the fault is not named: {ended['text']}"
+    return _lost(story, bounds)
+
+
+def _noticed(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
+    """A notice in time, and after SIGCONT the right results."""
+    notice = story.event("notice")
+    if notice is None:
+        return "no notice", None, "nobody said that a process has stopped"
+    seconds = notice["at"] - (story.struck or 0.0)
+    outcome, _, wrong = _right(story, bounds)
+    if seconds > bounds.stopped:
+        wrong = wrong or f"noticed after {seconds:.2f} s"
+    return f"noticed, {outcome}", seconds, wrong
+
+
+def _limit(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
+    """TimeLimitError, which names the device that was stopped."""
+    ended = story.event("ended")
+    if ended is None or ended["error"] != "TimeLimitError":
+        return "error", None, f"expected TimeLimitError, found {ended}"
+    named = f"device {story.case.which} " in ended["text"]
+    return "limit", None, "" if named else f"device {story.case.which} is not named: {ended['text']}"
+
+
+def _interrupted(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
+    """KeyboardInterrupt, or it was over before."""
+    said = story.event("interrupted")
+    if said is None:
+        failed = story.event("failed")
+        return "too late", None, f"{failed['error']}: {failed['text']}" if failed else ""
+    return "interrupted", max(0.0, said["at"] - (story.struck or said["at"])), ""
+
+
+def _gone(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
+    """The driver has ended; what is left of it is looked at for all cases."""
+    return "gone" if story.status else "too late", None, "" if story.status is not None else "the driver lives on"
+
+
+_JUDGES = {
+    "lost": _lost,
+    "right": _right,
+    "either": _either,
+    "noticed": _noticed,
+    "limit": _limit,
+    "interrupted": _interrupted,
+    "gone": _gone,
+}
+
+__all__ = ["Bounds", "Verdict", "judge"]

@@ -1,0 +1,46 @@
+"""A slice of `make chaos`: one case of some kinds, always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.judgement import Bounds, judge
+from tests.chaos.plan import KINDS, draw
+from tests.chaos.runner import Runner
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+KINDS_HERE = (
+    "kill a device at an instruction",
+    "kill a device",
+    "stop a device at an instruction",
+    "stop a device",
+    "kill the raylet",
+    "kill the supervisor",
+    "interrupt the driver in a run",
+    "kill the driver",
+    "2 hosts: kill an agent",
+    "2 hosts: kill a device at an instruction",
+)
+LOADED = Bounds(lost=4.0, stopped=10.0)  # other tests run beside it; `make chaos` has the bounds that are promised
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    made = Runner(tmp_path_factory.mktemp("chaos"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("kind", KINDS_HERE)
+def test_it_ends_right(runner: Runner, kind: str) -> None:
+    story = runner.play(draw(1, 0, (kind,)))
+    verdict = judge(story, runner.bits(story), LOADED)
+    assert not verdict.wrong, f"{story.case}: {verdict.wrong}\n{story.messages}"
+
+
+def test_cases_are_drawn_again_from_their_seed() -> None:
+    kinds = tuple(KINDS)
+    assert [draw(3, n, kinds) for n in range(200)] == [draw(3, n, kinds) for n in range(200)]
+    assert {draw(3, n, kinds).kind for n in range(400)} == set(kinds)
