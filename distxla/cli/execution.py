@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,7 @@ def run_on_cluster(
         device_memory=nodes.device_memory,
         inject=injection or (),
     )
-    with cluster:
+    with closing(cluster.start()):
         with terminal.progress(f"compiling, and starting {count} replica{'s' if count > 1 else ''}"):
             traced = trace is not None
             executables = [cluster.compile(p.module, p.devices, trace=traced) for p in world.programs]

@@ -7,8 +7,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.program import CompiledProgram
@@ -66,9 +66,9 @@ class Cluster(Handle):
             step = cluster.compile(module)
             outs = step(args)
 
-    Entering begins to start the replicas in the background; `compile` needs none of them, so both overlap, and the
-    first call waits for the rest. `wait_started` waits and raises what went wrong. Leaving takes everything down that
-    the cluster started.
+    Entering initialises Ray in this process, and begins to start the replicas in the background; `compile` needs none
+    of them, so both overlap, and the first call waits for the rest. `wait_started` waits and raises what went wrong.
+    Leaving takes everything down that the cluster started.
 
     address: a Ray cluster to join, of which this host is a node; None for an embedded Ray of our own
     (a Ray that this process has joined already is used instead).  devices_per_host: how many devices each Ray node
@@ -139,7 +139,14 @@ class Cluster(Handle):
         )
 
     def __enter__(self) -> Cluster:
-        return self.start()
+        self.start()
+        try:
+            if not self._hosts.wait_joined(self._thread):
+                self.wait_started()  # raises what went wrong
+        except BaseException:
+            self.close()
+            raise
+        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -160,7 +167,10 @@ class Cluster(Handle):
         return [(identity.device, identity.host, identity.pid) for identity in self._hosts.identities]
 
     def start(self) -> Cluster:
-        """Begin to start; returns at once. ClusterError if it was started or closed before, OutOfMemoryError."""
+        """Begin to start; returns at once, before Ray is initialised: `wait_started`, or entering, waits for that.
+
+        ClusterError if it was started or closed before, OutOfMemoryError.
+        """
         if self._thread is not None or self._closing.is_set():
             raise ClusterError("a cluster is started once")
         self._hosts.prepare()
@@ -392,7 +402,7 @@ class Cluster(Handle):
             outs = [executable.place_results() for executable, _ in calls]
             numbers = {d: executable.number or 0 for executable, _ in calls for d in executable.devices}
             try:
-                with self._traced():
+                with nullcontext() if self._trace is None else self._trace.call():
                     seconds = loader.dispatcher.call(numbers, repeat, time_limit)
             except BaseException as error:
                 loader.dispatcher.keep(calls, kept, outs)
@@ -437,22 +447,6 @@ class Cluster(Handle):
             dispatcher = loader.dispatcher
             self._trace = Trace(self._hosts, self._rings, dispatcher.programs, dispatcher.modules)
             return self._trace
-
-    @contextmanager
-    def _traced(self) -> Iterator[None]:
-        """What runs within is a call in the trace, if one is taken."""
-        trace = self._trace
-        if trace is None or not trace.is_active:
-            yield
-            return
-        begin, error = time.monotonic_ns(), None
-        try:
-            yield
-        except BaseException as found:
-            error = found
-            raise
-        finally:
-            trace.add_call(begin, error)
 
     def _together(self, executables: list[Executable]) -> list[Executable]:
         """What to run for these at once: themselves, unless the order in which they communicate has to be another one

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -80,7 +80,7 @@ class Trace(Handle):
         self._place_rings(ring)
         self._note_seen(self._rows())
 
-    _INTERNAL = frozenset({"add_call"})
+    _INTERNAL = frozenset({"call"})
 
     def __enter__(self) -> Trace:
         return self
@@ -117,7 +117,20 @@ class Trace(Handle):
 
     # --- reading
 
-    def add_call(self, begin: int, error: BaseException | None) -> None:
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """What runs within is a call in the trace, unless that was left."""
+        begin, error = time.monotonic_ns(), None
+        try:
+            yield
+        except BaseException as found:
+            error = found
+            raise
+        finally:
+            if self._active:
+                self._add_call(begin, error)
+
+    def _add_call(self, begin: int, error: BaseException | None) -> None:
         """Note what was recorded since the last call. begin: when this one began, ns of CLOCK_MONOTONIC."""
         end = time.monotonic_ns()
         rows = self._rows()

@@ -61,6 +61,7 @@ class Hosts:
         self._closing = closing
         self._network_faults = network_faults
         self._holds_ray = False
+        self._joined = threading.Event()
         self._local: LocalHost | None = None
         self.agent_actors: list[Any] = []
         self._memories: list[DeviceMemory] = []
@@ -121,6 +122,7 @@ class Hosts:
         Raises ClusterError where nodes are missing or do not fit, OutOfMemoryError where their memory doesn't.
         """
         self._holds_ray = access.acquire(self.device_count, self._address)
+        self._joined.set()
         nodes = alive_nodes()
         counts = distribute(self.device_count, [node.cpus for node in nodes], self._devices_per_host)
         nodes = [node for i, (node, count) in enumerate(zip(nodes, counts)) if count or i == 0]
@@ -137,6 +139,13 @@ class Hosts:
             *self.local.memories.values(),
             *(RemoteMemory(remote, d, self.budget.segment_bytes) for remote in self.remotes for d in remote.devices),
         ]
+
+    def wait_joined(self, starting: threading.Thread | None) -> bool:
+        """Block until Ray is initialised in this process; False if `start`, in that thread, has ended without it."""
+        while not self._joined.wait(0.05):  # in slices: Ctrl-C
+            if starting is None or not starting.is_alive():
+                return self._joined.is_set()
+        return True
 
     def _start_replicas(self, nodes: Sequence[Node]) -> None:
         for node, devices in zip(nodes, self.devices):
