@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 LONGEST_NETWORK = 64  # elements of a line; the code for longer ones takes longer to compile than to radix sort them
+# A bit above the places. Without it LLVM 22 knows that their half holds nothing else, takes the half's value for the
+# word's, and leaves the key in an index: f[3] of 16-bit keys with a second array was enough.
+PLACE_MARKER = 1 << 31
 LONGEST_LINE = 1 << 31  # places must fit into half of a 64-bit integer
 LANES = 16  # lines that a network sorts side by side; they make its steps vector instructions
 LANE_BYTES = 1 << 15  # of all lines side by side, so that they stay in the first-level cache
@@ -144,7 +147,7 @@ def _emit_networks(
     packed = emit.scratch(Shape(S64, (rows, lanes)))
     # Where the elements that are being sorted come from, once more than one word has been.
     orders = [emit.scratch(Shape(S32, (extent, lanes))) for _ in range(min(2, len(words) - 1))]
-    shift, low = emit.constant(32, S64), emit.constant((1 << 32) - 1, S64)
+    shift, marker, low = emit.constant(32, S64), emit.constant(PLACE_MARKER, S64), emit.constant(rows - 1, S64)
     bias, last = emit.constant(1 << 31, U32), emit.constant((1 << 63) - 1, S64)
     order: Buffer | None = None
 
@@ -162,7 +165,8 @@ def _emit_networks(
             with emit.loops((extent, lanes)) as (row, lane):
                 bits = word.of(lines.place(line(lane), comes_from(row, lane)))
                 high = emit.convert(emit.bitcast(emit.binary("xor", bits, bias), S32), S64)
-                value = emit.binary("or", emit.binary("shift-left", high, shift), emit.value_of(row, S64))
+                place = emit.binary("or", emit.value_of(row, S64), marker)
+                value = emit.binary("or", emit.binary("shift-left", high, shift), place)
                 packed.store((row, lane), value)
             with emit.loops((rows - extent, lanes)) as (row, lane):
                 packed.store((row + extent, lane), last)

@@ -44,6 +44,10 @@ COMPUTATIONS = {
     " g = pred[] compare(a, b), direction=LT\n ROOT r = pred[] select(e, l, g)",
     "lt_pairs": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = s32[] parameter(2)\n d = s32[] parameter(3)\n"
     " ROOT r = pred[] compare(a, b), direction=LT",
+    "beside_lt": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = f32[] parameter(2)\n d = f32[] parameter(3)\n"
+    " ROOT r = pred[] compare(a, b), direction=LT",
+    "beside_gt": "a = T[] parameter(0)\n b = T[] parameter(1)\n c = f32[] parameter(2)\n d = f32[] parameter(3)\n"
+    " ROOT r = pred[] compare(a, b), direction=GT",
     "argmax": "a = T[] parameter(0)\n i = s32[] parameter(1)\n b = T[] parameter(2)\n j = s32[] parameter(3)\n"
     " g = pred[] compare(a, b), direction=GE\n v = T[] select(g, a, b)\n k = s32[] select(g, i, j)\n"
     " ROOT r = (T[], s32[]) tuple(v, k)",

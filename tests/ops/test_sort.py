@@ -61,6 +61,18 @@ CASES = [
     ),
 ]
 
+# Short lines of keys of every width beside an array: LLVM once left a 16-bit key in the place that it was sorted with.
+CASES += [
+    StructuredCase(
+        f"({element}[{n}], f32[{n}]) sort(@), dimensions={{0}}, is_stable=true, to_apply=beside_{direction}",
+        (f"{element}[{n}]", f"f32[{n}]"),
+        element,
+    )
+    for element in ("s8", "s16", "u16", "bf16", "f16", "s32", "s64")
+    for n in (2, 3, 4, 5, 6)
+    for direction in ("lt", "gt")
+]
+
 
 def _top_k(operand: str, k: int, attributes: str = "", values: object = None) -> StructuredCase:
     element, dims = operand.rstrip("]").split("[")
