@@ -2,6 +2,7 @@
 # make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time
 # make check   formatter, linter, types, import rules
 # make fuzz    fuzz what reads text, .npz files, frames and cache entries, guided by coverage: SECONDS=600 in all
+# make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
 #
@@ -16,6 +17,8 @@ PINS := pyproject.toml requirements/pinned.txt
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 DEMO := examples/dp_mlp
 SECONDS ?= 600
+MODULES ?= 1000
+SEED ?= 1
 
 # an environment of another Python than the one that the command line names is made anew
 ifeq ($(origin PYTHON),command line)
@@ -25,7 +28,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test quick check fuzz chaos bench ops-table clean
+.PHONY: demo test quick check fuzz fuzz-xla chaos bench ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -44,6 +47,9 @@ check: $(VENV)/installed-all
 
 fuzz: $(VENV)/installed-fuzz
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+fuzz-xla: $(VENV)/installed-all
+	$(BIN)/python -m tests.fuzz.xla --modules $(MODULES) --seed $(SEED)
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m bench

@@ -1,0 +1,66 @@
+"""A few of the random programs on both sides; `make fuzz-xla` runs a thousand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distxla.passes.verify import require_executable, verify_module
+from distxla.text.parser import parse_module
+from tests.fuzz.xla.__main__ import answers
+from tests.fuzz.xla.both import by_distxla, by_reference, differences
+from tests.fuzz.xla.program import RandomProgram
+from tests.fuzz.xla.worker import Answer
+
+PROGRAMS = 8  # on both sides: 3 s of processor time, of which XLA's start is the half
+TYPES = {"f32", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2", "c64", "c128", "pred", "s8", "s16", "s32", "s64", "u8"}
+FLOW = {"while", "conditional", "call"}
+MEETINGS = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
+
+
+def test_programs_agree_with_xla() -> None:
+    pytest.importorskip("jax")
+    found = dict(answers(range(PROGRAMS), processes=1))
+    assert found == dict.fromkeys(range(PROGRAMS), Answer())
+
+
+def test_seeds_repeat() -> None:
+    once, again = RandomProgram(3), RandomProgram(3)
+    assert once.text == again.text
+    np.testing.assert_equal(once.arguments(), again.arguments())
+    assert once.text != RandomProgram(4).text
+
+
+def test_programs_are_executable_and_varied() -> None:
+    opcodes, types, devices = set(), set(), set()
+    for seed in range(80):
+        program = RandomProgram(seed)
+        module = parse_module(program.text, f"random_{seed}.hlo")
+        verify_module(module)
+        require_executable(module)
+        devices.add((program.replicas, program.partitions))
+        instructions = [i for computation in module.computations for i in computation]
+        opcodes.update(i.opcode for i in instructions)
+        types.update(leaf.dtype.name for i in instructions for leaf in i.shape.leaves())
+    assert types >= TYPES
+    assert opcodes >= FLOW | MEETINGS | {"dot", "convolution", "sort", "scatter", "gather", "reduce-window", "tanh"}
+    assert devices == {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4)}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 5, 11])
+def test_a_wrong_bit_is_a_difference(seed: int) -> None:
+    program = RandomProgram(seed)
+    got, wanted = by_distxla(program), by_reference(program)
+    assert not differences(program, got, wanted)
+    k = next(k for k, value in enumerate(program.results) if value.size and value.element != "pred")
+    wrong = np.array(got[0][k])
+    wrong.reshape(-1).view(np.uint8)[-1] ^= 0x40  # of the highest byte
+    got[0][k] = wrong
+    assert len(differences(program, got, wanted)) == 1
+
+
+def test_what_ends_the_process_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose other side cannot even be started."""
+    monkeypatch.setattr("tests.fuzz.xla.worker.sys.executable", "/bin/false")
+    ((_, answer),) = answers([0], processes=1)
+    assert answer.wrong == "start ended the process: status 1"
