@@ -165,8 +165,8 @@ def _emit_networks(
             with emit.loops((extent, lanes)) as (row, lane):
                 bits = word.of(lines.place(line(lane), comes_from(row, lane)))
                 high = emit.convert(emit.bitcast(emit.binary("xor", bits, bias), S32), S64)
-                place = emit.binary("or", emit.value_of(row, S64), marker)
-                value = emit.binary("or", emit.binary("shift-left", high, shift), place)
+                marked = emit.binary("or", emit.value_of(row, S64), marker)
+                value = emit.binary("or", emit.binary("shift-left", high, shift), marked)
                 packed.store((row, lane), value)
             with emit.loops((rows - extent, lanes)) as (row, lane):
                 packed.store((row + extent, lane), last)
