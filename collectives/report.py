@@ -21,11 +21,13 @@ MOST_LINES = 12  # devices in the same instruction that the text tells of one by
 
 
 class Doing(StrEnum):
-    """What a device does. CAME: it has come to a round or a transfer to which another one came with something else."""
+    """What a device does. CAME: it has come to a round or a transfer to which another one came with something else.
+    STOPPED: its process is, by a signal or a debugger."""
 
     WAITS = "waits"
     CAME = "has come"
     COMPUTES = "computes"
+    STOPPED = "is stopped"
     NOT_BEGUN = "has not begun"
     ENDED = "has ended"
     FAILED = "has failed"
@@ -320,13 +322,14 @@ _PLURAL = {
     Doing.FAILED: "have failed",
     Doing.LOST: "were lost",
     Doing.ABSENT: "take no part",
+    Doing.STOPPED: "are stopped",
 }
 
 
 def _device_line(devices: list[DeviceReport]) -> str:
     first, several = devices[0], len(devices) > 1
     who = named(d.device for d in devices)
-    if first.doing in (Doing.ENDED, Doing.FAILED, Doing.LOST, Doing.ABSENT, Doing.NOT_BEGUN):
+    if first.doing in (Doing.ENDED, Doing.FAILED, Doing.LOST, Doing.ABSENT, Doing.NOT_BEGUN, Doing.STOPPED):
         last = f" {'after' if first.doing is Doing.ENDED else 'in'} {first.place}" if first.instruction else ""
         doing = _PLURAL[first.doing] if several else first.doing
         return f"  {who} {doing}{last}"

@@ -118,7 +118,7 @@ def _class(report: Report, device: DeviceReport) -> str:
         return "cycle"
     if device.doing is Doing.WAITS:
         return "behind"
-    return "free" if device.doing in (Doing.COMPUTES, Doing.NOT_BEGUN) else "over"
+    return "free" if device.doing in (Doing.COMPUTES, Doing.NOT_BEGUN, Doing.STOPPED) else "over"
 
 
 def _edge(begin: Spot, end: Spot, *, hot: bool, both: bool) -> str:

@@ -213,7 +213,9 @@ class Dispatcher:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
             error.report = self._scene(self._records(), devices).report(error)
             raise error
-        self._stragglers.look(self._deadlocks.held, lambda: self._scene(self._records(), devices))
+        self._stragglers.look(
+            self._deadlocks.held, lambda: self._scene(self._records(), devices), self._stopped, self._agents
+        )
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
         """What the last call took on each device."""
@@ -290,6 +292,14 @@ class Dispatcher:
         if not fresh:  # what a device that still computes returned was another call's
             rows = {device: row if _is_over(row) else _without_status(row) for device, row in rows.items()}
         return Records(rows, self._local.control.devices, read_rings(self._hosts.all, rows))
+
+    def _stopped(self) -> frozenset[int]:
+        """Devices whose processes are stopped; none of hosts whose agents say nothing."""
+        rows = self._local.records(self._local.devices)
+        for remote in self._hosts.remotes:
+            if not remote.silent_s():
+                rows.update(remote.records(remote.begin_records()))
+        return frozenset(d for d, row in rows.items() if row[control.R_IS_STOPPED])
 
     def _scene(self, records: Records, devices: list[int]) -> Scene:
         lost = self._lost()

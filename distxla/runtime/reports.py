@@ -69,7 +69,7 @@ class Scene:
         doing = self._doing(device, events)
         if doing is Doing.NOT_BEGUN:  # its record is still that of the call before
             return DeviceReport(device, doing, program.name)
-        if doing in (Doing.LOST, Doing.COMPUTES):
+        if doing in (Doing.LOST, Doing.COMPUTES, Doing.STOPPED):
             step = current_step(self.records, device, self.programs, self.modules)
             name, location = step if step is not None else ("", None)
             return DeviceReport(device, doing, program.name, name, location=location, events=events)
@@ -87,6 +87,8 @@ class Scene:
             return Doing.LOST
         if not has_begun(self.records, device):
             return Doing.NOT_BEGUN
+        if self.records.record(device, control.R_IS_STOPPED):
+            return Doing.STOPPED
         status = self.records.record(device, control.R_STATUS)
         if self.records.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN:
             if status == Status.RELEASED:

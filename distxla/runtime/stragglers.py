@@ -1,4 +1,4 @@
-"""Notices about devices that others wait for, for seconds: slow ones, or a host that does not feed them.
+"""Notices about devices that others wait for, for seconds: slow ones, stopped ones, or a host that does not feed them.
 
 They go to the logger `distxla`, whose warnings Python writes to stderr where nobody has said otherwise.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distxla.collectives.report import DeviceReport, Doing, named
@@ -15,9 +15,11 @@ from distxla.errors import printable
 
 if TYPE_CHECKING:
     from distxla.runtime.deadlocks import Held
+    from distxla.runtime.hosts.remote import RemoteHost
     from distxla.runtime.reports import Scene
 
 LOGGER = logging.getLogger("distxla")
+STOPPED_S = 2.0  # between looks whether processes are stopped
 NOTICE_S = 5.0  # that a wait lasts before it is worth a notice; the next ones come after twice as long each
 
 
@@ -31,18 +33,49 @@ class Stragglers:
         """A call begins."""
         self._since: dict[tuple[int, ...], float] = {}
         self._next = NOTICE_S
+        self._next_silent = STOPPED_S
+        self._look_again = time.monotonic() + STOPPED_S
+        self._stopped: tuple[frozenset[int], float] = frozenset(), 0.0  # that were told of, and when
 
-    def look(self, held: Mapping[int, Held], scene: Callable[[], Scene]) -> None:
-        """Write a notice if a wait has lasted long. scene: reads what all devices do now."""
+    def look(
+        self,
+        held: Mapping[int, Held],
+        scene: Callable[[], Scene],
+        stopped: Callable[[], frozenset[int]] = frozenset,
+        hosts: Sequence[RemoteHost] = (),
+    ) -> None:
+        """Write a notice if a wait has lasted long, if a process is stopped, or an agent says nothing.
+
+        scene: reads what all devices do now.  stopped: devices whose processes are.  hosts: whose agents are asked for
+        signs of life.
+        """
         now = time.monotonic()
+        self._look_at_hosts(hosts)
         self._since = {one.wait: self._since.get(one.wait, now) for one in held.values()}
         longest = max((now - since for since in self._since.values()), default=0.0)
         if not held:
             self._next = NOTICE_S
-        if longest < self._next:
-            return
-        self._next *= 2
-        tell(notices(scene().devices(), longest))
+        if longest >= self._next:
+            self._next *= 2
+            tell(notices(scene().devices(), longest))
+        elif now >= self._look_again:
+            self._look_again = now + STOPPED_S
+            self._look_at_processes(now, stopped(), scene)
+
+    def _look_at_processes(self, now: float, stopped: frozenset[int], scene: Callable[[], Scene]) -> None:
+        known, told_at = self._stopped
+        if stopped and (stopped != known or now - told_at >= 2 * NOTICE_S):
+            told_at = now
+            tell(stopped_notices(scene().devices()))
+        self._stopped = stopped, told_at
+
+    def _look_at_hosts(self, hosts: Sequence[RemoteHost]) -> None:
+        longest = max(((host.silent_s(), host.name) for host in hosts), default=(0.0, ""))
+        if not longest[0]:
+            self._next_silent = STOPPED_S
+        elif longest[0] >= self._next_silent:
+            self._next_silent *= 2
+            tell([f"the agent of {longest[1]} says nothing, for {longest[0]:.0f} s so far; its process may be stopped"])
 
 
 def tell(lines: Iterable[str]) -> None:
@@ -63,11 +96,23 @@ def late(devices: Iterable[DeviceReport], seconds: float) -> list[str]:
     ]
 
 
+def stopped_notices(devices: Mapping[int, DeviceReport]) -> list[str]:
+    """A line for those whose processes are stopped, by where they are."""
+    places: dict[str, list[int]] = {}
+    for device in devices.values():
+        if device.doing is Doing.STOPPED:
+            places.setdefault(f" in {device.place}" if device.instruction else "", []).append(device.device)
+    return [
+        f"{named(found)} {'is' if len(found) == 1 else 'are'} stopped{place}, until SIGCONT"
+        for place, found in places.items()
+    ]
+
+
 def notices(devices: Mapping[int, DeviceReport], seconds: float) -> list[str]:
     """A line for each device that others wait for and that does not wait itself, and one for each kind of wait for the
     host."""
     waiting = [one for one in devices.values() if one.doing is Doing.WAITS]
-    lines = []
+    lines = stopped_notices(devices)
     for device in devices.values():
         behind = [one for one in waiting if device.device in one.waits_for]
         if device.doing not in (Doing.COMPUTES, Doing.NOT_BEGUN) or not behind:
@@ -86,4 +131,4 @@ def notices(devices: Mapping[int, DeviceReport], seconds: float) -> list[str]:
     return lines
 
 
-__all__ = ["Stragglers", "late", "notices", "tell"]
+__all__ = ["Stragglers", "late", "notices", "stopped_notices", "tell"]

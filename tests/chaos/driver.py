@@ -28,6 +28,7 @@ from distxla.runtime.cluster import Cluster
 from tests.chaos.program import DEVICES, TEXT, arguments
 
 _out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what libraries print is no part of what is said
 
 
 def say(event: str, **values: Any) -> None:
@@ -57,7 +58,8 @@ def descriptors() -> dict[str, int]:
 
 def told(error: BaseException) -> dict[str, Any]:
     notes = [str(note) for note in getattr(error, "__notes__", ())]
-    return {"error": type(error).__name__, "text": str(error), "notes": notes}
+    classes = [kind.__name__ for kind in type(error).__mro__]
+    return {"error": type(error).__name__, "classes": classes, "text": str(error), "notes": notes}
 
 
 def play(case: dict[str, Any]) -> None:

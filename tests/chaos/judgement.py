@@ -54,7 +54,7 @@ def _lost(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
         if story.case.inject and not ended["injected"]:
             return "not reached", None, ""
         return "right", None, "the run ended well"
-    if ended["error"] != "ReplicaLostError":
+    if "ReplicaLostError" not in ended["classes"]:
         return ended["error"], seconds, f"{ended['error']}: {ended['text']}"
     text = "\n".join([ended["text"], *ended["notes"]])
     if not re.search(r"\bdevices? \d", text):

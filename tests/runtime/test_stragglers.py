@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import time
+
+from distxla.collectives import control_block as control
 from distxla.collectives.report import HOST, DeviceReport, Doing
 from distxla.errors import Location
+from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.stragglers import late, notices
 
 
@@ -56,3 +62,26 @@ def test_a_host_that_does_not_feed() -> None:
     assert lines(waiting(0, host=HOST), computing(1)) == [
         "device 0 waits in c (m.hlo:3:1) for the host, at the other end of the stream, for 5 s so far"
     ]
+
+
+def test_stopped_ones() -> None:
+    stopped = [DeviceReport(d, Doing.STOPPED, "m", "dot", location=Location("m.hlo", 9, 1, 2)) for d in (1, 2)]
+    assert lines(waiting(0, 1), *stopped) == ["devices 1, 2 are stopped in dot (m.hlo:9:1), until SIGCONT"]
+    assert lines(DeviceReport(3, Doing.STOPPED, "m")) == ["device 3 is stopped, until SIGCONT"]
+
+
+def test_a_stopped_process_shows_in_what_is_read_of_its_record() -> None:
+    host = LocalHost(0, "here", range(2), 2, 1 << 21)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            host.control.words[(control.record_offset(1) + control.R_PID) // 4] = process.pid
+            for number, expected in ((signal.SIGSTOP, 1), (signal.SIGCONT, 0)):
+                process.send_signal(number)
+                end = time.monotonic() + 5
+                while is_stopped(process.pid) != bool(expected) and time.monotonic() < end:
+                    time.sleep(0.01)
+                rows = host.records(range(2))
+                assert [row[control.R_IS_STOPPED] for row in rows.values()] == [0, expected]
+        finally:
+            process.kill()
+    host.close()

@@ -187,8 +187,13 @@ class LocalHost:
     # --- what is known of devices
 
     def records(self, devices: Iterable[int]) -> dict[int, bytes]:
-        """The records of those of `devices` that live here."""
-        return {device: record_bytes(self.control.view, device) for device in devices if device in self.devices}
+        """The records of those of `devices` that live here, R_IS_STOPPED among them."""
+        found = {device: record_bytes(self.control.view, device) for device in devices if device in self.devices}
+        for device, row in found.items():
+            if is_stopped(self.control.record(device, control.R_PID)):
+                at = control.R_IS_STOPPED
+                found[device] = row[:at] + (1).to_bytes(4, "little") + row[at + 4 :]
+        return found
 
     def run_ns(self, device: int) -> int:
         """Nanoseconds that the last call took on a device."""
@@ -237,3 +242,12 @@ class LocalHost:
         if self.memories or self.control.segment.descriptor >= 0:
             self.control.close()
         self.memories = {}
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process of this host is stopped, by a signal or a debugger."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as status:
+            return status.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except OSError:
+        return False

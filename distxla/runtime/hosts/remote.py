@@ -20,6 +20,7 @@ from distxla.runtime.hosts.host import Lost
 from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.records import Buffer
 
+SIGN_S = 0.5  # between signs of life that an agent is asked for
 ANSWER_S = 2.0  # for an agent to say what it knows of its devices
 CLOCK_READINGS = 8
 CLOCK_S = 60.0  # that readings of the other clock are good for: clocks that nobody adjusts part by 0.1 ms a second
@@ -71,6 +72,7 @@ class RemoteHost:
         self._fetches: dict[int, _Fetch] = {}
         self._fetched = 0
         self._gone = self._closing = False
+        self._sign = _Fetch.answered(), 0, 0.0  # of life: asked for when
         self._expected_end = 0  # answers of that kind that were asked for
         self._thread = threading.Thread(target=self._receive, name=f"distxla-host-{index}", daemon=True)
         self._thread.start()
@@ -237,6 +239,23 @@ class RemoteHost:
                 self._fetches.pop(number, None)
         return fetch.done
 
+    def silent_s(self) -> float:
+        """Seconds since the agent was asked for a sign of life that it has not given. Asks again; does not wait."""
+        if self.is_lost or self._closing:
+            return 0.0
+        now, (sign, number, asked) = time.monotonic(), self._sign
+        if not sign.done:
+            return now - asked
+        if now - asked >= SIGN_S:
+            sign = _Fetch(memoryview(bytearray(8)))
+            with self._news:
+                self._fetches.pop(number, None)
+                self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
+                self._fetches[number] = sign
+            self._sign = sign, number, now
+            self._send(Command.CLOCK, tag=number)
+        return 0.0
+
     def punch(self, offset: int, size: int, *, common: bool) -> None:
         """Give pages back: of all the host's device memories, or of what they have in common."""
         self._send(Command.PUNCH, a=offset, b=size, c=int(common))
@@ -370,6 +389,13 @@ class _Fetch:
     def __init__(self, target: memoryview) -> None:
         self.target = target
         self.done = False
+
+    @classmethod
+    def answered(cls) -> _Fetch:
+        """One that nobody waits for."""
+        found = cls(memoryview(b""))
+        found.done = True
+        return found
 
 
 class RemotePages:
