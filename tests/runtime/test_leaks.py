@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,10 +48,25 @@ WAYS = {
     "terminated": ("waiting", "", "pass", signal.SIGTERM, None),
     "killed": ("waiting", "", "pass", signal.SIGKILL, -signal.SIGKILL),
 }
-SUPERVISOR_KILLED = {  # whether the driver is killed right after it
-    "supervisor killed": False,
-    "supervisor and driver killed": True,
+# what a process that is not the driver looks like in its command line
+KINDS = {
+    "supervisor": "supervisor.py",
+    "gcs_server": "gcs/gcs_server",
+    "raylet": "raylet/raylet ",
+    "zygote": "zygote.py",
+    "agent": "agent.sh",
+    "an agent's cat": "cat",
+    "replica": "ray::Replica",
+    "compile process": "compile_server",
 }
+# what is killed at the same moment
+KILLED = {name: (name,) for name in KINDS} | {
+    "supervisor and driver": ("supervisor", "driver"),
+    "raylet and driver": ("raylet", "driver"),
+    "replicas, zygote and driver": ("replica", "zygote", "driver"),
+    "all but the agents": ("driver", *(name for name in KINDS if "agent" not in name)),
+}
+GOES_ON = {"compile process", "zygote", "gcs_server", "an agent's cat"}  # a step needs none of them
 
 
 def directories() -> set[str]:
@@ -99,15 +116,36 @@ def test_nothing_is_left(way: str, tmp_path: Path) -> None:
         assert errors == ""
 
 
-@pytest.mark.parametrize("way", SUPERVISOR_KILLED)
-def test_nothing_is_left_of_a_killed_supervisor(way: str, tmp_path: Path) -> None:
+def of_kind(processes: list[psutil.Process], kind: str) -> list[psutil.Process]:
+    def matches(process: psutil.Process) -> bool:
+        try:
+            text = " ".join(process.cmdline()) + " "
+        except psutil.NoSuchProcess:
+            return False
+        return text.strip() == "cat" if kind == "an agent's cat" else KINDS[kind] in text
+
+    return [process for process in processes if matches(process)]
+
+
+@pytest.mark.parametrize("way", KILLED)
+def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path) -> None:
     with running(tmp_path, "waiting", "", "pass") as driver:
-        (supervisor,) = (p for p in psutil.Process(driver.pid).children() if "supervisor.py" in " ".join(p.cmdline()))
-        supervisor.kill()
-        if SUPERVISOR_KILLED[way]:
+        children = psutil.Process(driver.pid).children(recursive=True)
+        chosen = [of_kind(children, kind) for kind in KILLED[way] if kind != "driver"]
+        assert all(chosen)
+        for process in [process for found in chosen for process in found]:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may have died with the one before
+                process.kill()
+        if "driver" in KILLED[way]:
             driver.kill()
-        driver.communicate(timeout=30)
+        if way in GOES_ON:
+            time.sleep(0.5)
+            assert driver.poll() is None
+            driver.send_signal(signal.SIGINT)
+        _, errors = driver.communicate(timeout=30)
     assert driver.returncode != 0
+    if "driver" not in KILLED[way] and way not in GOES_ON:
+        assert re.search(r"distxla\.errors\.\w+Error: ", errors), errors
 
 
 def test_two_drivers_at_once_do_not_disturb_each_other() -> None:
