@@ -215,7 +215,7 @@ class Cluster(Handle):
         begin = time.perf_counter()
         try:
             self._hosts.start()
-            self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages)
+            self.heap = Heap(self._hosts.budget.device_bytes, self._hosts.pages, headroom=self._hosts.headroom())
             self._loader = Loader(self._hosts, self.heap, self.replicas, self.partitions, self._unload)
             if self._injection is not None:
                 self._injection.connect_feeds(self._loader.streams)
@@ -341,7 +341,7 @@ class Cluster(Handle):
             shape = Shape(element_type_of(array.dtype), array.shape)
         except (KeyError, TypeError):
             raise ArgumentError(f"no element type holds values of {array.dtype}") from None
-        block = self.heap.allocate(array.nbytes)
+        block = self.heap.allocate(array.nbytes, (device,))
         memory = self.memory(device)
         memory.write(block.offset, as_argument(array, shape, 0, device))
         return DeviceArray(memory, block, block.offset, device, shape)

@@ -233,15 +233,18 @@ class Dispatcher:
         messages = {number: text for agent in self._agents for number, text in agent.injected.items()}
         return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
 
-    def lost_text(self) -> str:
-        """Names every replica that has ended."""
+    def _ended_text(self) -> str:
+        """That every replica that has ended has ended, and how."""
         lost = self._lost()
         wholes = dict.fromkeys(one.whole for one in lost.values() if one.whole)
-        return ", ".join([*wholes, *(one.of(device) for device, one in sorted(lost.items()) if not one.whole)])
+        names = [*wholes, *(one.of(device) for device, one in sorted(lost.items()) if not one.whole)]
+        hows = "; ".join(dict.fromkeys(one.how for one in lost.values() if one.how))
+        return f"{', '.join(names)} has ended{f' ({hows})' if hows else ''}"
 
     def _lost(self) -> dict[int, Lost]:
         name = self._local.name if self._agents else ""
-        found = {device: Lost(pid, name) for device, pid in self._local.lost.items()}
+        hows = self._local.hows
+        found = {device: Lost(pid, name, how=hows.get(device, "")) for device, pid in self._local.lost.items()}
         for agent in self._agents:
             found.update(agent.lost)
         return found
@@ -265,7 +268,7 @@ class Dispatcher:
         if damage := self._damage():
             return DamagedMessageError(f"{'; '.join(damage)}; the cluster cannot be used any more")
         if self._lost():
-            return ReplicaLostError(f"{self.lost_text()} has ended; the cluster cannot be used any more")
+            return ReplicaLostError(f"{self._ended_text()}; the cluster cannot be used any more")
         if failures := self._failures():
             return ReplicaLostError(f"{'; '.join(failures)}; the cluster cannot be used any more")
         return None
@@ -359,7 +362,7 @@ class Dispatcher:
         if self._lost():
             first = next((end for end in died if end.signal), died[0] if died else None)
             if first is None:
-                return ReplicaLostError(f"{self.lost_text()} ended during a call")
+                return ReplicaLostError(f"{self._ended_text()}, during a call")
             others = [end.text for end in died if end is not first]
             also = f"; also {', '.join(others)}" if others else ""
             return ReplicaLostError(f"{first.text}{also}", first.location)

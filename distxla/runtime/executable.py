@@ -158,7 +158,7 @@ class Executable(Handle):
                     raise
                 block = copied.get(k)
                 if block is None:
-                    block = copied[k] = self._cluster.heap.allocate(self._bytes[k])
+                    block = copied[k] = self._cluster.heap.allocate(self._bytes[k], self.devices)
                 memory.write(block.offset, array)
                 line.append(block.offset)
             offsets.append(line)
@@ -215,7 +215,7 @@ class Executable(Handle):
         """Allocate the result leaves, the same place on every device, and write their offsets into the call area."""
         if not self.results:
             return [[] for _ in self.devices]
-        block = self._cluster.heap.allocate(self._result_bytes)
+        block = self._cluster.heap.allocate(self._result_bytes, self.devices)
         begin = block.offset
         self.call_area[:, len(self.parameters) :] = self._result_offsets + np.uint64(begin)
         places = [begin + place for place in self._result_places]

@@ -54,7 +54,7 @@ class Loader:
         self._counts = (replicas, partitions)
         self._arena: Block | None = None
         size = hosts.budget.segment_bytes
-        self._common = Heap(size, hosts.common_pages, begin=size)
+        self._common = Heap(size, hosts.common_pages, begin=size, headroom=hosts.headroom())
         self._shared: dict[tuple[int, frozenset[int]], Block] = {}  # by number of the arena and group
         self._next = 0  # the number to try first for the next program
         self._loaded: dict[int, _Loaded] = {}
@@ -108,7 +108,9 @@ class Loader:
         program, block = executable.program, self._hosts.local.control
         count = len(executable.parameters) + len(executable.results)
         if self._arena is None or self._arena.size < program.arena_bytes:
-            self._arena = self._heap.allocate(program.arena_bytes)  # programs never run at once on one device
+            self._arena = self._heap.allocate(
+                program.arena_bytes, executable.devices
+            )  # programs never run at once on one device
         light = ray.put(without_image(program))
         whole = ray.put(dataclasses.replace(program, steps=())) if self._hosts.agent_actors else None
         routines = None

@@ -30,10 +30,12 @@ from distxla.codegen.abi import ALIGNMENT
 from distxla.collectives import control_block as control
 from distxla.collectives.relay_queue import RING_BYTES
 from distxla.errors import ClusterError, OutOfMemoryError
+from distxla.runtime.pages import PAGE, BackedPages
 
-PAGE, HUGE_PAGE = 4096, 2 << 20
+HUGE_PAGE = 2 << 20
 CONTROL_BYTES = 1 << 30
 KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again
+UNCHECKED_BYTES = 16 << 20  # by which all devices' memories may grow before it is looked what the host has left
 PUNCHED_BYTES = 1 << 20  # smaller ranges are not worth a system call
 _FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux on x86-64
@@ -94,6 +96,7 @@ class Segment:
         mapping = _Mapping([(descriptor, size)] if common is None else [(descriptor, size), common])
         self.bytes: NDArray[np.uint8] = np.asarray(mapping)
         self.address = int(self.bytes.ctypes.data)
+        self._pages: BackedPages | None = None  # of those who write
 
     @staticmethod
     def create(name: str, size: int, common: Segment | None = None) -> Segment:
@@ -133,8 +136,15 @@ class Segment:
         return self.bytes[offset : offset + size]
 
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
-        """Copy bytes into the segment."""
+        """Copy bytes into the segment; OutOfMemoryError where it can have no pages for them."""
+        self.require_pages(offset, data.nbytes)
         self.bytes[offset : offset + data.nbytes] = data
+
+    def require_pages(self, offset: int, size: int) -> None:
+        """Make the pages for bytes that this process will write; OutOfMemoryError where there are none."""
+        if self._pages is None:
+            self._pages = BackedPages(self.address, self.bytes.nbytes, self.descriptor)
+        self._pages.require(offset, size)
 
     def resident_bytes(self) -> int:
         """Bytes of it that have pages; 0 once it is closed."""
@@ -147,6 +157,8 @@ class Segment:
         _libc.fallocate(
             self.descriptor, _FALLOC_PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(offset), ctypes.c_longlong(size)
         )
+        if self._pages is not None:
+            self._pages.forget(offset, size)
 
     def close(self) -> None:
         """Close the driver's descriptor; arrays made from the segment stay valid."""
@@ -255,6 +267,20 @@ class Pages(Protocol):
         """Give the pages of a page-aligned range back; they read as zero afterwards."""
 
 
+class Headroom(Protocol):
+    """What a host has left for its devices' memories."""
+
+    def count(self, devices: Sequence[int]) -> int:
+        """How many of these devices live on the host; of none 1."""
+
+    def resident(self) -> int:
+        """Bytes that all the memories have taken."""
+
+    def require(self, promised: int, growth: int, devices: Sequence[int]) -> None:
+        """OutOfMemoryError where the host can't hold so many bytes in all the memories. growth: by which those of these
+        devices are to grow, for the message."""
+
+
 class Block:
     """Bytes at one offset of every device's memory, or of the control block; freed when nobody refers to it."""
 
@@ -282,10 +308,16 @@ class Heap:
 
     Freed ranges are used again as they are; once more than KEPT_IDLE_BYTES and more than is in use lie idle, ranges of
     at least PUNCHED_BYTES are given back to the system.
+
+    headroom: asked when the part of the memories that may have pages grows: a process that touches a page that can't be
+    had is killed. None for a heap that is small.
     """
 
-    def __init__(self, size: int, segments: Sequence[Pages], begin: int = 0) -> None:
+    def __init__(self, size: int, segments: Sequence[Pages], begin: int = 0, headroom: Headroom | None = None) -> None:
         self._segments = segments
+        self._headroom = headroom
+        self._backed = begin  # beyond, no page was promised to anybody since it was given back
+        self._promised = self._checked = 0  # bytes on the host, and those for which it was asked
         self._begin = begin
         self._lock = threading.Lock()
         self._freed: deque[tuple[int, int]] = deque()
@@ -302,8 +334,12 @@ class Heap:
             self._settle()
             return self._used
 
-    def allocate(self, size: int) -> Block:
-        """A block of at least `size` bytes; page-aligned from one page on. OutOfMemoryError when it is full."""
+    def allocate(self, size: int, devices: Sequence[int] = ()) -> Block:
+        """A block of at least `size` bytes; page-aligned from one page on. OutOfMemoryError when it is full, or
+        when the host has no memory for it.
+
+        devices: that will touch it; by default one.
+        """
         alignment = PAGE if size >= PAGE else ALIGNMENT
         size = max(alignment, (size + alignment - 1) // alignment * alignment)
         with self._lock:
@@ -311,6 +347,8 @@ class Heap:
             for i, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
                 offset = (start + alignment - 1) // alignment * alignment
                 if offset + size <= end:
+                    if offset + size > self._backed:
+                        self._grow(max(offset, self._backed), offset + size, devices)
                     self._cut(i, offset, offset + size)
                     self._used += size
                     self._idle -= max(0, min(offset + size, self._high) - offset)
@@ -322,6 +360,22 @@ class Heap:
     def free_later(self, offset: int, size: int) -> None:
         """Called by Block; takes no lock, since a garbage collection may run it inside `allocate`."""
         self._freed.append((offset, size))
+
+    def _grow(self, begin: int, end: int, devices: Sequence[int]) -> None:
+        """Pages are promised from `begin` to `end`, on each of the devices."""
+        if self._headroom is not None:
+            growth = (end - begin) * self._headroom.count(devices)
+            if self._promised + growth - self._checked > UNCHECKED_BYTES:
+                try:
+                    self._headroom.require(self._promised + growth, end - begin, devices)
+                except OutOfMemoryError:
+                    if self._idle < PUNCHED_BYTES:
+                        raise
+                    self._give_back()
+                    self._headroom.require(self._promised + growth, end - begin, devices)
+                self._checked = self._promised + growth
+            self._promised += growth
+        self._backed = end
 
     def _cut(self, i: int, begin: int, end: int) -> None:
         start, stop = self._starts[i], self._ends[i]
@@ -352,6 +406,9 @@ class Heap:
             begin = (start + PAGE - 1) // PAGE * PAGE
             stop = min(end, self._high) // PAGE * PAGE
             if stop - begin >= PUNCHED_BYTES:
+                self._backed = min(self._backed, begin)
                 for segment in self._segments:
                     segment.punch(begin - self._begin, stop - begin)
         self._idle = 0
+        if self._headroom is not None:
+            self._promised = self._checked = self._headroom.resident()

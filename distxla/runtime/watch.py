@@ -16,17 +16,20 @@ from distxla.collectives import control_block as control
 from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
 from distxla.runtime.hosts.host import Lost, Records
+from distxla.runtime.process_ends import KillCounts, ended_by, how_ended
 from distxla.runtime.replica import Identity
 
 
 class Watch:
     """A thread that sleeps on the replicas' process descriptors and reports every end once, within milliseconds.
 
-    lost: device -> pid of the processes that have ended.  on_loss: called in the watch's thread with the device.
+    lost: device -> pid of the processes that have ended.  hows: how they did, as process_ends says it.
+    on_loss: called in the watch's thread with the device.
     """
 
     def __init__(self, identities: list[Identity], on_loss: Callable[[int], None]) -> None:
         self.lost: dict[int, int] = {}
+        self.hows: dict[int, str] = {}
         self._on_loss = on_loss
         self._identities = {identity.device: identity for identity in identities}
         self._descriptors: dict[int, int] = {}
@@ -36,6 +39,7 @@ class Watch:
         except OSError as error:
             self._close_descriptors()
             raise ClusterError(f"replica process {identity.pid} cannot be watched: {error.strerror}") from error
+        self._kills = KillCounts(identity.pid for identity in identities)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="distxla-watch", daemon=True)
         self._thread.start()
@@ -52,7 +56,9 @@ class Watch:
             for descriptor in ended:
                 poll.unregister(descriptor)
                 device = self._descriptors[descriptor]
-                self.lost[device] = self._identities[device].pid
+                pid = self._identities[device].pid
+                self.hows[device] = how_ended(ended_by(pid, descriptor), self._kills.risen())
+                self.lost[device] = pid
                 self._on_loss(device)
 
     def kill(self, device: int) -> None:
@@ -153,6 +159,10 @@ def ended(
             name = signal.Signals(number).name
             at = records.record_long(device, control.R_FAULT)
             text += f" by {name}" + (f" (at address {at:#x})" if name in ("SIGSEGV", "SIGBUS") else "")
+            if name == "SIGBUS":
+                text += ", probably since no page was left for shared memory"
+        elif one.how:
+            text += f" {one.how}"
         if step is not None:
             text += f" in {step[0]}"
         found.append(End(text, number, step[1] if step is not None else None))

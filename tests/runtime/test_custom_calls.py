@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -383,7 +384,9 @@ def test_a_replica_that_is_killed_is_told_with_what_it_ran(library: Path) -> Non
             step([X, Y])
         assert time.monotonic() - begin < 15  # device 0 never ends, and is made to
     message = str(caught.value)
-    assert f"the replica of device 1 (process {pid}) ended during a call in made" in message
+    # the signal is told where the kernel keeps it (Linux 6.15), or the process's parent has not asked for it yet
+    told = rf"the replica of device 1 \(process {pid}\) ended during a call( by SIGKILL)? in made"
+    assert re.search(told, message), message
     assert "device 0 computes made (call.hlo:8:3)" in message
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
-from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
+from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
@@ -176,7 +176,15 @@ class Agent:
         """In the connection's thread: what takes no time, at once; the rest in the other thread."""
         host = self._host
         if frame.kind == Command.WRITE:
-            connection.receive_into(self._part(frame.a, frame.b, frame.length))
+            place, memory = self._part(frame.a, frame.b, frame.length), self._memories.get(frame.a)
+            try:
+                if memory is not None:
+                    memory.require_pages(frame.b, frame.length)
+            except OutOfMemoryError as error:
+                connection.receive_bytes(frame)
+                self._say(Command.FAILED, payload=f"device {frame.a}: {error.message}".encode())
+            else:
+                connection.receive_into(place)
         elif frame.kind == Command.READ:
             connection.send(Command.DATA, frame.tag, payload=[self._part(frame.a, frame.b, frame.c)])
         elif frame.kind == Command.RUN:
@@ -304,7 +312,8 @@ class Agent:
             self._host.allow()
 
     def _on_loss(self, device: int, pid: int) -> None:
-        self._say(Command.LOST, device)
+        assert self._host is not None
+        self._say(Command.LOST, device, self._host.hows.get(device, "").encode())
 
     def _on_relay_failure(self, host: int, reason: str, damaged: bool) -> None:
         what = "its relay failed" if host == self._shape.index else f"the connection to host {host} was lost"

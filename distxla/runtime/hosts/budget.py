@@ -6,8 +6,9 @@ import operator
 from collections.abc import Callable, Sequence
 
 from distxla.codegen.abi import ALIGNMENT
-from distxla.errors import ArgumentError
-from distxla.runtime.byte_counts import bytes_of
+from distxla.collectives.report import named
+from distxla.errors import ArgumentError, OutOfMemoryError
+from distxla.runtime.byte_counts import amount, bytes_of
 from distxla.runtime.memory_limits import Limit
 from distxla.runtime.memory_need import Need, Room, require_host_memory, require_memory, segment_bytes
 
@@ -53,6 +54,33 @@ class Budget:
         for name, there, free in self._hosts:
             if count := sum(device in there for device in devices):
                 require_host_memory([(need, count)], free(), name)
+
+
+class HostHeadroom:
+    """What this host has left for its devices' memories; see memory.Headroom.
+
+    devices: that live here.  resident: bytes that they have taken.  free: what the host has for all that they hold.
+    """
+
+    def __init__(self, devices: range, resident: Callable[[], int], free: Callable[[], Limit]) -> None:
+        self._devices = devices
+        self._free = free
+        self.resident = resident
+
+    def count(self, devices: Sequence[int]) -> int:
+        return sum(device in self._devices for device in devices) if devices else 1
+
+    def require(self, promised: int, growth: int, devices: Sequence[int]) -> None:
+        free = self._free()
+        if promised <= free.bytes:
+            return
+        whose = named(devices) if devices else "a device"
+        each = " each" if len(devices) > 1 else ""
+        left = max(0, free.bytes - self.resident())
+        raise OutOfMemoryError(
+            f"{whose}: {amount(growth)} more{each} can't be had: this host has {amount(left)} left "
+            f"({free.source}), and its devices hold {amount(self.resident())}"
+        )
 
 
 def checked_memory(size: int | str | None) -> int | None:

@@ -49,13 +49,15 @@ class Lost:
     """A replica that has ended, or can't be reached any more.
 
     pid: its process.  host: its name where there are several.  whole: "" if the process itself was seen to end, else
-    what was lost with it: "host 1 (name) with the devices 3 to 7"; reason: how that was seen.
+    what was lost with it: "host 1 (name) with the devices 3 to 7"; reason: how that was seen.  how: "by SIGKILL", where
+    that is known.
     """
 
     pid: int
     host: str = ""
     whole: str = ""
     reason: str = ""
+    how: str = ""
 
     def of(self, device: int) -> str:
         """Names the replica: "the replica of device 3 (process 17 on host 1 (name))"."""

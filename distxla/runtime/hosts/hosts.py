@@ -15,7 +15,7 @@ from distxla.codegen.program import CompiledProgram
 from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
-from distxla.runtime.hosts.budget import Budget
+from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.host import DeviceMemory, Host
 from distxla.runtime.hosts.local import LocalHost
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
@@ -240,6 +240,10 @@ class Hosts:
         """What this host has for all that its devices hold, now: what is left, and what they have."""
         free = free_memory()
         return Limit(free.bytes + (self._local.resident_bytes() if self._local is not None else 0), free.source)
+
+    def headroom(self) -> HostHeadroom:
+        """For the heaps of the devices' memories."""
+        return HostHeadroom(self.local.devices, self.local.resident_bytes, self._free_here)
 
     def _make_local(self, name: str) -> LocalHost:
         self._local = LocalHost(0, name, self.devices[0], self.device_count, self.budget.segment_bytes)

@@ -36,8 +36,8 @@ class LocalHost:
     """Control block, device memories and replicas of one host, in the process that made them.
 
     devices: flattened ids that live here, of `device_count` in the run.  common: the memory that follows each device's
-    own, of the same size.  lost: device -> pid of replicas that have
-    ended. One call runs at a time; a host's methods may be called from several threads otherwise.
+    own, of the same size.  lost: device -> pid of replicas that have ended; hows: how they did, where that is known.
+    One call runs at a time; a host's methods may be called from several threads otherwise.
     """
 
     def __init__(self, index: int, name: str, devices: range, device_count: int, memory_bytes: int) -> None:
@@ -46,6 +46,7 @@ class LocalHost:
         self.devices = devices
         self.memory_bytes = memory_bytes
         self.lost: dict[int, int] = {}
+        self.hows: dict[int, str] = {}
         self.control = ControlBlock.create(device_count, len(devices))
         self.common = Segment.create("distxla-common", memory_bytes)
         self.memories: dict[int, Segment] = {}
@@ -76,7 +77,7 @@ class LocalHost:
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._told = on_loss
         self._watch = Watch(list(identities), self._on_loss)
-        self.lost = self._watch.lost
+        self.lost, self.hows = self._watch.lost, self._watch.hows
 
     def _on_loss(self, device: int) -> None:
         """In the watch's thread: make every wait of the host return, and the one for the end of a call."""

@@ -21,6 +21,7 @@ from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.records import Buffer
 
 SIGN_S = 0.5  # between signs of life that an agent is asked for
+LONGEST_HOW = 300  # characters
 ANSWER_S = 2.0  # for an agent to say what it knows of its devices
 CLOCK_READINGS = 8
 CLOCK_S = 60.0  # that readings of the other clock are good for: clocks that nobody adjusts part by 0.1 ms a second
@@ -363,8 +364,9 @@ class RemoteHost:
             self._records = commands.unpack_records(connection.receive_bytes(frame))
         elif frame.kind == Command.LOST:
             device = frame.a
+            how = connection.receive_bytes(frame).decode(errors="replace")[:LONGEST_HOW]
             if device in self.devices:
-                self.lost.setdefault(device, Lost(self._pids[device], self.name))
+                self.lost.setdefault(device, Lost(self._pids[device], self.name, how=how))
             self._on_trouble()
         elif frame.kind == Command.FAILED:
             text = connection.receive_bytes(frame).decode(errors="replace")

@@ -1,0 +1,60 @@
+"""Pages for memory that is written here for the first time: their lack is an error, not a SIGBUS."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+
+from distxla.errors import OutOfMemoryError
+from distxla.runtime.byte_counts import amount
+
+PAGE = 4096
+CHUNK_BYTES = 64 << 20  # so that an interrupt is noticed in between
+_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class BackedPages:
+    """Which pages of a shared mapping are known to be there.
+
+    address: of the mapping.  descriptor: of what is mapped from there on, to allocate in where the kernel can't do it
+    in the mapping.
+    """
+
+    def __init__(self, address: int, size: int, descriptor: int) -> None:
+        self._address = address
+        self._descriptor = descriptor
+        # a byte a page, 1 where it is there; private, so that it takes no memory before something is written
+        self._known = mmap.mmap(-1, -(-size // PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    def require(self, offset: int, size: int) -> None:
+        """Have the kernel make the pages of these bytes, where that wasn't done before; OutOfMemoryError where it has
+        none. Takes 0.2 µs where they are there."""
+        first, end = offset // PAGE, -(-(offset + size) // PAGE)
+        if self._known.find(b"\0", first, end) < 0:
+            return
+        for begin in range(first * PAGE, end * PAGE, CHUNK_BYTES):
+            self._make(begin, min(CHUNK_BYTES, end * PAGE - begin))
+        self._known[first:end] = b"\1" * (end - first)
+
+    def forget(self, offset: int, size: int) -> None:
+        """The pages of a page-aligned range were given back."""
+        first, end = offset // PAGE, (offset + size) // PAGE
+        self._known[first:end] = bytes(end - first)
+
+    def _make(self, offset: int, size: int) -> None:
+        if not _libc.madvise(self._address + offset, size, _MADV_POPULATE_WRITE):
+            return None
+        number = ctypes.get_errno()
+        if number == errno.EINVAL:  # of a kernel that doesn't know it
+            try:
+                return os.posix_fallocate(self._descriptor, offset, size)
+            except OSError as error:
+                number = error.errno or errno.ENOSPC
+        why = os.strerror(errno.ENOSPC if number == errno.EFAULT else number)
+        raise OutOfMemoryError(
+            f"{amount(size)} of shared memory, for what is written at {offset:#x}, can't be had: {why}"
+        )
