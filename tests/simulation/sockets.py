@@ -307,15 +307,6 @@ class Socket:
                 break
         return got
 
-    def recvmsg_into(self, buffers: Sequence[Any], space: int = 0, flags: int = 0) -> tuple[int, list[Any], int, Any]:
-        total = 0
-        for buffer in buffers:
-            got = self.recv_into(buffer, 0, flags)
-            total += got
-            if got < len(buffer):
-                break
-        return total, [], 0, None
-
     def recv(self, size: int, flags: int = 0) -> bytes:
         data = bytearray(size)
         return bytes(data[: self.recv_into(data, size, flags)])

@@ -32,6 +32,7 @@ _HEADER = struct.Struct("<HHIQQQQQ")  # version of this format, kind, tag, three
 _VERSION = 0xD102
 _MOST_PARTS = 512  # buffers in one system call
 _JOINED_BYTES = 64 << 10  # of payload that is copied behind its header, instead of sent from where it lies
+_AHEAD_BYTES = 8192  # that are received before they are asked for: a small frame takes one system call
 HEADER_BYTES = _HEADER.size + TAG_BYTES
 
 
@@ -74,8 +75,8 @@ class Connection:
         self._seals, self._opens = sending, receiving
         self._sending = threading.Lock()
         self._sealed = 0  # frames
-        self._header = memoryview(bytearray(HEADER_BYTES))
-        self._tag = memoryview(bytearray(TAG_BYTES))
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))  # of it what came and was not taken: from _begin to _end
+        self._begin = self._end = 0
         self._came = 0  # frames whose headers have come
         self._frame: Frame | None = None  # whose payload comes
         self._left = self._record = 0  # bytes of it that are still to come, and its records that have come
@@ -92,8 +93,11 @@ class Connection:
         frame = Frame(kind, tag, a, b, c, sum(len(part) for part in payload))
         with self._sending:
             try:
-                for parts in self._seal(frame, payload, copies=True):
-                    self.send_parts(parts)
+                if frame.length <= _JOINED_BYTES:
+                    self.send_parts([self._seal_small(frame, payload)])
+                else:
+                    for parts in self._seal_large(frame, payload, copies=True):
+                        self.send_parts(parts)
             except BaseException:  # a Ctrl-C, too: nothing may follow a part of a frame
                 self.close()
                 raise
@@ -128,17 +132,23 @@ class Connection:
 
         From now on the payload must not change until it is sent, unless it is below _JOINED_BYTES.
         """
-        return [part for parts in self._seal(frame, payload, copies=False) for part in parts]
+        if frame.length <= _JOINED_BYTES:
+            return [self._seal_small(frame, payload)]
+        return [part for parts in self._seal_large(frame, payload, copies=False) for part in parts]
 
-    def _seal(self, frame: Frame, payload: Sequence[Buffer], *, copies: bool) -> Iterator[list[Buffer]]:
+    def _seal_small(self, frame: Frame, payload: Sequence[Buffer]) -> bytes:
+        """All of a frame."""
+        number, self._sealed = self._sealed, self._sealed + 1
+        seal = self._seals.seal
+        header = seal(number, 0, frame.pack(number))
+        if not frame.length:
+            return b"".join(header)
+        return b"".join((*header, *seal(number, 1, payload[0] if len(payload) == 1 else b"".join(payload))))
+
+    def _seal_large(self, frame: Frame, payload: Sequence[Buffer], *, copies: bool) -> Iterator[list[Buffer]]:
         """A record at a time, the first one with the header."""
         number, self._sealed = self._sealed, self._sealed + 1
         sent: list[Buffer] = [*self._seals.seal(number, 0, frame.pack(number))]
-        if frame.length <= _JOINED_BYTES:
-            if frame.length:
-                sent += self._seals.seal(number, 1, b"".join(payload))
-            yield [b"".join(sent)]
-            return
         for record, data in enumerate(in_records(payload), 1):
             sent += self._seals.seal(number, record, bytes(data) if copies else data)
             yield sent
@@ -153,18 +163,17 @@ class Connection:
         """
         if self._left or len(self._opened):
             raise ClusterError(f"node {self.node} sent a frame that is longer than what it is about")
-        header, number = self._header, self._came
-        self._fill([header])
+        header, number = self._take_ahead(HEADER_BYTES), self._came
         if not self._opens.open(number, 0, header[:-TAG_BYTES], header[-TAG_BYTES:]):
-            raise self._header_error(number)
+            raise self._header_error(number, header)
         self._came += 1
-        version, kind, tag, a, b, c, length, _ = _HEADER.unpack(header[:-TAG_BYTES])
+        version, kind, tag, a, b, c, length, _ = _HEADER.unpack_from(header)
         if version != _VERSION:
             raise ClusterError(f"node {self.node} sent what is no frame")
         if length > self._largest:
             raise ClusterError(f"node {self.node} announced a frame of {length} bytes; the limit is {self._largest}")
         self._frame = Frame(kind, tag, a, b, c, length)
-        self._left, self._record, self._opened = length, 0, memoryview(b"")
+        self._left, self._record = length, 0
         return self._frame
 
     def receive_into(self, view: memoryview) -> None:
@@ -174,13 +183,18 @@ class Connection:
                 size = min(self._left, RECORD_BYTES)
                 if not size:
                     raise ClusterError(f"node {self.node} sent a frame that is shorter than what it is about")
-                if size <= len(view):
-                    self._open(view[:size])
+                if size + TAG_BYTES <= _AHEAD_BYTES:
+                    record = self._take_ahead(size + TAG_BYTES)
+                    self._opened = self._verified(record[:-TAG_BYTES], record[-TAG_BYTES:])
+                elif size <= len(view):
+                    self._fill(view[:size])
+                    self._verified(view[:size], self._take_ahead(TAG_BYTES))
                     view = view[size:]
                     continue
-                whole = memoryview(bytearray(size))
-                self._open(whole)
-                self._opened = whole
+                else:
+                    whole = memoryview(bytearray(size))
+                    self._fill(whole)
+                    self._opened = self._verified(whole, self._take_ahead(TAG_BYTES))
             size = min(len(view), len(self._opened))
             view[:size] = self._opened[:size]
             view, self._opened = view[size:], self._opened[size:]
@@ -196,26 +210,23 @@ class Connection:
         self._opened = memoryview(b"")
         left = self._left + -(-self._left // RECORD_BYTES) * TAG_BYTES
         self._left = 0
-        scratch = memoryview(bytearray(min(left, 65536)))
         while left:
-            self._fill([scratch[:left]])
-            left -= min(left, len(scratch))
+            left -= len(self._take_ahead(min(left, _AHEAD_BYTES)))
 
-    def _open(self, view: memoryview) -> None:
-        """Take a record and verify it."""
-        self._fill([view, self._tag])
+    def _verified(self, record: memoryview, tag: memoryview) -> memoryview:
+        """The next record of a payload, opened."""
         self._record += 1
-        self._left -= len(view)
-        if not self._opens.open(self._came - 1, self._record, view, self._tag):
+        self._left -= len(record)
+        if not self._opens.open(self._came - 1, self._record, record, tag):
             begin = (self._record - 1) * RECORD_BYTES
-            where = f"bytes {begin} to {begin + len(view) - 1} of its payload were damaged"
+            where = f"bytes {begin} to {begin + len(record) - 1} of its payload were damaged"
             raise self._damaged(f"message {self._came - 1} of node {self.node} failed its check: {where}", self._frame)
+        return record
 
-    def _header_error(self, number: int) -> DamagedMessageError:
+    def _header_error(self, number: int, header: memoryview) -> DamagedMessageError:
         """Why a header is not that of frame `number`: it may be another frame's."""
-        data, tag = self._header[:-TAG_BYTES], self._header[-TAG_BYTES:]
-        _, kind, mark, a, b, c, length, said = _HEADER.unpack(data)
-        if said == number or not self._opens.open(said, 0, data, tag):
+        _, kind, mark, a, b, c, length, said = _HEADER.unpack_from(header)
+        if said == number or not self._opens.open(said, 0, header[:-TAG_BYTES], header[-TAG_BYTES:]):
             return self._damaged(f"message {number} of node {self.node} failed its check: its header was damaged", None)
         frame = Frame(kind, mark, a, b, c, length)
         if said < number:
@@ -230,19 +241,36 @@ class Connection:
         error.frame = frame
         return error
 
-    def _fill(self, views: list[memoryview]) -> None:
+    def _take_ahead(self, size: int) -> memoryview:
+        """The next bytes, at most _AHEAD_BYTES; blocks. They stay where they are until the next call."""
+        begin, end = self._begin, self._end
+        if end - begin < size:
+            if begin + size > _AHEAD_BYTES or begin == end:
+                self._ahead[: end - begin] = self._ahead[begin:end]
+                begin, end = 0, end - begin
+            while end - begin < size:
+                end += self._receive(self._ahead[end:], 0)
+            self._end = end
+        self._begin = begin + size
+        return self._ahead[begin : begin + size]
+
+    def _fill(self, view: memoryview) -> None:
         """Receive so many bytes; blocks."""
-        while views:
-            try:
-                got = self._socket.recvmsg_into(views, 0, socket.MSG_WAITALL)[0]
-            except OSError as error:  # TimeoutError among them: a peer that does not answer the kernel any more
-                raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
-            if got == 0:
-                raise ClusterError(f"node {self.node} has closed the connection")
-            while views and got >= len(views[0]):
-                got -= len(views.pop(0))
-            if got:
-                views[0] = views[0][got:]
+        held = min(len(view), self._end - self._begin)
+        view[:held] = self._ahead[self._begin : self._begin + held]
+        self._begin += held
+        view = view[held:]
+        while len(view):
+            view = view[self._receive(view, socket.MSG_WAITALL) :]
+
+    def _receive(self, view: memoryview, flags: int) -> int:
+        try:
+            got = self._socket.recv_into(view, len(view), flags)
+        except OSError as error:  # TimeoutError among them: a peer that does not answer the kernel any more
+            raise ClusterError(f"the connection to node {self.node} is lost: {error.strerror or error}") from None
+        if got == 0:
+            raise ClusterError(f"node {self.node} has closed the connection")
+        return got
 
     # --- life
 

@@ -85,7 +85,7 @@ class Failing:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
-    def recvmsg_into(self, *_: object) -> int:
+    def recv_into(self, *_: object) -> int:
         raise OSError(errno.ETIMEDOUT, "Connection timed out")
 
     def __getattr__(self, name: str) -> object:
