@@ -168,7 +168,7 @@ class Injected:
 class Report:
     """kind: an error's code. summary: in a sentence or two.  cycles: in each, every device waits for the next and the
     last for the first.  without_end: (device, ended one that it waits for).  behind: devices that wait for those.
-    injected: faults on purpose."""
+    injected: faults on purpose.  network: for which other hosts a host waits, in sentences."""
 
     kind: str
     summary: str
@@ -179,6 +179,7 @@ class Report:
     differences: tuple[Difference, ...] = ()
     hints: tuple[str, ...] = ()
     injected: tuple[Injected, ...] = ()
+    network: tuple[str, ...] = ()
 
     def of(self, device: int) -> DeviceReport | None:
         return next((found for found in self.devices if found.device == device), None)
@@ -222,6 +223,7 @@ class Report:
                 for d in self.differences
             ],
             "hints": list(self.hints),
+            "network": list(self.network),
             "injected": [fault.as_json() for fault in self.injected],
         }
 
@@ -265,6 +267,7 @@ def _lines(report: Report) -> list[str]:
         lines += [f"  history: {difference}", *_last_rounds(report, difference)]
     if len(report.differences) > MOST_DIFFERENCES:
         lines.append("  history: others part, too")
+    lines += [f"  network: {line}" for line in report.network]
     lines += [f"  hint: {hint}" for hint in report.hints]
     lines += [f"  injected: {fault}" for fault in report.injected]
     return lines

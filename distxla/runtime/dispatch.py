@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from distxla.runtime.communicators import Communicators
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.hosts.hosts import Hosts
-from distxla.runtime.hosts.remote import RemoteHost
+from distxla.runtime.hosts.remote import RemoteHost, relay_waits
 from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.injection.injection import Aftermath
 from distxla.runtime.mismatch import mismatch
@@ -211,7 +212,8 @@ class Dispatcher:
             raise stuck_error(stuck, self._scene(self._records(), devices))
         if end is not None and time.perf_counter() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
-            error.report = self._scene(self._records(), devices).report(error)
+            network = tuple(relay_waits(self._agents))
+            error.report = replace(self._scene(self._records(), devices).report(error), network=network)
             raise error
         self._stragglers.look(
             self._deadlocks.held, lambda: self._scene(self._records(), devices), self._stopped, self._agents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -12,10 +13,11 @@ import pytest
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block
+from distxla.collectives import control_block, state
 from distxla.errors import ClusterError
 from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.runtime.compiler import compile_module
+from distxla.runtime.relay.early import EarlyRounds
 from distxla.runtime.relay.loaded import LoadedPrograms
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.serve import support_program
@@ -333,6 +335,66 @@ def test_frames_that_no_relay_sends_end_the_connection(frame):
             time.sleep(0.01)
         assert (0, 1) in [failure[:2] for failure in hosts.failures]
         np.testing.assert_array_equal(control[at : at + (1 << 16)], before)
+
+
+def say_ready(hosts: Hosts, number: int) -> None:
+    """As host 1 tells host 0 that it is ready for a round of the group of all devices, with two members there."""
+    frame = Frame(1, 0, hosts.hosts[0].areas[0][0], number, 0, 32)
+    hosts.hosts[1].relay.post(0, frame, [bytes(32)])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        (
+            [state.ROUNDS + 3, 3, 2 * state.ROUNDS + 3],
+            "is ready for round 20 of a group, which may begin after round 12",
+        ),
+        ([3, 3], "ready twice"),
+        ([(1 << 40) + 3], "may begin after round"),
+    ],
+)
+def test_a_host_further_ahead_than_may_be_is_refused(numbers, reason):
+    program = compiled(collectives(16)["all-reduce"])
+    with Hosts(TWO, program) as hosts:
+        for number in numbers:
+            say_ready(hosts, number)
+        end = time.monotonic() + 5
+        while len(hosts.failures) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert any(failure[:2] == (0, 1) and reason in failure[2] for failure in hosts.failures), hosts.failures
+
+
+def test_rounds_that_are_over_and_groups_without_this_host_are_bounded():
+    early = EarlyRounds({})
+    for number in range(state.ROUNDS):
+        early.keep(1, (64, number), memoryview(b""))
+        early.keep(2, (64, number), memoryview(b""))
+    with pytest.raises(ClusterError, match="more than 8 rounds of a group without this host"):
+        early.keep(1, (64, state.ROUNDS), memoryview(b""))
+    early.keep(1, (128, 77), memoryview(b"x"))
+    assert early.take((128, 77)) == {1: b"x"}
+    program = compiled(collectives(16)["all-reduce"])
+    with Hosts(TWO, program) as hosts:
+        hosts.run(arguments(program), repeat=2 * state.ROUNDS)
+        say_ready(hosts, state.ROUNDS)
+        end = time.monotonic() + 5
+        while not hosts.failures and time.monotonic() < end:
+            time.sleep(0.01)
+        assert any("round 9 of a group, which is over" in failure[2] for failure in hosts.failures), hosts.failures
+
+
+def test_a_relay_tells_for_which_host_it_waits():
+    program = compiled(collectives(16)["all-reduce"])
+    with Hosts(TWO, program) as hosts:
+        thread = threading.Thread(target=hosts.statuses, args=([0, 1, 2], 1, 1.0))
+        thread.start()
+        time.sleep(1.3)
+        assert not hosts.hosts[1].relay.waits(), "device 3 is on that host itself"
+        (line,) = hosts.hosts[0].relay.waits()
+        thread.join()
+    what = "to be ready for round 1 in y of devices 0-3"
+    assert re.fullmatch(rf"host 0 has waited 1\.\d s for host 1 \(last heard of [01]\.\d s ago\) {what}", line)
 
 
 def test_groups_of_programs_that_run_elsewhere_only_wait():

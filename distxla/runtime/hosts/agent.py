@@ -219,6 +219,8 @@ class Agent:
             self._work.put((Command(frame.kind), connection.receive_bytes(frame)))
         elif frame.kind == Command.DUMP:
             connection.send(Command.RECORDS, payload=[self._records()])
+        elif frame.kind == Command.WAITS:
+            connection.send(Command.WAITING, payload=["\n".join(self._relay.waits()).encode()])
         elif frame.kind == Command.PUNCH:
             assert host is not None
             for memory in (host.common,) if frame.c else self._memories.values():

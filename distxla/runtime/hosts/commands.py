@@ -41,6 +41,7 @@ class Command(IntEnum):
     CLOCK = 13  # tag: number of the request; answered by DATA with the ns of the agent's CLOCK_MONOTONIC, u64
     LEAVE = 14  # END, but no device is killed: answered by ENDED when all have come back, however late that is, or when
     # there is an END or BYE behind it
+    WAITS = 15  # answered by WAITING
     # from the agent
     DONE = 32  # a call is over. a: call_loops.CALL_DONE or CALL_POISONED; payload: pack_pairs of device, nanoseconds
     LOST = 33  # a replica has ended. a: device; payload: how, UTF-8
@@ -49,6 +50,7 @@ class Command(IntEnum):
     RECORDS = 36  # payload: pack_records
     ENDED = 37  # payload: pack_records, as the devices are now
     CLEARED = 38
+    WAITING = 40  # payload: for which hosts the relay waits, lines of UTF-8
     INJECTED = 39  # a fault between hosts has been injected. a: its number; payload: what was done, UTF-8
 
 

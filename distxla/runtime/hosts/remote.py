@@ -70,6 +70,7 @@ class RemoteHost:
         self._run_ns: dict[int, int] = {}
         self._answers: dict[int, int] = {}  # how many of each kind have come
         self._records: dict[int, bytes] = {}
+        self._waits: list[str] = []
         self._fetches: dict[int, _Fetch] = {}
         self._fetched = 0
         self._gone = self._closing = False
@@ -160,6 +161,16 @@ class RemoteHost:
         if expected is not None:
             self._wait_for(Command.RECORDS, expected, ANSWER_S)
         return self._records
+
+    def begin_waits(self) -> int:
+        """Ask for whom the host's relay waits; a number for `waits`."""
+        expected = self._answers.get(Command.WAITING, 0) + 1
+        self._send(Command.WAITS)
+        return expected
+
+    def waits(self, expected: int) -> list[str]:
+        """For which other hosts the relay has waited long, a line each; none if the agent does not answer in time."""
+        return self._waits if self._wait_for(Command.WAITING, expected, ANSWER_S) else []
 
     # --- memory
 
@@ -362,6 +373,8 @@ class RemoteHost:
             self._running = False
         elif frame.kind in (Command.RECORDS, Command.ENDED):
             self._records = commands.unpack_records(connection.receive_bytes(frame))
+        elif frame.kind == Command.WAITING:
+            self._waits = connection.receive_bytes(frame).decode(errors="replace").splitlines()
         elif frame.kind == Command.LOST:
             device = frame.a
             how = connection.receive_bytes(frame).decode(errors="replace")[:LONGEST_HOW]
@@ -427,3 +440,9 @@ class RemoteMemory:
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
         """See DeviceMemory."""
         self._host.write(self._device, offset, data)
+
+
+def relay_waits(agents: Sequence[RemoteHost]) -> list[str]:
+    """For which hosts the relays of these have waited long, a line each. Blocks for a round trip to each host."""
+    asked = [(agent, agent.begin_waits()) for agent in agents]
+    return [line for agent, number in asked for line in agent.waits(number)]

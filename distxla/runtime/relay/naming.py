@@ -45,7 +45,7 @@ class Names:
             return self.round_of(frame.a & 0xFFFFFFFF, frame.b, kind)
         if frame.kind in _OF_CHANNELS:
             return self._transfer(frame, kind)
-        return self._message(frame, kind)
+        return self.message_at(frame.a & 0xFFFFFFFF, frame.b, kind)
 
     def round_of(self, offset: int, number: int, kind: str = "") -> Subject:
         """Of the group whose state lies at `offset`; number: from 0."""
@@ -59,12 +59,12 @@ class Names:
             name = self._instruction(site, device)
         return Subject(kind, name, group.members, number + 1)
 
-    def _message(self, frame: Frame, kind: str) -> Subject:
-        place = frame.a & 0xFFFFFFFF
+    def message_at(self, place: int, use: int, kind: str = "") -> Subject:
+        """Of a permute, in that place of a pair's ring. use: of the place, from 1."""
         message = self._messages.get(place)
         if message is None:
-            return Subject(kind, "", (), frame.b)
-        number = (frame.b - 1) * state.RING + message.slot + 1
+            return Subject(kind, "", (), use)
+        number = (use - 1) * state.RING + message.slot + 1
         return Subject(kind, self._at(place), (message.source, message.target), number)
 
     def _transfer(self, frame: Frame, kind: str) -> Subject:

@@ -114,6 +114,15 @@ class Pairs:
             self._asked.clear()
             self._incoming.clear()
 
+    def waits(self, before: float) -> list[tuple[float, int, int, int]]:
+        """(since, host, place, use) of large messages that began to come before that time and have not come whole.
+
+        since, before: seconds of time.monotonic.
+        """
+        with self._lock:
+            found = [(place, coming) for place, coming in self._incoming.items() if coming.since < before]
+            return [(c.since, self._home[self.messages[p].source], p, c.use) for p, c in found if p in self._asked]
+
     # --- events of devices here
 
     def handle(self, place: int, event: int, number: int) -> None:
@@ -239,6 +248,7 @@ class Pairs:
         ends = None if message is None else (message.target if from_target else message.source)
         if message is None or ends is None or self._home[ends] != link.host:
             raise ClusterError(f"host {link.host} sent a frame for a pair that it has no part in")
+        self._require_turn(link, frame, place)
         if kind == Kind.TAKEN:
             self._set(place + state.M_TAKEN, frame.b)
         elif kind == Kind.ASK:
@@ -256,6 +266,15 @@ class Pairs:
             self._expect(link, frame, place)
         else:
             self._receive_part(link, frame, place, message)
+
+    def _require_turn(self, link: Link, frame: Frame, place: int) -> None:
+        """Each use of a place begins once the one before was taken. Who asks may be told of that later than it asks."""
+        ahead = (frame.b - self._word(place + state.M_TAKEN)) & 0xFFFFFFFF
+        if frame.kind != Kind.PART and ahead != 1 and not (frame.kind == Kind.ASK and ahead == 2):
+            raise ClusterError(
+                f"host {link.host} sent a frame for use {frame.b} of a place for messages; use "
+                f"{self._word(place + state.M_TAKEN) + 1} is under way"
+            )
 
     def _expect(self, link: Link, frame: Frame, place: int) -> None:
         """A large message is there, at its source's host."""
@@ -300,6 +319,12 @@ class Pairs:
         slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
         if slot + self._long(pair + channel.C_SLOT_BYTES) > self._size:
             raise ClusterError(f"host {link.host} sent a value for no pair")
+        taken = self._word(slot + channel.W_TAKEN)
+        if not 0 < (mark - taken) & 0xFFFFFFFF <= channel.RING:
+            raise ClusterError(
+                f"host {link.host} sent a frame for transfer {mark} of a channel, in a slot of which transfer "
+                f"{taken} was taken last"
+            )
         if frame.kind == Kind.RECEIVED:
             self._set(slot + channel.W_TAKEN, mark)
         elif frame.kind == Kind.VALUE_PART:

@@ -28,6 +28,7 @@ from distxla.collectives import control_block as control
 from distxla.collectives.relay_queue import Event
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
 from distxla.runtime.memory import ControlBlock, Segment
+from distxla.runtime.relay.early import EarlyRounds
 from distxla.runtime.relay.faults import FaultKind, FrameFaults, Leaving, NetworkFault
 from distxla.runtime.relay.groups import HEAD_BYTES, Area, Group
 from distxla.runtime.relay.links import Done, Link
@@ -46,7 +47,7 @@ from distxla.runtime.wire.records import Buffer
 PURPOSE = 2  # of a relay's connections
 CONNECT_S = 30.0  # until all other relays must have connected
 QUIET_S = 10.0  # until threads must have left rounds that were given up
-MOST_EARLY = 1 << 16  # rounds for which others may be ready before this host is
+LONG_S = 1.0  # that a round waits for other hosts before it is told of
 WORKERS = 2  # threads that fold and copy for rounds that other hosts must not wait for
 
 
@@ -96,7 +97,7 @@ class Relay:
         self._names = Names(control_block, Kind, self._loaded.programs, self._loaded.groups, self._pairs.messages)
         self._faults: FrameFaults | None = None
         self._rounds: dict[tuple[int, int], Round] = {}
-        self._ready: dict[tuple[int, int], dict[int, memoryview]] = {}
+        self._early = EarlyRounds(self._loaded.groups)
         self._takes: int | None = 0  # the epoch whose frames are taken; None while it ends
         self._inside = 0
         self._left = threading.Condition(self._lock)
@@ -159,7 +160,7 @@ class Relay:
         with self._lock:
             rounds = list(self._rounds.values())
             self._rounds.clear()
-            self._ready.clear()
+            self._early.clear()
         for round_ in rounds:
             round_.abandon()
             round_.area.wake()
@@ -206,6 +207,27 @@ class Relay:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(2.0)
         self._workers.shutdown(wait=True, cancel_futures=True)
+
+    def waits(self) -> list[str]:
+        """For which hosts this relay has waited for long, with what, and since when; a line each."""
+        now = time.monotonic()
+        with self._lock:
+            rounds = [round_ for round_ in self._rounds.values() if now - round_.since >= LONG_S]
+        lines = []
+        for round_ in rounds:
+            others = sorted(round_.waits_for)
+            what = "to be ready for" if others else "to send or take the rest of"
+            who = ", ".join(self._heard_of(host, now) for host in others or round_.group.others)
+            subject = self._names.round_of(round_.group.offset, round_.number)
+            lines.append(f"host {self.host} has waited {now - round_.since:.1f} s for {who} {what} {subject}")
+        for since, host, place, use in self._pairs.waits(now - LONG_S):
+            what = f"to send the rest of {self._names.message_at(place, use)}"
+            lines.append(f"host {self.host} has waited {now - since:.1f} s for {self._heard_of(host, now)} {what}")
+        return lines
+
+    def _heard_of(self, host: int, now: float) -> str:
+        link = self._links.get(host)
+        return f"host {host}" if link is None else f"host {host} (last heard of {now - link.heard:.1f} s ago)"
 
     def base(self, device: int) -> int:
         """Where the memory of a device on this host begins in this process."""
@@ -289,7 +311,7 @@ class Relay:
         with self._lock:
             epoch = self.epoch
             self._rounds[key] = round_
-            early = self._ready.pop(key, {})
+            early = self._early.take(key)
         for host, parts in payloads.items():
             length = sum(len(part) for part in parts)
             self._links[host].post(Frame(Kind.READY, epoch, group.offset, number, 0, length), parts, urgent=True)
@@ -353,10 +375,7 @@ class Relay:
         with self._lock:
             round_ = self._rounds.get(key)
             if round_ is None:
-                early = self._ready.setdefault(key, {})
-                if link.host in early or len(self._ready) > MOST_EARLY:
-                    raise ClusterError(f"host {link.host} is ahead of what can be under way")
-                early[link.host] = payload
+                self._early.keep(link.host, key, payload)
         if round_ is not None:
             self._host_ready(round_, link.host, payload)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ class Round:
         """plan: None where the local members came with different instructions."""
         self.relay, self.area, self.group, self.number, self.plan = relay, area, area.group, number, plan
         self.waits_for = set(self.group.others)
+        self.since = time.monotonic()
         self.is_over = False
         self._lock = threading.Lock()
         self._left = 1  # bytes to come, frames to leave; and 1 for what `start` does

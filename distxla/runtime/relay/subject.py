@@ -17,7 +17,8 @@ class Subject(NamedTuple):
     round: int
 
     def __str__(self) -> str:
-        """ "READY of round 3 in r of devices 0-3"."""
+        """`READY of round 3 in r of devices 0-3`; without a kind `round 3 in r of devices 0-3`."""
+        what = f"{self.kind} of " if self.kind else ""
         where = f" in {self.instruction}" if self.instruction else ""
         who = f" of {named(self.devices)}" if self.devices else ""
-        return f"{self.kind} of round {self.round}{where}{who}"
+        return f"{what}round {self.round}{where}{who}"

@@ -1,0 +1,50 @@
+"""What other hosts have said of rounds that have not begun here: that they are ready, and operands that came along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from distxla.collectives import state
+from distxla.errors import ClusterError
+from distxla.runtime.relay.groups import Group
+
+Key = tuple[int, int]  # offset of the group's state, and number of the round, from 0
+
+
+class EarlyRounds:
+    """READY messages by round and host. Its user keeps threads apart.
+
+    A host ends a round only once all hosts of the group are ready for it, and begins one only once that of ROUNDS
+    before has ended. So a host that is ready is in the round that has not ended here, or in the one ROUNDS later. Any
+    other number, and one that comes twice, is an error. Of a group that no program here has, ROUNDS rounds are kept:
+    its other hosts can't end any.
+    """
+
+    def __init__(self, groups: Mapping[int, Group]) -> None:
+        """groups: that are known here, by offset; they may change."""
+        self._groups = groups
+        self._found: dict[Key, dict[int, memoryview]] = {}
+
+    def keep(self, host: int, key: Key, payload: memoryview) -> None:
+        """A host is ready for a round that has not begun here. Raises ClusterError where it cannot be."""
+        offset, number = key
+        group = self._groups.get(offset)
+        if group is not None:
+            now = group.areas[number % state.ROUNDS].number
+            if number not in (now, now + state.ROUNDS):
+                is_over = number < now
+                reason = "is over" if is_over else f"may begin after round {number + 1 - state.ROUNDS} only"
+                raise ClusterError(f"host {host} is ready for round {number + 1} of a group, which {reason}")
+        elif sum(of == offset and host in hosts for (of, _), hosts in self._found.items()) >= state.ROUNDS:
+            raise ClusterError(f"host {host} is ready for more than {state.ROUNDS} rounds of a group without this host")
+        found = self._found.setdefault(key, {})
+        if host in found:
+            raise ClusterError(f"host {host} is ready twice for one round")
+        found[host] = payload
+
+    def take(self, key: Key) -> dict[int, memoryview]:
+        """By host, what came of a round that begins here."""
+        return self._found.pop(key, {})
+
+    def clear(self) -> None:
+        self._found.clear()
