@@ -458,7 +458,10 @@ class Cluster(Handle):
         found = executables[0].together.get(key)
         if found is None:
             found = self._settled(executables)
-            executables[0].together[key] = found
+            first, others = executables[0], executables[1:]
+            first.together[key] = found
+            for other in others:  # what was compiled for them goes with them, however long the first one lives
+                weakref.finalize(other, first.together.pop, key, None).atexit = False
         return [other or executable for executable, other in zip(executables, found, strict=True)]
 
     def _settled(self, executables: list[Executable]) -> list[Executable | None]:

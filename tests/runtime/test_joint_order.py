@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Iterator
 from random import Random
 
@@ -49,6 +51,27 @@ def test_executables_that_were_compiled_apart(cluster: dx.Cluster) -> None:
     assert list(first.together) == [(first.serial, second.serial)]
     assert [found is None for found in first.together[first.serial, second.serial]] == [True, False]
     assert (first.number is None, second.number is None) == (False, True)
+
+
+def test_what_was_compiled_again_goes_with_the_executables(cluster: dx.Cluster) -> None:
+    """One that lives long doesn't keep what was compiled for those that ran with it."""
+    assert cluster._loader is not None
+    (one, first_module), (other, second_module) = modules("ring_2").items()
+    first = cluster.compile(first_module, one)
+    for _ in range(3):
+        second = cluster.compile(second_module, other)
+        cluster.run({one: first, other: second}, {d: [X[d]] for d in range(2)}, time_limit=60)
+        again = first.together[first.serial, second.serial][1]
+        assert again is not None
+        numbers = {first.number, again.number}
+        assert numbers <= set(cluster._loader._loaded)
+        del again
+        del second
+        end = time.monotonic() + 20
+        while (left := {*first.together, *cluster._loader._loaded}) != {first.number} and time.monotonic() < end:
+            gc.collect()
+            time.sleep(0.01)
+        assert left == {first.number}
 
 
 def test_branches_of_one_program(cluster: dx.Cluster) -> None:
