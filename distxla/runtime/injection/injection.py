@@ -52,6 +52,7 @@ class Injection:
         self._faults = [(fault, "") for fault in self._asked if fault.kind is not Kind.RANDOM]
         self._hosts: list[range] = []
         self._places: dict[str, Location | None] = {}
+        self._names: dict[str, None] = {}  # of instructions of all modules so far
         self._between: list[Fault] = []
         self._armed = False
         self._aftermath: Aftermath | None = None
@@ -65,6 +66,7 @@ class Injection:
         ArgumentError for an instruction that is neither in this module nor in one that came before.
         """
         instructions = _by_name(module)
+        self._names.update(dict.fromkeys(instructions))
         wanted: dict[str, None] = {}
         chosen = [f for f in self._asked if f.kind in BETWEEN_HOSTS or any(f.applies_to(d) for d in devices)]
         for fault in chosen:
@@ -72,7 +74,7 @@ class Injection:
                 self._places[fault.at] = module.locate(instructions[fault.at])
                 if fault.kind in IN_A_PROGRAM:
                     wanted[fault.at] = None
-            elif fault.at and fault.at not in self._places:
+            elif fault.at and fault.at not in self._places and fault.device >= 0:
                 near = [name for name, i in instructions.items() if i.op.lowering is Lowering.COMMUNICATION]
                 close = difflib.get_close_matches(fault.at, near, 1) or instructions
                 refuse(fault, "at", f"{module.name} has no instruction {fault.at}", close)
@@ -129,6 +131,8 @@ class Injection:
         for fault, _ in self._faults:
             if fault.host >= len(hosts):
                 refuse(fault, "host", f"host {fault.host}: the run has {_counted(len(hosts))}")
+            if fault.at and fault.at not in self._places:
+                refuse(fault, "at", f"no program of this run has an instruction {fault.at}", self._names)
         for fault in self._undrawn:
             points = [(device, e.program.points) for e in executables for device in e.devices]
             self._take(fault, draw(fault, points))

@@ -77,9 +77,10 @@ def test_a_delay_changes_no_result(address: str, spec: str) -> None:
     [
         ("host-lost:host=2", "host 2: the run has 2 hosts"),
         ("drop:from=0,to=2", "host 2: the run has 2 hosts"),
+        ("drop:from=0,at=totl", "no program of this run has an instruction totl"),
     ],
 )
-def test_a_host_that_there_is_not(address: str, spec: str, message: str) -> None:
+def test_a_place_that_there_is_not(address: str, spec: str, message: str) -> None:
     with (
         pytest.raises(dx.ArgumentError, match=message),
         dx.Cluster(2, address=address, devices_per_host=[1, 1], inject=[spec]) as cluster,
