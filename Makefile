@@ -3,6 +3,7 @@
 # make check   formatter, linter, types, import rules
 # make fuzz    fuzz what reads text, .npz files, frames and cache entries, guided by coverage: SECONDS=600 in all
 # make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED
+# make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
 #
@@ -16,6 +17,7 @@ PIP := PIP_CONSTRAINT=requirements/pinned.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(
 PINS := pyproject.toml requirements/pinned.txt
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 DEMO := examples/dp_mlp
+SEEDS ?= 10000
 SECONDS ?= 600
 MODULES ?= 1000
 SEED ?= 1
@@ -28,7 +30,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test quick check fuzz fuzz-xla chaos bench ops-table clean
+.PHONY: demo test quick check fuzz fuzz-xla simulate chaos bench ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -53,6 +55,9 @@ fuzz-xla: $(VENV)/installed-all
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m bench
+
+simulate: $(VENV)/installed-all
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 chaos: $(VENV)/installed-all
 	$(BIN)/python -m tests.chaos $(CHAOS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -195,6 +196,11 @@ def names(devices: int) -> list[str]:
     return _NAMES[devices]
 
 
+def feeds(name: str) -> bool:
+    """Whether its programs take items of the host."""
+    return any(own.name == name and own.items for own in OWN)
+
+
 @cache
 def case(name: str, devices: int) -> Case:
     """The case of that name."""
@@ -259,10 +265,30 @@ def _own(own: Text, devices: int) -> Case:
     return Case(own.name, devices, ((everybody, module),), arguments, results, items=items, given=whole)
 
 
-@cache
+_compiled: dict[tuple[str, int], tuple[CompiledProgram, ...]] = {}
+
+
 def programs(name: str, devices: int) -> tuple[CompiledProgram, ...]:
-    """The case's programs, compiled for simulated runs."""
-    found = case(name, devices)
+    """The case's programs, compiled for simulated runs, once a process."""
+    found = _compiled.get((name, devices))
+    if found is None:
+        found = _compiled[name, devices] = _compile(case(name, devices))
+    return found
+
+
+@contextmanager
+def compiled_anew() -> Iterator[None]:
+    """Programs within are compiled again, from another compiler perhaps."""
+    kept = dict(_compiled)
+    _compiled.clear()
+    try:
+        yield
+    finally:
+        _compiled.clear()
+        _compiled.update(kept)
+
+
+def _compile(found: Case) -> tuple[CompiledProgram, ...]:
     return tuple(
         compiled(module if len(devices) == found.replicas else with_rounds_in_order(module), found.replicas)
         for devices, module in found.parts

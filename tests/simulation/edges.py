@@ -29,8 +29,9 @@ import distxla.runtime
 from distxla.codegen import image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives.transports import futex
-from distxla.runtime import memory, serve
+from distxla.runtime import memory, memory_limits, process_ends, serve
 from distxla.runtime.compile_server import CompileServer
+from distxla.runtime.hosts import local
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.ray import access
 from distxla.runtime.stream_ends import LocalStreamMemory
@@ -42,7 +43,6 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.threads import Threads
 
-MEMORY_BYTES = 256 << 20  # of each device, and of a control block; sparse
 MACHINE = (time, threading, queue, os, select, selectors, signal, socket, secrets)
 # the processes beside the replicas and agents, which a simulated run does without
 BEYOND = ("distxla.runtime.ray", "distxla.runtime.compile_server", "distxla.runtime.compiler", "distxla.runtime.cache")
@@ -65,7 +65,10 @@ def _places() -> list[tuple[ModuleType, str, str]]:
         ("pool", concurrent.futures.ThreadPoolExecutor),
         ("access to Ray", access),
         ("compile server", CompileServer),
-        ("memory_bytes", memory.memory_bytes),
+        ("free_memory", memory_limits.free_memory),
+        ("is_stopped", local.is_stopped),
+        ("ended_by", process_ends.ended_by),
+        ("kill counts", process_ends.KillCounts),
         ("support_program", serve.support_program),
         ("note_faults", serve.note_faults),
         ("own_signal_stack", serve.own_signal_stack),
@@ -145,9 +148,17 @@ class Edges:
             "socket": self.network.socket,
             "selectors": self.network.selectors,
             "secrets": SimpleNamespace(token_bytes=self.run.random.randbytes),
-            "access to Ray": SimpleNamespace(acquire=lambda *_: True, release=lambda: None),
+            "access to Ray": SimpleNamespace(
+                acquire=lambda *_: True,
+                release=lambda: None,
+                is_embedded=lambda _: False,
+                require_progress=lambda _: None,
+            ),
             "compile server": lambda: SimpleNamespace(close=lambda: None),
-            "memory_bytes": lambda: MEMORY_BYTES,
+            "free_memory": lambda *_: memory_limits.Limit(1 << 50, "this machine"),
+            "is_stopped": machine.is_stopped,
+            "ended_by": lambda *_: signal.SIGKILL,
+            "kill counts": lambda _: SimpleNamespace(risen=lambda: ""),
             "support_program": lambda: self.support,
             "note_faults": lambda handler: None,
             "own_signal_stack": lambda: None,
@@ -180,7 +191,6 @@ class Edges:
         return [
             (python_futex, "_syscall", NATIVE.libc),
             (futex, "_libc", libc),
-            (memory, "CONTROL_BYTES", MEMORY_BYTES),
             (ControlBlock, "__init__", begin_block),
             (LocalStreamMemory, "word", stepping(word)),
             (LocalStreamMemory, "set_word", stepping(set_word)),

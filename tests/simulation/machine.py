@@ -52,6 +52,9 @@ class Machine:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         return found
 
+    def is_stopped(self, pid: int) -> bool:
+        return any(process.pid == pid and process.is_stopped for process in self.run.processes)
+
     def open_process(self, pid: int) -> int:
         process, descriptor = self.living(pid), Descriptor(self.run.current.process)
         number = self._new(descriptor)

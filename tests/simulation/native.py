@@ -122,6 +122,8 @@ class Futexes:
             return 0
         queue = self._queues.setdefault(key, [])
         woken = run.block((queue,), nanoseconds, "sleeps on a word")
+        if run.current.interrupted:
+            return -errno.EINTR
         return 0 if woken else -errno.ETIMEDOUT
 
     def wake(self, address: int, count: int) -> int:
@@ -167,7 +169,12 @@ class Native:
         try:
             if self.run is None or self.run.is_ending:
                 return self._ending()
-            return action()
+            task = self.run.current
+            task.is_native = True
+            try:
+                return action()
+            finally:
+                task.is_native = False
         except TaskExit:
             return 0
         except BaseException as error:

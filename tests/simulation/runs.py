@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 
@@ -21,14 +21,28 @@ from tests.simulation.machine import Machine
 from tests.simulation.scheduler import Scheduler, Stuck
 from tests.simulation.sockets import Network, Weather
 
+_support: list[CompiledProgram] = []
 
-@cache
+
 def support() -> CompiledProgram:
-    """The serve loops, for simulated runs."""
-    from distxla.collectives.transports.call_loops import compile_call_loops
+    """The serve loops, for simulated runs, once a process."""
+    if not _support:
+        from distxla.collectives.transports.call_loops import compile_call_loops
 
-    with native.compiling():
-        return compile_call_loops()
+        with native.compiling():
+            _support.append(compile_call_loops())
+    return _support[0]
+
+
+@contextmanager
+def compiled_anew() -> Iterator[None]:
+    """The serve loops within are compiled again, from another compiler perhaps."""
+    kept = list(_support)
+    _support.clear()
+    try:
+        yield
+    finally:
+        _support[:] = kept
 
 
 @dataclass

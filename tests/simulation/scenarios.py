@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from distxla.errors import ClusterError, DistxlaError, ExecutionError, ReplicaLostError
+from distxla.errors import ClusterError, DistxlaError, ExecutionError, ReplicaLostError, TimeLimitError
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.executable import Executable
 from tests.simulation import cases
 from tests.simulation.cases import Case
 from tests.simulation.runs import Outcome, World, simulate
+from tests.simulation.scheduler import Process
 
 HOSTS = {2: [(2,), (1, 1)], 3: [(3,), (1, 2), (1, 1, 1)], 4: [(4,), (2, 2), (1, 3)]}
-FAULTS = ("none", "none", "kill a replica", "kill a replica", "kill an agent", "break a connection", "interrupt")
+FAULTS = (
+    *["none"] * 4,
+    *["kill a replica"] * 3,
+    "stop a replica",
+    "interrupt",
+    "time limit",
+)
+FAULTS_BETWEEN_HOSTS = (
+    *FAULTS,
+    *["kill an agent"] * 2,
+    *["break a connection"] * 2,
+    "stop an agent",
+    "silence a connection",
+)
+LOSSES = {"kill a replica", "kill an agent", "break a connection", "silence a connection"}  # that no call survives
+ABORTS = ("interrupt", "time limit")  # which leave items in streams, so that later calls find other ones
+NOTICED_S = 5.0  # until the kernel gives a silent connection up
+DEVICE_MEMORY = 256 << 20  # bytes; sparse
 LONGEST_S = 60.0  # of virtual time, that any call may take
 
 
@@ -50,11 +68,18 @@ def draw(seed: int, names: Callable[[int], list[str]] = cases.names) -> Plan:
     hosts = rng.choice(HOSTS[devices])
     chosen = [rng.choice(names(devices)) for _ in range(rng.choice((1, 2)))]
     calls = tuple((rng.choice(chosen), rng.choice((1, 1, 2, 5))) for _ in range(rng.choice((1, 2, 3))))
-    fault = rng.choice(FAULTS)
-    if len(hosts) == 1 and fault in ("kill an agent", "break a connection"):
+    fault = rng.choice(FAULTS if len(hosts) == 1 else FAULTS_BETWEEN_HOSTS)
+    if fault in ABORTS and any(cases.feeds(name) for name, _ in calls):
         fault = "kill a replica"
     at = int(2 ** (rng.random() * 12))
     return Plan(hosts, calls, fault, at, rng.randrange(len(calls)), rng.random())
+
+
+def drawn_for(seed: int, names: Sequence[str], hosts: tuple[int, ...], faults: Sequence[str]) -> Plan:
+    """A plan of a seed with these programs, hosts and faults."""
+    rng = random.Random(f"plan {seed}")
+    calls = tuple((rng.choice(names), rng.choice((1, 2, 5))) for _ in range(3))
+    return Plan(hosts, calls, rng.choice(faults), int(2 ** (rng.random() * 12)), rng.randrange(3), rng.random())
 
 
 def simulate_seed(seed: int, *, logs: bool = False, plan: Plan | None = None) -> Outcome:
@@ -76,7 +101,7 @@ def measured(seed: int) -> tuple[int, str, float, int]:
 
 
 def _scenario(plan: Plan, world: World) -> None:
-    with Cluster(replicas=plan.devices, devices_per_host=plan.hosts) as cluster:
+    with Cluster(replicas=plan.devices, devices_per_host=plan.hosts, device_memory=DEVICE_MEMORY) as cluster:
         cluster.wait_started()
         _Calls(plan, world, cluster).make()
     _require_nothing_open(world)
@@ -93,32 +118,37 @@ class _Calls:
     def make(self) -> None:
         for number, (name, repeat) in enumerate(self.plan.calls):
             case = cases.case(name, self.plan.devices)
-            if number == self.plan.call:
-                self._arm()
-            self._call(case, 1 if case.items else repeat)
+            self._call(case, 1 if case.items else repeat, is_here=number == self.plan.call)
         self.world.run.drop_faults()
 
     def _arm(self) -> None:
         """Let the fault happen some steps from now."""
         plan, world = self.plan, self.world
-        action = {
-            "none": None,
-            "kill a replica": partial(self._kill, "replica"),
-            "kill an agent": partial(self._kill, "agent"),
-            "break a connection": self._break,
-            "interrupt": None,
-        }[plan.fault]
-        if action is not None:
-            world.run.fault(plan.at, action)
+        what, _, whom = plan.fault.partition(" ")
+        network, main = world.edges.network, world.run.current
+        actions: dict[str, Callable[[], object]] = {
+            "kill": lambda: [world.run.kill(process) for process in self._victims(whom)],
+            "stop": lambda: [world.run.stop(process, self._long()) for process in self._victims(whom)],
+            "break": lambda: network.break_one(plan.victim),
+            "silence": lambda: network.silence_one(plan.victim, NOTICED_S),
+            "interrupt": lambda: world.run.interrupt(main),
+        }
+        if what in actions:
+            world.run.fault(plan.at, lambda: self._cause(actions[what]))
 
-    def _kill(self, kind: str) -> None:
-        alive = [a for a in self.world.edges.actors.actors if a.process.name.startswith(kind) and a.process.is_alive]
-        if alive:
-            self.faulted = True
-            self.world.run.kill(alive[int(self.plan.victim * len(alive))].process)
+    def _cause(self, action: Callable[[], object]) -> None:
+        self.faulted = True
+        action()
 
-    def _break(self) -> None:
-        self.faulted = self.world.edges.network.break_one(self.plan.victim)
+    def _victims(self, whom: str) -> list[Process]:
+        """The one to whom it happens, if it lives."""
+        kind = whom.rpartition(" ")[2]
+        all_ = [a.process for a in self.world.edges.actors.actors if a.process.name.startswith(kind)]
+        return [process for process in all_ if process.is_alive][int(self.plan.victim * len(all_)) :][:1]
+
+    def _long(self) -> int:
+        """Nanoseconds of a stop or a limit: 0.1 ms to 2 s."""
+        return int(10 ** (5 + 4.3 * self.world.random.random()))
 
     def _executables(self, case: Case) -> list[Executable]:
         found = self.executables.get(case.name)
@@ -133,29 +163,44 @@ class _Calls:
             self.executables[case.name] = found
         return found
 
-    def _call(self, case: Case, repeat: int) -> None:
-        world, before = self.world, self.faulted
+    def _call(self, case: Case, repeat: int, *, is_here: bool) -> None:
+        world = self.world
         begun = world.run.now
+        limit = self._long() / 1e9 if is_here and self.plan.fault == "time limit" else None
         feeders = []
         try:
             executables = self._executables(case)
             rows = [[case.arguments[d] for d in one.devices] for one in executables]
             feeders = self._feed(case)
-            outs = self.cluster.call(list(zip(executables, rows, strict=True)), repeat=repeat)
+            if is_here:
+                self._arm()
+            outs = self.cluster.call(list(zip(executables, rows, strict=True)), repeat=repeat, time_limit=limit)
+            if self.plan.fault == "interrupt":
+                world.run.drop_faults()
             wrong = [
                 text
                 for one, leaves in zip(executables, outs, strict=True)
                 for d, row in zip(one.devices, leaves, strict=True)
                 if case.results is not None and (text := case.wrong(d, [np.asarray(leaf) for leaf in row]))
             ]
+        except KeyboardInterrupt:
+            world.run.note(f"{case.name} was interrupted")
+            if self.plan.fault != "interrupt":
+                raise
+        except TimeLimitError as error:
+            world.run.note(f"{case.name}: {error}")
+            if limit is None:
+                world.complain(f"{case.name}: without a limit: {error}")
         except DistxlaError as error:
-            self._judge_error(case, error, before)
+            self._judge_error(case, error)
         else:
             world.run.note(f"{case.name} ended well")
             if case.results is None:
                 world.complain(f"{case.name} ended well, and cannot")
             if wrong:
                 world.complain(wrong[0])
+        if self.plan.fault == "interrupt":
+            world.run.drop_faults()
         for feeder in feeders:
             feeder.join(LONGEST_S)
             if feeder.is_alive():
@@ -163,16 +208,16 @@ class _Calls:
         if world.run.now - begun > LONGEST_S * 1e9:
             world.complain(f"{case.name} took {(world.run.now - begun) / 1e9:.1f} s")
 
-    def _judge_error(self, case: Case, error: DistxlaError, before: bool) -> None:
+    def _judge_error(self, case: Case, error: DistxlaError) -> None:
         world = self.world
         world.run.note(f"{case.name}: {type(error).__name__}: {error}")
         if isinstance(error, case.errors):
             return
-        allowed: tuple[type[DistxlaError], ...] = (ReplicaLostError, ClusterError)
-        if not self.faulted:
-            world.complain(f"{case.name}: without a fault: {type(error).__name__}: {error}")
-        elif not isinstance(error, allowed):
-            world.complain(f"{case.name}: after a fault: {type(error).__name__}: {error}")
+        losses = LOSSES | ({"interrupt"} if len(self.plan.hosts) > 1 else set())  # of a connection, amid a frame
+        if not self.faulted or self.plan.fault not in losses:
+            world.complain(f"{case.name}: without a loss: {type(error).__name__}: {error}")
+        elif not isinstance(error, ReplicaLostError | ClusterError):
+            world.complain(f"{case.name}: after a loss: {type(error).__name__}: {error}")
 
     def _feed(self, case: Case) -> list:
         """Threads that feed and drain the devices."""
@@ -204,8 +249,8 @@ class _Calls:
 
     def _judge_stream(self, case: Case, error: DistxlaError) -> None:
         self.world.run.note(f"{case.name}: a stream: {type(error).__name__}: {error}")
-        if not self.faulted:
-            self.world.complain(f"{case.name}: a stream, without a fault: {type(error).__name__}: {error}")
+        if not self.faulted or self.plan.fault not in LOSSES:
+            self.world.complain(f"{case.name}: a stream, without a loss: {type(error).__name__}: {error}")
         elif not isinstance(error, ReplicaLostError | ClusterError | ExecutionError):
             self.world.complain(f"{case.name}: a stream: {type(error).__name__}: {error}")
 

@@ -1,8 +1,8 @@
 """Tasks of simulated processes on virtual time: exactly one runs, and a seed draws which, for how long, and who dies.
 
 A task is a greenlet. It goes on until it waits, or until the steps are used up that it was granted: emitted code and
-the runtime's Python count steps down in one word (`Scheduler.countdown`). Time stands still while a task runs, but for
-STEP_NS a step; where everybody waits it jumps to the next timer. Where nobody is left to wake anybody, that is a hang.
+the runtime's Python count steps down in one word, COUNTDOWN. Time passes with the steps; where everybody waits it
+jumps to the next timer. Where nobody is left to wake anybody, that is a hang.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Any
 
 import greenlet
 
-STEP_NS = 200
 BEGIN_NS = 10**15
-MOST_SWITCHES = 400_000  # in one run: more is a loop that makes no progress
-LONGEST_RUN_NS = 600 * 10**9  # of virtual time
+MOST_SWITCHES = 100_000  # in one run: more is a loop that makes no progress
+LONGEST_RUN_NS = 200 * 10**9  # of virtual time
 
 COUNTDOWN = ctypes.c_int32()  # the address is compiled into simulated programs' imports
 CLOCK = ctypes.c_int64()  # what they take for the time-stamp counter
@@ -43,11 +42,14 @@ class State(Enum):
 
 @dataclass(eq=False)
 class Process:
-    """A simulated process. pid: unlike those of this machine.  on_end: called when it has ended."""
+    """A simulated process. pid: unlike those of this machine.  on_end: called when it has ended.  held: tasks that
+    could go on if it were not stopped."""
 
     pid: int
     name: str
     is_alive: bool = True
+    is_stopped: bool = False
+    held: list[Task] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     on_end: list[Callable[[Process], None]] = field(default_factory=list)
 
@@ -58,6 +60,8 @@ class Task:
     __slots__ = (
         "deadline",
         "greenlet",
+        "interrupted",
+        "is_native",
         "name",
         "number",
         "process",
@@ -74,7 +78,8 @@ class Task:
         self.state, self.why = State.READY, "begins"
         self.queues: tuple[list[Task], ...] = ()
         self.deadline: Timer | None = None
-        self.woken = False
+        self.woken = self.interrupted = False
+        self.is_native = False  # whether it is in emitted code
         self.rank = 0.0
         self.thread: Any = None
         self.greenlet = greenlet.greenlet(lambda *_: body(), parent=hub)
@@ -99,10 +104,11 @@ def _nothing() -> None:
 
 @dataclass
 class Policy:
-    """How a seed schedules. steps: granted at a time on average.  stalls: of how many switches a task is held up for a
-    while.  ranked: whether tasks have priorities, which change now and then, instead of equal chances.  spurious: of
-    how many waits on a word the waiter wakes without a reason."""
+    """How a seed schedules. step_ns: how long a step takes.  steps: granted at a time on average.  stalls: of how many
+    switches a task is held up for a while.  ranked: whether tasks have priorities, which change now and then, instead
+    of equal chances.  spurious: of how many waits on a word the waiter wakes without a reason."""
 
+    step_ns: int
     steps: float
     stalls: float
     longest_stall_ns: int
@@ -112,8 +118,9 @@ class Policy:
     @staticmethod
     def draw(rng: random.Random) -> Policy:
         return Policy(
+            step_ns=rng.choice((100, 100, 2_000, 50_000)),
             steps=rng.choice((2.0, 5.0, 15.0, 50.0, 300.0)),
-            stalls=rng.choice((0.0, 0.0, 0.005, 0.02)),
+            stalls=rng.choice((0.0, 0.0, 0.005, 0.02, 0.2)),
             longest_stall_ns=rng.choice((100_000, 5_000_000, 80_000_000)),
             ranked=rng.random() < 0.4,
             spurious=rng.choice((0.0, 0.0, 0.02)),
@@ -169,7 +176,7 @@ class Scheduler:
         task.rank = self.random.random()
         process.tasks.append(task)
         self.tasks.append(task)
-        self._ready.append(task)
+        self._make_ready(task)
         return task
 
     def _wake_up(self, task: Task) -> None:
@@ -190,12 +197,47 @@ class Scheduler:
         for task in process.tasks:
             if task.state is State.ENDED:
                 continue
-            if task in self._ready:
-                self._ready.remove(task)
+            for waiting in (self._ready, process.held):
+                if task in waiting:
+                    waiting.remove(task)
             self._forget(task)
             task.state, task.why = State.ENDED, f"killed while it {task.why}"
         for action in (*self.on_end, *process.on_end):
             action(process)
+
+    def stop(self, process: Process, nanoseconds: int) -> None:
+        """None of its tasks runs for a while, the current one no longer than to its next switch."""
+        if process.is_alive and not process.is_stopped:
+            self.note(f"{process.name} is stopped for {nanoseconds / 1e9:.3f} s")
+            process.is_stopped = True
+            process.held = [task for task in self._ready if task.process is process]
+            self._ready = [task for task in self._ready if task.process is not process]
+            self.after(nanoseconds, lambda: self._continue(process))
+
+    def _continue(self, process: Process) -> None:
+        self.note(f"{process.name} goes on")
+        process.is_stopped = False
+        self._ready += process.held
+        process.held = []
+
+    def interrupt(self, task: Task) -> None:
+        """KeyboardInterrupt in a task, as soon as it runs Python; a wait of it ends."""
+        self.note(f"{task} is interrupted")
+        task.interrupted = True
+        if task.state is State.BLOCKED:
+            self._unblock(task)
+        elif task is self.current:
+            COUNTDOWN.value = 1
+
+    def _raise_interrupt(self) -> None:
+        task = self.current
+        if task.interrupted and not task.is_native:
+            task.interrupted = False
+            raise KeyboardInterrupt
+
+    def _make_ready(self, task: Task) -> None:
+        task.state = State.READY
+        (task.process.held if task.process.is_stopped else self._ready).append(task)
 
     def _forget(self, task: Task) -> None:
         """Take a task out of what it waits for."""
@@ -220,6 +262,15 @@ class Scheduler:
         if left <= 0:
             self.preempt()
 
+    def pause(self) -> None:
+        """A step in which no KeyboardInterrupt comes."""
+        task = self.current
+        task.is_native, before = True, task.is_native
+        try:
+            self.step()
+        finally:
+            task.is_native = before
+
     def preempt(self) -> None:
         """The steps are used up: a fault if it is due, then perhaps a stall, or another task."""
         if self.is_ending:
@@ -237,8 +288,10 @@ class Scheduler:
             self._grant()
         else:
             self._grant()
-            self._ready.append(task)
+            self._make_ready(task)
             self._leave()
+        if task.interrupted:
+            self._raise_interrupt()
 
     def give_way(self) -> None:
         """Let others run, if there are any."""
@@ -246,7 +299,7 @@ class Scheduler:
             raise TaskExit
         self._count()
         task = self.current
-        self._ready.append(task)
+        self._make_ready(task)
         task.rank = 0.0
         self._leave()
 
@@ -262,6 +315,8 @@ class Scheduler:
         if nanoseconds is not None:
             task.deadline = self.after(max(0, nanoseconds), lambda: self._unblock(task))
         self._leave()
+        if task.interrupted:
+            self._raise_interrupt()
         return task.woken
 
     def sleep_ns(self, nanoseconds: int) -> None:
@@ -279,8 +334,8 @@ class Scheduler:
 
     def _unblock(self, task: Task) -> None:
         self._forget(task)
-        task.state, task.why = State.READY, "runs"
-        self._ready.append(task)
+        task.why = "runs"
+        self._make_ready(task)
 
     def after(self, nanoseconds: int, action: Callable[[], None]) -> Timer:
         """Call something at a time to come. Set its `action` to what does nothing, and it is cancelled."""
@@ -297,7 +352,9 @@ class Scheduler:
         self._grant()
 
     def drop_faults(self) -> None:
+        """Nothing that was planned happens any more."""
         self._faults.clear()
+        self.current.interrupted = False
 
     def note(self, text: str) -> None:
         if self.log is not None:
@@ -313,7 +370,7 @@ class Scheduler:
         made = self._granted - COUNTDOWN.value
         self._granted = COUNTDOWN.value
         self.steps += made
-        self.now += made * STEP_NS
+        self.now += made * self.policy.step_ns
         CLOCK.value = self.now
 
     def _grant(self) -> None:
@@ -334,11 +391,11 @@ class Scheduler:
 
     def _pick(self) -> Task:
         """Whose turn it is. Where nobody can go on, the hub raises Stuck."""
-        ready, timers = self._ready, self._timers
+        timers = self._timers
         while True:
             while timers and timers[0].when <= self.now:
                 heapq.heappop(timers).action()
-            if ready:
+            if self._ready:
                 break
             if not timers:
                 self._give_up("nobody is left who could wake anybody")
@@ -346,6 +403,7 @@ class Scheduler:
         self.switches += 1
         if self.switches > MOST_SWITCHES or self.now - BEGIN_NS > LONGEST_RUN_NS:
             self._give_up("it does not end")
+        ready = self._ready
         if len(ready) == 1:
             task = ready.pop()
         else:

@@ -33,12 +33,13 @@ class Weather:
 
 
 class Direction:
-    """Bytes from one end to the other. ended: none will follow.  broken: by a reset."""
+    """Bytes from one end to the other. ended: none will follow.  broken: by a reset.  silent:
+    what is sent does not arrive."""
 
     def __init__(self) -> None:
         self.arrived: deque[memoryview] = deque()
         self.under_way = self.waiting = 0  # bytes sent and not arrived, arrived and not taken
-        self.ended = self.broken = False
+        self.ended = self.broken = self.silent = False
         self.last = 0  # time of the latest arrival so far
         self.readers: list[Task] = []
         self.writers: list[Task] = []
@@ -90,6 +91,8 @@ class Network:
         """Tell the other end, behind all bytes, that no more follow."""
 
         def end() -> None:
+            if direction.silent:
+                return
             direction.ended = True
             self.run.wake(direction.readers)
 
@@ -102,7 +105,7 @@ class Network:
 
     def _arrive(self, direction: Direction, data: bytes) -> None:
         direction.under_way -= len(data)
-        if not direction.broken:
+        if not direction.broken and not direction.silent:
             direction.waiting += len(data)
             direction.arrived.append(memoryview(data))
             self.run.wake(direction.readers)
@@ -113,6 +116,20 @@ class Network:
         if directions:
             self.run.note("a connection breaks")
             self._break(directions[int(which * len(directions))])
+        return bool(directions)
+
+    def silence_one(self, which: float, seconds: float) -> bool:
+        """Let nothing through on one of the connections any more; the kernels notice after a while."""
+        directions = [sock.outgoing for sock in self.sockets if sock.outgoing is not None and not sock.closed]
+        if directions:
+            chosen = directions[int(which * len(directions))]
+            self.run.note("a connection falls silent")
+            for sock in self.sockets:
+                if chosen in (sock.incoming, sock.outgoing):
+                    for direction in (sock.incoming, sock.outgoing):
+                        if direction is not None:
+                            direction.silent = True
+            self.run.after(int(seconds * 1e9), lambda: self._break(chosen))
         return bool(directions)
 
     def _break(self, direction: Direction) -> None:

@@ -86,6 +86,7 @@ class Lock:
             if self.run.is_ending:
                 raise TaskExit
             raise RuntimeError("release of a lock that nobody holds")
+        self.run.pause()
         self.depth -= 1
         if self.depth:
             return

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ def require_alike(mine: Facts, theirs: Facts, name: str) -> None:
         )
 
 
+@cache
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -158,6 +160,7 @@ def _version() -> str:
         return "of unknown version"
 
 
+@cache
 def _instructions() -> frozenset[str]:
     try:
         text = Path("/proc/cpuinfo").read_text()

@@ -1,0 +1,25 @@
+"""Faults that somebody might make in the runtime's protocols: seeds find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.planted import PLANTED, Planted, planted
+from tests.simulation.scenarios import simulate_seed
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name)
+def test_a_planted_fault_is_found(fault: Planted, record_property: Callable[[str, object], None]) -> None:
+    """By a seed whose run is right without the fault; `-s` shows which seed, and how."""
+    with planted(fault):
+        seeds = range(fault.first, fault.first + fault.seeds)
+        runs = ((seed, simulate_seed(seed, plan=fault.plan(seed)).complaint) for seed in seeds)
+        found = next(((seed, complaint) for seed, complaint in runs if complaint), None)
+    assert found is not None, f"no seed of {fault.seeds} finds it"
+    record_property("seed", found[0])
+    print(f"found by seed {found[0]}: {found[1].splitlines()[0]}")
+    assert simulate_seed(found[0], plan=fault.plan(found[0])).complaint == ""
