@@ -30,6 +30,7 @@ from distxla.codegen.abi import ALIGNMENT
 from distxla.collectives import control_block as control
 from distxla.collectives.relay_queue import RING_BYTES
 from distxla.errors import ClusterError, OutOfMemoryError
+from distxla.runtime.memory_limits import is_strict
 from distxla.runtime.pages import PAGE, BackedPages
 
 HUGE_PAGE = 2 << 20
@@ -96,7 +97,8 @@ class Segment:
         mapping = _Mapping([(descriptor, size)] if common is None else [(descriptor, size), common])
         self.bytes: NDArray[np.uint8] = np.asarray(mapping)
         self.address = int(self.bytes.ctypes.data)
-        self._pages: BackedPages | None = None  # of those who write
+        # elsewhere a page that can't be had never is a SIGBUS: the kernel kills for it, whoever asks
+        self._pages = BackedPages(self.address, self.bytes.nbytes, descriptor) if is_strict() else None
 
     @staticmethod
     def create(name: str, size: int, common: Segment | None = None) -> Segment:
@@ -137,14 +139,14 @@ class Segment:
 
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
         """Copy bytes into the segment; OutOfMemoryError where it can have no pages for them."""
-        self.require_pages(offset, data.nbytes)
+        if self._pages is not None:
+            self._pages.require(offset, data.nbytes)
         self.bytes[offset : offset + data.nbytes] = data
 
     def require_pages(self, offset: int, size: int) -> None:
         """Make the pages for bytes that this process will write; OutOfMemoryError where there are none."""
-        if self._pages is None:
-            self._pages = BackedPages(self.address, self.bytes.nbytes, self.descriptor)
-        self._pages.require(offset, size)
+        if self._pages is not None:
+            self._pages.require(offset, size)
 
     def resident_bytes(self) -> int:
         """Bytes of it that have pages; 0 once it is closed."""

@@ -10,6 +10,7 @@ too. In a container the groups above its own can't be seen; they are looked for 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -97,10 +98,29 @@ class Group:
 def groups_of(process: int | str = "self", proc: Path = Path("/proc")) -> list[Group]:
     """The groups that limit a process's memory, its own first; none where it has ended."""
     try:
-        memberships = (proc / str(process) / "cgroup").read_text()
-        mounts = (proc / "self" / "mountinfo").read_text()
+        return _groups((proc / str(process) / "cgroup").read_text(), (proc / "self" / "mountinfo").read_text())
     except OSError:
         return []
+
+
+def own_groups(processes: Iterable[int]) -> set[Group]:
+    """The groups that some processes themselves are in, without those above."""
+    memberships = set()
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended
+            memberships.add(Path(f"/proc/{process}/cgroup").read_text())
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return set()
+    found = set()
+    for membership in memberships:
+        found |= set({group.version: group for group in reversed(_groups(membership, mounts))}.values())
+    return found
+
+
+def _groups(memberships: str, mounts: str) -> list[Group]:
+    """As /proc/PID/cgroup and /proc/self/mountinfo have them."""
     found: list[Group] = []
     for version, point, root in _hierarchies(mounts):
         for line in memberships.splitlines():
@@ -159,15 +179,17 @@ def free_memory(groups: Iterable[Group] | None = None, proc: Path = Path("/proc"
     counts = {name: 1024 * number for name, number in _table((proc / "meminfo").read_text(encoding="ascii")).items()}
     swap = counts.get("SwapFree", 0)
     found = [Limit(counts.get("MemAvailable", counts.get("MemFree", 0)) + swap, "this machine")]
-    if _is_strict(proc):
+    if is_strict(proc):
         left = max(0, counts.get("CommitLimit", 0) - counts.get("Committed_AS", 0))
         found.append(Limit(left, "this machine (vm.overcommit_memory is 2)"))
     limits = [group.free(swap) for group in (_own_groups() if groups is None else groups)]
     return min((*found, *(limit for limit in limits if limit is not None)), key=lambda limit: limit.bytes)
 
 
-def _is_strict(proc: Path) -> bool:
-    """Whether the kernel promises no more memory than there is."""
+@cache
+def is_strict(proc: Path = Path("/proc")) -> bool:
+    """Whether the kernel promises no more memory than there is: an access to a page of shared memory that can't be had
+    is SIGBUS then."""
     try:
         return (proc / "sys/vm/overcommit_memory").read_text().strip() == "2"
     except OSError:
@@ -200,7 +222,9 @@ __all__ = [
     "address_space",
     "free_memory",
     "groups_of",
+    "is_strict",
     "keep_arenas_few",
     "mapped_bytes",
     "most_memory",
+    "own_groups",
 ]

@@ -32,7 +32,7 @@ class BackedPages:
 
     def require(self, offset: int, size: int) -> None:
         """Have the kernel make the pages of these bytes, where that wasn't done before; OutOfMemoryError where it has
-        none. Takes 0.2 µs where they are there."""
+        none."""
         first, end = offset // PAGE, -(-(offset + size) // PAGE)
         if self._known.find(b"\0", first, end) < 0:
             return

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from distxla.runtime.memory_limits import Group, groups_of
+from distxla.runtime.memory_limits import Group, own_groups
 
 TOGETHER_S = 1.0
 _GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO, for a struct pidfd_info of 64 bytes
@@ -26,9 +26,7 @@ class KillCounts:
     """
 
     def __init__(self, processes: Iterable[int]) -> None:
-        own = [{group.version: group for group in reversed(groups_of(process))} for process in processes]
-        groups = {group for found in own for group in found.values()}  # of each hierarchy its own, not those above
-        self._counts = {group: count for group in groups if (count := group.kills()) is not None}
+        self._counts = {group: count for group in own_groups(processes) if (count := group.kills()) is not None}
         self._machine = None if self._counts else _machine_kills()
         self._last = ("", 0.0)
 

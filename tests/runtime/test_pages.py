@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from distxla.errors import OutOfMemoryError
-from distxla.runtime import pages
+from distxla.runtime import memory, pages
 from distxla.runtime.hosts.budget import HostHeadroom
 from distxla.runtime.memory import KEPT_IDLE_BYTES, UNCHECKED_BYTES, Heap, Segment
 from distxla.runtime.memory_limits import Limit
@@ -22,9 +22,10 @@ FULL = """
 import os, sys
 import numpy as np
 from distxla.errors import OutOfMemoryError
-from distxla.runtime import pages
+from distxla.runtime import memory, pages
 from distxla.runtime.memory import Segment
 
+memory.is_strict = lambda: True
 pages._MADV_POPULATE_WRITE = int(sys.argv[2])
 descriptor = os.open(sys.argv[1] + "/memory", os.O_RDWR | os.O_CREAT)
 os.ftruncate(descriptor, 16 << 20)
@@ -60,6 +61,7 @@ def test_pages_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     make = pages.BackedPages._make
     monkeypatch.setattr(pages.BackedPages, "_make", lambda self, *part: (asked.append(part), make(self, *part)))
+    monkeypatch.setattr(memory, "is_strict", lambda: True)
     segment = Segment.create("test", 256 * MiB)
     segment.write(10, np.ones(5000, np.uint8))
     segment.write(0, np.ones(8192, np.uint8))  # the same two pages
