@@ -15,6 +15,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.effects import Effects
 
 GROUPS = "replica_groups"
+LONG = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,24 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
-def structure(module: Module, computation: Computation) -> str:
-    """The computation with numbers for names: equal for computations that compute the same in the same way."""
+def structure(module: Module, computation: Computation, known: dict[str, str] | None = None) -> str:
+    """The computation with numbers for names: equal for computations that compute the same in the same way.
+
+    known: texts of computations of the module, which what is called several times need not be asked for again. A long
+    one stands in its callers as its digest: each may call it twice, and is called twice itself.
+    """
+    known = {} if known is None else known
+
+    def called(name: str) -> str:
+        if name not in known:
+            text = structure(module, module[name], known)
+            known[name] = text if len(text) <= LONG else f"#{_digest(text).hex()}"
+        return known[name]
+
     numbers = {instruction.name: i for i, instruction in enumerate(computation)}
     lines = []
     for instruction in computation:
-        op = instruction.op.rename_computations(lambda name: structure(module, module[name]))
+        op = instruction.op.rename_computations(called)
         operands = ",".join(str(numbers[name]) for name in instruction.operands)
         lines.append(f"{numbers[instruction.name]}={instruction.shape} {op.opcode} {_attributes(op)}({operands})")
     return "; ".join(lines) + f"; root {numbers[computation.root]}"

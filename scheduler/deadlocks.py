@@ -349,6 +349,8 @@ class _Examination:
         what = "how many iterations it runs" if choice.is_loop else "which branch is taken"
         site = next((s for s in choice.sites if s.meetings[0] or s.ways), None)
         inside = "" if site is None else f", and {self._site(site)} inside needs others"
+        if choice.decision.count is not None and not isinstance(choice.decision.by.op, While):
+            return f"the {choice.decision.count} collectives that it executes were not followed one by one{inside}"
         if choice.decision.count is not None:
             return f"its {choice.decision.count} iterations were not followed one by one{inside}"
         if open_.branch is None:

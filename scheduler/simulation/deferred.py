@@ -20,6 +20,7 @@ from distxla.ops.op import Lowering
 from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.token import AddDependency
 from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.scheduler.simulation.call_summaries import CallSummaries
 from distxla.scheduler.simulation.known_values import (
     Each,
     Known,
@@ -82,6 +83,15 @@ class World:
     replicas: int
     partitions: int
     terms: Terms = field(default_factory=Terms)
+
+    _calls: dict[int, CallSummaries] = field(default_factory=dict)
+
+    def is_too_long(self, module: Module, call: Instruction) -> bool:
+        """Whether a call executes more than is worked out."""
+        found = self._calls.get(id(module))
+        if found is None:
+            found = self._calls[id(module)] = CallSummaries(module, frozenset())
+        return found.is_too_long(call)
 
     def ids(self, device: int) -> tuple[int, int]:
         return divmod(device, self.partitions)
@@ -238,6 +248,8 @@ class _Computed(Deferred):
             return self._through(lambda: Element(frame.operand(instruction), op.index, frame.world.terms))
         elif isinstance(op, AddDependency | Copy | Domain | OptimizationBarrier):
             return self._through(lambda: frame.operand(instruction))
+        elif op.lowering is Lowering.CALL and frame.world.is_too_long(frame.module, instruction):
+            return self._of_a_whole()
         elif op.lowering is Lowering.CALL and not instruction.shape.is_dynamic:
             called = frame.module[op.called_computations[0]]
             return self._through(
@@ -263,6 +275,21 @@ class _Computed(Deferred):
         if self._inner.value is None:
             return self._inner
         self.value = restricted(self._inner.value, self.frame.devices)
+        return None
+
+    def _of_a_whole(self) -> Deferred | None:
+        """The result of a call that executes too much to be worked out: it depends on the operands alike for all."""
+        frame, instruction, terms = self.frame, self.instruction, self.frame.world.terms
+        operands = [frame[name] for name in instruction.operands]
+        for operand in operands:
+            needed = next((d for d in pending(operand)), None)
+            if needed is not None:
+                return needed
+        leaves = [leaf for operand in operands for leaf in leaf_values(operand)]
+        is_alike = is_free_of_chance(frame.module, instruction) and not asks_who(frame.module, instruction)
+        labels = meet([labels_of(leaf) for leaf in leaves], frame.devices) if is_alike else None
+        term = terms.number("called", id(frame.module), instruction.op, *(term_of(leaf, terms) for leaf in leaves))
+        self.value = spread(instruction.shape, Unknown(term if is_alike else terms.fresh(), labels, instruction), terms)
         return None
 
     def _of_operands(self) -> Deferred | None:
@@ -316,6 +343,17 @@ class _Computed(Deferred):
         frame = self.frame
         found = evaluated(frame.module, self.instruction, shapes, operands, frame.world.ids(device))
         return Known(found)
+
+
+def spread(shape: Shape, value: Unknown, terms: Terms) -> Value:
+    """A value of that shape whose leaves are as unknown as that one."""
+    if shape.elements is not None:
+        parts = (
+            spread(s, Unknown(terms.number("part", value.term, k), value.labels, value.cause), terms)
+            for k, s in enumerate(shape.elements)
+        )
+        return Parts(tuple(map(Given, parts)))
+    return value if shape.is_array else Known(None)
 
 
 def pending(value: Deferred) -> Iterator[Deferred]:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from distxla.collectives.channels import is_end
-from distxla.collectives.signature import meaning
+from distxla.collectives.signature import meaning, structure
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
@@ -20,6 +20,7 @@ from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.round_halves import single_collective
 from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.scheduler.simulation.call_summaries import CallSummaries
 from distxla.scheduler.simulation.communication import Communication, Site
 from distxla.scheduler.simulation.counted_loops import differing_bound, passes_on, trip_count
 from distxla.scheduler.simulation.deferred import (
@@ -62,6 +63,7 @@ class Tracer:
     def __post_init__(self) -> None:
         self.devices, self.module = self.communication.programs[self.program]
         self._effectful = effectful_computations(self.module)
+        self._calls = CallSummaries(self.module, self._effectful)
         self._is_dynamic = has_dynamic_dimensions(self.module)
         self._left = MOST_DEVICE_EVENTS
         self._turns = MOST_TURNS
@@ -115,8 +117,34 @@ class Tracer:
         elif isinstance(op, CollectiveOp):
             self._collective(frame, instruction, into)
         elif op.lowering is Lowering.CALL:
+            if self._calls.is_too_long(instruction) and self._call_as_a_whole(frame, instruction, into):
+                return
             arguments = [frame[o] for o in instruction.operands]
             frame.found[instruction.name] = self._run(op.called_computations[0], arguments, frame.devices, into)
+
+    def _call_as_a_whole(self, frame: Frame, instruction: Instruction, into: Trace) -> bool:
+        """A call that executes too much to be followed: each of its collectives once stands for all executions. False
+        where it does more than collectives, or what it executes depends on values.
+
+        All devices that come to it execute the same ones in the same order, whatever that is. So if they come to it
+        together and one after the other the collectives end, then any sequence of them does.
+        """
+        name = instruction.op.called_computations[0]
+        collectives = self._calls.collectives(name)
+        if collectives is None:
+            return False
+        once: Trace = []
+        for holder, collective in collectives:
+            inner = Frame(self.world, self.program, self.module, self.module[holder], (), frame.devices)
+            self._event(inner, once, Act.MEET, self._site(inner, collective))
+        if once:
+            count = self._calls.times[name]
+            # devices that call something else execute the same collectives in another order, perhaps
+            what = structure(self.module, self.module[name])
+            deciding = Unknown(self.world.terms.number("all of", what), {}, instruction)
+            into.append(Choice(self._decision(instruction, deciding, count), [once], is_loop=True))
+        frame.set(instruction.name, self._spread(instruction.shape, None, instruction, self.world.terms.fresh()))
+        return True
 
     def _varies(self, instruction: Instruction) -> Unknown:
         return Unknown(self.world.terms.fresh(), None, instruction)
