@@ -76,6 +76,9 @@ class Buffer:
         return f"{self.region.value}[{self.number}]"
 
 
+TOKEN = Buffer(0, Region.NONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """Call the kernel function of an instruction; one buffer a leaf of the operands and of the result."""
@@ -135,23 +138,51 @@ class Branch:
     branches: tuple[tuple[Step, ...], ...]
 
 
-Step = Kernel | Copy | Swap | Communicate | Loop | Branch
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Execute the steps of a routine of the plan, by its number. communicates: whether one of them does."""
+
+    instruction: Instruction
+    routine: int
+    communicates: bool
+
+
+Step = Kernel | Copy | Swap | Communicate | Loop | Branch | Invoke
+
+
+@dataclass(eq=False, slots=True)
+class Routine:
+    """A computation that is executed from several places. Its buffers have a part of the arena that nobody else uses
+    while it runs: callers copy arguments to `parameters` and results from `results`.
+
+    arena_bytes: of that part, which begins at `base`.  calls: numbers of the routines that it executes.
+    """
+
+    name: str
+    parameters: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    arena_bytes: int
+    calls: tuple[int, ...]
+    base: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
     """What the entry does. arena_bytes: without the kernels' scratch memory, a multiple of the alignment.  shared: the
-    arenas that members of groups have in common."""
+    arenas that members of groups have in common.  routines: called ones before their callers."""
 
     steps: tuple[Step, ...]
     constants: tuple[Literal, ...]
     arena_bytes: int
     buffers: tuple[Buffer, ...] = field(repr=False)
     shared: tuple[SharedArena, ...] = ()
+    routines: tuple[Routine, ...] = ()
 
     def walk(self) -> Iterator[Step]:
-        """All steps, those inside of loops and branches after the step that holds them."""
-        pending = list(reversed(self.steps))
+        """All steps, those inside of loops and branches after the step that holds them; those of routines last."""
+        pending = list(reversed((*self.steps, *(step for routine in self.routines for step in routine.steps))))
         while pending:
             step = pending.pop()
             yield step
@@ -173,6 +204,12 @@ class Plan:
             lines.append(f"{buffer!s:<28} steps {buffer.start:>4} to {buffer.end:>4}  {buffer.owner}")
         lines.append("")
         lines.extend(_dump_steps(self.steps, ""))
+        for number, routine in enumerate(self.routines):
+            lines += [
+                "",
+                f"routine {number}: {routine.name}, arena[{routine.base}:{routine.base + routine.arena_bytes}]",
+            ]
+            lines.extend(_dump_steps(routine.steps, "  "))
         return "\n".join(lines) + "\n"
 
 
@@ -194,6 +231,8 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
             for number, branch in enumerate(step.branches):
                 yield f"{indent}  case {number}"
                 yield from _dump_steps(branch, indent + "    ")
+        elif isinstance(step, Invoke):
+            yield f"{indent}routine {step.routine} for {name}"
         elif isinstance(step, Copy):
             yield f"{indent}copy {step.target} <- {step.source}  for {name}"
         elif isinstance(step, Swap):
@@ -202,6 +241,23 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
             kind = "communicate" if isinstance(step, Communicate) else "kernel"
             results, operands = ", ".join(map(str, step.results)), ", ".join(map(str, step.operands))
             yield f"{indent}{kind} {name} ({step.instruction.opcode}): {results} <- {operands}"
+
+
+def place_routines(routines: Sequence[Routine], entry_calls: Iterable[int], entry_bytes: int) -> int:
+    """Give each routine its part of the arena, behind those of all that may be under way when it runs; returns the
+    bytes of all. routines: called ones before their callers."""
+    total = entry_bytes
+    for number in entry_calls:
+        routines[number].base = entry_bytes
+    for routine in reversed(routines):
+        end = routine.base + routine.arena_bytes
+        total = max(total, end)
+        for number in routine.calls:
+            routines[number].base = max(routines[number].base, end)
+    for routine in routines:
+        for buffer in routine.buffers:
+            buffer.number += routine.base
+    return total
 
 
 def place(buffers: list[Buffer]) -> int:

@@ -15,16 +15,31 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
-from distxla.codegen.buffers import Branch, Buffer, Communicate, Copy, Kernel, Loop, Plan, Region, Step, Swap, shares
+from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL
+from distxla.codegen.buffers import (
+    Branch,
+    Buffer,
+    Communicate,
+    Copy,
+    Invoke,
+    Kernel,
+    Loop,
+    Plan,
+    Region,
+    Routine,
+    Step,
+    Swap,
+    shares,
+)
 from distxla.codegen.communication import CommunicationEmitter, LoadedRoutine
+from distxla.codegen.function_body import FunctionBody, wanders
 from distxla.codegen.injection import InjectionPoints
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
 from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of, may_be_long
 from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, InjectionPoint, SharedArena, Site
 from distxla.codegen.tables import planned_constant
 from distxla.codegen.unwritten import emit_fill, written_anew
-from distxla.collectives.control_block import H_POISON, LOOP_DEPTHS, R_BUSY, R_EVENTS, R_STEP, iterations_field
+from distxla.collectives.control_block import LOOP_DEPTHS, R_EVENTS, iterations_field
 from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
@@ -39,6 +54,7 @@ I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 
 Progress = Callable[[str], None]
+PART_STEPS = 1000  # of a function that executes steps
 
 
 @dataclass(frozen=True)
@@ -80,11 +96,6 @@ def emit_entry(
     return whole.run()
 
 
-def _wanders(buffer: Buffer) -> bool:
-    """Whether the buffer's offset is known at run time only."""
-    return buffer.swaps or buffer.region is Region.SHARED
-
-
 class _EntryEmitter:
     def __init__(
         self,
@@ -110,116 +121,67 @@ class _EntryEmitter:
         self.sites: list[Site] = []
         self.numbered: list[tuple[Instruction, str]] = []
         self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
-        self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), ENTRY_SYMBOL)
-        # It only calls what is worth optimising, and it can be the longest function of all.
-        self.function.attributes.add("noinline")
-        self.function.attributes.add("optnone")
-        self.context = self.function.args[0]
-        # `begin` holds what is computed once a call: places and the offset tables of the communicating sites.
-        self.begin = ir.IRBuilder(self.function.append_basic_block("begin"))
-        self.builder = ir.IRBuilder(self.function.append_basic_block("steps"))
-        self.first = self.builder.block
-        self.failed = self.function.append_basic_block("failed")
-        self.failures: list[tuple[ir.Value, ir.Block]] = []
-        self.offsets: dict[tuple[Region, int], ir.Value] = {}
-        self.pointers: dict[tuple[Region, int], ir.Value] = {}
-        self.chosen: dict[int, ir.Value] = {}  # by id() of a buffer whose place changes: where its offset is kept
-        self.fields: dict[str, ir.Value] = {}
+        self.constants: dict[int, ir.GlobalVariable] = {}
+        self.body = FunctionBody(llvm_module, ENTRY_SYMBOL, self.constant)
+        self.routines: list[ir.Function] = []
+        self.in_routine = False
+        self.parts = 0
         self.loops: list[EnclosingLoop] = []  # that have rounds in them, around the current step
 
     def run(self) -> Entry:
-        self.own_memory = self.begin.load(
-            self.begin.gep(
-                self.field("memory", POINTER),
-                [self.begin.zext(self.field("device", I32), I64)],
-                source_etype=POINTER,
-            ),
-            typ=POINTER,
-            name="own_memory",
-        )
-        self.poison = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
-        self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
-        self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
+        for routine in self.plan.routines:  # called ones stand before their callers
+            self.routines.append(self.routine(routine))
         self.steps(self.plan.steps)
         if self.fills:
             self.fill_all()
-        self.builder.ret(I32(Status.OK))
-        self.begin.branch(self.first)
-        self.emit_failure()
+        self.body.finish()
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
         arena = self.plan.arena_bytes + scratch
         steps, points = tuple(self.numbered), tuple(self.points.points)
         return Entry(self.llvm_module, tuple(self.sites), specs, arena, steps, self.plan.shared, points)
 
-    # --- places -----------------------------------------------------------------------------------------------------
+    # --- functions --------------------------------------------------------------------------------------------------
 
-    def field(self, name: str, llvm_type: ir.Type) -> ir.Value:
-        """A field of the context, loaded once."""
-        if name not in self.fields:
-            offset = getattr(Context, name).offset
-            address = self.begin.gep(self.context, [I64(offset)], source_etype=I8)
-            self.fields[name] = self.begin.load(address, typ=llvm_type, name=name)
-        return self.fields[name]
+    def function_of(self, name: str, steps: tuple[Step, ...], *, looks: bool) -> ir.Function:
+        """A function of its own for some steps. looks: whether it ends at once where the call has been ended."""
+        caller, self.body = self.body, FunctionBody(self.llvm_module, name, self.constant)
+        self.body.function.linkage = "internal"
+        if looks:
+            self.body.stop_if_released()
+        self.steps(steps)
+        self.body.finish()
+        made, self.body = self.body.function, caller
+        return made
 
-    def offset(self, buffer: Buffer) -> ir.Value:
-        """The buffer's offset in the device's own memory, i64."""
-        if _wanders(buffer):
-            return self.builder.load(self.place_of(buffer), typ=I64)
-        key = (buffer.region, buffer.number)
-        found = self.offsets.get(key)
-        if found is None:
-            if buffer.region is Region.ARENA:
-                found = self.in_arena(buffer)
-            elif buffer.region in (Region.PARAMETER, Region.RESULT):
-                table = self.field("parameters" if buffer.region is Region.PARAMETER else "results", POINTER)
-                address = self.begin.gep(table, [I64(buffer.number)], source_etype=I64)
-                found = self.begin.load(address, typ=I64, name=f"{buffer.region.value}_{buffer.number}")
-            elif buffer.region is Region.NONE:
-                found = I64(0)
-            else:
-                raise CompileError(f"a {buffer.region.value} has no place in device memory")
-            self.offsets[key] = found
-        return found
+    def routine(self, routine: Routine) -> ir.Function:
+        """Loops in it are not counted in the record, where its callers count theirs."""
+        self.in_routine = True
+        name = re.sub(r"[^A-Za-z0-9_.]", "_", routine.name)
+        made = self.function_of(f"routine_{len(self.routines)}_{name}", routine.steps, looks=True)
+        self.in_routine = False
+        return made
 
-    def in_arena(self, buffer: Buffer) -> ir.Value:
-        return self.begin.add(self.field("arena", I64), I64(buffer.number))
+    def invoke(self, function: ir.Function) -> None:
+        self.body.fail_unless_zero(self.body.builder.call(function, [self.body.context]))
 
-    def in_shared_arena(self, buffer: Buffer) -> ir.Value:
-        """The offset of a buffer of Region.SHARED in its group's arena; 0 where this device has no such arena."""
-        address = self.begin.gep(self.field("shared", POINTER), [I64(buffer.shared_arena)], source_etype=I64)
-        base = self.begin.load(address, typ=I64, name=f"shared_{buffer.shared_arena}")
-        offset = self.begin.add(base, I64(buffer.shared_number))
-        return self.begin.select(self.begin.icmp_unsigned("==", base, I64(0)), I64(0), offset)
-
-    def place_of(self, buffer: Buffer) -> ir.Value:
-        """Where a buffer has its offset: of Region.SHARED, once the round that writes it is over."""
-        place = self.chosen.get(id(buffer))
-        if place is None:
-            place = self.chosen[id(buffer)] = self.begin.alloca(I64)
-            if buffer.swaps:
-                self.begin.store(self.in_arena(buffer), place)
-        return place
-
-    def pointer(self, buffer: Buffer) -> ir.Value:
-        """The buffer's address in this process."""
-        if _wanders(buffer):
-            return self.builder.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
-        key = (buffer.region, buffer.number)
-        found = self.pointers.get(key)
-        if found is None:
-            if buffer.region is Region.CONSTANT:
-                found = planned_constant(self.llvm_module, self.plan.constants[buffer.number], buffer.number)
-            elif buffer.region is Region.NONE:
-                found = self.own_memory  # a token: never dereferenced
-            else:
-                found = self.begin.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
-            self.pointers[key] = found
-        return found
+    def constant(self, number: int) -> ir.GlobalVariable:
+        """One variable for all functions that use it."""
+        if number not in self.constants:
+            self.constants[number] = planned_constant(self.llvm_module, self.plan.constants[number], number)
+        return self.constants[number]
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def steps(self, steps: tuple[Step, ...]) -> None:
+        """Many of them become functions of so many each: LLVM takes more than twice as long for twice as long a
+        function. Not where a step's place is kept in the function itself."""
+        if len(steps) > 2 * PART_STEPS and not any(map(wanders, self.plan.buffers)):
+            for first in range(0, len(steps), PART_STEPS):
+                part = steps[first : first + PART_STEPS]
+                self.parts += 1
+                self.invoke(self.function_of(f"part_{self.parts}", part, looks=False))
+            return
         for step in steps:
             instruction = step.instruction
             self.progress(instruction.name)
@@ -240,39 +202,39 @@ class _EntryEmitter:
         traced = self.traced and is_traced(step)
         number = len(self.numbered)
         if traced or is_noted(step) or self.points.is_at(step):
-            self.builder.store(I32(number), self.step_word)
+            self.body.builder.store(I32(number), self.body.step_word)
             self.numbered.append((step.instruction, kind_of(step)))
         if may_be_long(step):
-            self.builder.store(I32(1), self.busy_word)  # the next round looks at the clock
-        self.points.before(self.builder, self.context, step)
+            self.body.builder.store(I32(1), self.body.busy_word)  # the next round looks at the clock
+        self.points.before(self.body.builder, self.body.context, step)
         if traced:
             self.traced_step(step, number)
         else:
             self.plain_step(step)
-        self.points.after(self.builder, self.context, step)
+        self.points.after(self.body.builder, self.body.context, step)
 
     def traced_step(self, step: Step, number: int) -> None:
         """Emit a step and the event that tells when it ran."""
         clock = self.llvm_module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
-        begun = self.builder.call(clock, [])
+        begun = self.body.builder.call(clock, [])
         self.plain_step(step)
-        depth = len(self.loops) + (1 if isinstance(step, Loop) and has_rounds(step) else 0)
+        depth = len(self.loops) + (1 if isinstance(step, Loop) and has_rounds(step) and not self.in_routine else 0)
         recorder = self.communication.emit_step_recorder(self.llvm_module)
-        self.builder.call(recorder, [self.context, I32(number), begun, I64(iterations_field(depth))])
+        self.body.builder.call(recorder, [self.body.context, I32(number), begun, I64(iterations_field(depth))])
 
     def fill(self, buffers: Iterable[Buffer]) -> None:
         """Let a read show of what the next step doesn't write."""
         for buffer in buffers:
             shared = buffer.region is Region.SHARED  # of which the device's own place is filled
-            offset = self.in_arena(buffer) if shared else self.offset(buffer)
-            emit_fill(self.llvm_module, self.builder, self.own_memory, offset, buffer.size)
+            offset = self.body.in_arena(buffer) if shared else self.body.offset(buffer)
+            emit_fill(self.llvm_module, self.body.builder, self.body.own_memory, offset, buffer.size)
 
     def fill_all(self) -> None:
         """The same of what no step writes, before the first one."""
         leaves = enumerate(self.module.entry_computation.root_instruction.shape.leaves())
         buffers = [Buffer(leaf.byte_size, Region.RESULT, k) for k, leaf in leaves if leaf.is_array]
         for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, Region.ARENA, 0)):
-            emit_fill(self.llvm_module, self.begin, self.own_memory, self.offset(buffer), buffer.size)
+            emit_fill(self.llvm_module, self.body.begin, self.body.own_memory, self.body.offset(buffer), buffer.size)
 
     def plain_step(self, step: Step) -> None:
         if self.fills and isinstance(step, Kernel | Communicate):
@@ -287,6 +249,8 @@ class _EntryEmitter:
             self.communicate(step)
         elif isinstance(step, Loop):
             self.loop(step)
+        elif isinstance(step, Invoke):
+            self.invoke(self.routines[step.routine])
         else:
             self.branch(step)
 
@@ -294,12 +258,12 @@ class _EntryEmitter:
         kernel = self.kernel_function(step.computation, step.instruction)
         self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
         arguments = [
-            self.pointer(buffer) for buffer in (*step.operands, *step.results) if buffer.region is not Region.NONE
+            self.body.pointer(buffer) for buffer in (*step.operands, *step.results) if buffer.region is not Region.NONE
         ]
         scratch = Buffer(kernel.scratch_bytes, Region.ARENA, self.plan.arena_bytes)
         if self.fills:
             self.fill((scratch,))
-        self.builder.call(kernel.function, [self.context, *arguments, self.pointer(scratch)])
+        self.body.builder.call(kernel.function, [self.body.context, *arguments, self.body.pointer(scratch)])
 
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
         """The function of the instruction; instructions that differ in names only share it."""
@@ -323,56 +287,58 @@ class _EntryEmitter:
         if memcpy is None:
             signature = ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
             memcpy = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
-        self.builder.call(memcpy, [self.pointer(step.target), self.pointer(step.source), I64(step.source.size), I1(0)])
+        self.body.builder.call(
+            memcpy, [self.body.pointer(step.target), self.body.pointer(step.source), I64(step.source.size), I1(0)]
+        )
 
     def swap(self, step: Swap) -> None:
-        first, second = self.place_of(step.first), self.place_of(step.second)
-        offset = self.builder.load(first, typ=I64)
-        self.builder.store(self.builder.load(second, typ=I64), first)
-        self.builder.store(offset, second)
+        first, second = self.body.place_of(step.first), self.body.place_of(step.second)
+        offset = self.body.builder.load(first, typ=I64)
+        self.body.builder.store(self.body.builder.load(second, typ=I64), first)
+        self.body.builder.store(offset, second)
 
     def communicate(self, step: Communicate) -> None:
         site = self.site(step)
         operands, results = self.offset_table(step.operands), self.result_table(step.results)
-        table = self.field("communicate", POINTER)
-        slot = self.builder.gep(table, [I64(site)], source_etype=POINTER)
-        routine = LoadedRoutine(self.builder.block, slot, "routine", typ=POINTER)
-        self.builder._insert(routine)
-        status = self.builder.call(routine, [self.context, I32(site), operands, results])
-        self.fail_unless_zero(status)
+        table = self.body.field("communicate", POINTER)
+        slot = self.body.builder.gep(table, [I64(site)], source_etype=POINTER)
+        routine = LoadedRoutine(self.body.builder.block, slot, "routine", typ=POINTER)
+        self.body.builder._insert(routine)
+        status = self.body.builder.call(routine, [self.body.context, I32(site), operands, results])
+        self.body.fail_unless_zero(status)
         if step.instruction.op.lowering is not Lowering.HOST:
             self.count_event()
 
     def count_event(self) -> None:
         """What the flight recorder has begun to record of a site is over."""
-        place = self.begin.gep(self.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
-        self.builder.store(self.builder.add(self.builder.load(place, typ=I64), I64(1)), place)
+        place = self.body.begin.gep(self.body.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
+        self.body.builder.store(self.body.builder.add(self.body.builder.load(place, typ=I64), I64(1)), place)
 
     def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
         """A u64 array of offsets on the stack; what doesn't change is filled in once a call."""
-        table = self.begin.alloca(I64, size=max(1, len(buffers)))
+        table = self.body.begin.alloca(I64, size=max(1, len(buffers)))
         for k, buffer in enumerate(buffers):
-            place = self.begin.gep(table, [I64(k)], source_etype=I64)
-            builder = self.builder if _wanders(buffer) else self.begin
-            builder.store(self.offset(buffer), place)
+            place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
+            builder = self.body.builder if wanders(buffer) else self.body.begin
+            builder.store(self.body.offset(buffer), place)
         return table
 
     def result_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
         """The offset table of a site's results; it has a second half where one of them may be shared."""
         if not shares(buffers):
             return self.offset_table(buffers)
-        table = self.begin.alloca(I64, size=2 * len(buffers))
+        table = self.body.begin.alloca(I64, size=2 * len(buffers))
         for k, buffer in enumerate(buffers):
-            place = self.begin.gep(table, [I64(k)], source_etype=I64)
-            elsewhere = self.begin.gep(table, [I64(len(buffers) + k)], source_etype=I64)
+            place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
+            elsewhere = self.body.begin.gep(table, [I64(len(buffers) + k)], source_etype=I64)
             if buffer.region is Region.SHARED:
-                self.chosen[id(buffer)] = place
-                self.builder.store(self.in_arena(buffer), place)  # every time: the routine writes there, too
-                self.begin.store(self.in_shared_arena(buffer), elsewhere)
+                self.body.chosen[id(buffer)] = place
+                self.body.builder.store(self.body.in_arena(buffer), place)  # every time: the routine writes there, too
+                self.body.begin.store(self.body.in_shared_arena(buffer), elsewhere)
             else:
-                builder = self.builder if _wanders(buffer) else self.begin
-                builder.store(self.offset(buffer), place)
-                self.begin.store(I64(0), elsewhere)
+                builder = self.body.builder if wanders(buffer) else self.body.begin
+                builder.store(self.body.offset(buffer), place)
+                self.body.begin.store(I64(0), elsewhere)
         return table
 
     def site(self, step: Communicate) -> int:
@@ -422,44 +388,26 @@ class _EntryEmitter:
             routine,
         )
 
-    def fail_unless_zero(self, status: ir.Value) -> None:
-        go_on = self.function.append_basic_block("go_on")
-        bad = self.builder.icmp_unsigned("!=", status, I32(Status.OK))
-        self.failures.append((status, self.builder.block))
-        self.builder.cbranch(bad, self.failed, go_on)
-        self.builder.position_at_end(go_on)
-
-    def emit_failure(self) -> None:
-        builder = ir.IRBuilder(self.failed)
-        if not self.failures:
-            builder.unreachable()
-            return
-        status = builder.phi(I32)
-        for value, block in self.failures:
-            status.add_incoming(value, block)
-        builder.ret(status)
-
     def loop(self, step: Loop) -> None:
         test, body, done = (
-            self.function.append_basic_block(f"{step.instruction.name}.{part}") for part in ("test", "body", "done")
+            self.body.function.append_basic_block(f"{step.instruction.name}.{part}")
+            for part in ("test", "body", "done")
         )
-        count = self.begin_count(step) if has_rounds(step) else None
-        self.builder.branch(test)
-        self.builder.position_at_end(test)
-        poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
-        poisoned = self.builder.icmp_unsigned("!=", poison, I32(0))
-        self.fail_unless_zero(self.builder.select(poisoned, I32(Status.RELEASED), I32(Status.OK)))
+        count = self.begin_count(step) if has_rounds(step) and not self.in_routine else None
+        self.body.builder.branch(test)
+        self.body.builder.position_at_end(test)
+        self.body.stop_if_released()
         self.steps(step.condition)
-        again = self.builder.load(self.pointer(step.predicate), typ=I8)
-        self.builder.cbranch(self.builder.icmp_unsigned("!=", again, I8(0)), body, done)
-        self.builder.position_at_end(body)
+        again = self.body.builder.load(self.body.pointer(step.predicate), typ=I8)
+        self.body.builder.cbranch(self.body.builder.icmp_unsigned("!=", again, I8(0)), body, done)
+        self.body.builder.position_at_end(body)
         if count is not None:
             self.count(count)
         self.steps(step.body)
         if count is not None:
             self.loops.pop()
-        self.builder.branch(test)
-        self.builder.position_at_end(done)
+        self.body.builder.branch(test)
+        self.body.builder.position_at_end(done)
 
     def begin_count(self, step: Loop) -> ir.Value:
         """Where a loop with rounds in it counts its iterations: in the record, for reports."""
@@ -468,30 +416,30 @@ class _EntryEmitter:
         holder = self.module.holder_of(instruction)
         self.loops.append(EnclosingLoop(instruction.name, "" if holder is None else holder.name, location))
         place = I64(iterations_field(len(self.loops)))
-        word = self.begin.gep(self.field("record", POINTER), [place], source_etype=I8)
+        word = self.body.begin.gep(self.body.field("record", POINTER), [place], source_etype=I8)
         if len(self.loops) < LOOP_DEPTHS:
-            self.builder.store(I32(0), word)
+            self.body.builder.store(I32(0), word)
         return word
 
     def count(self, word: ir.Value) -> None:
         """An iteration begins."""
         if len(self.loops) < LOOP_DEPTHS:
-            self.builder.store(self.builder.add(self.builder.load(word, typ=I32), I32(1)), word)
+            self.body.builder.store(self.body.builder.add(self.body.builder.load(word, typ=I32), I32(1)), word)
 
     def branch(self, step: Branch) -> None:
         name = step.instruction.name
-        done = self.function.append_basic_block(f"{name}.done")
-        blocks = [self.function.append_basic_block(f"{name}.case{k}") for k in range(len(step.branches))]
-        selector = self.pointer(step.selector)
+        done = self.body.function.append_basic_block(f"{name}.done")
+        blocks = [self.body.function.append_basic_block(f"{name}.case{k}") for k in range(len(step.branches))]
+        selector = self.body.pointer(step.selector)
         if step.by_predicate:
-            holds = self.builder.load(selector, typ=I8)
-            self.builder.cbranch(self.builder.icmp_unsigned("!=", holds, I8(0)), blocks[0], blocks[1])
+            holds = self.body.builder.load(selector, typ=I8)
+            self.body.builder.cbranch(self.body.builder.icmp_unsigned("!=", holds, I8(0)), blocks[0], blocks[1])
         else:
-            switch = self.builder.switch(self.builder.load(selector, typ=I32), blocks[-1])
+            switch = self.body.builder.switch(self.body.builder.load(selector, typ=I32), blocks[-1])
             for k, block in enumerate(blocks[:-1]):
                 switch.add_case(I32(k), block)
         for block, steps in zip(blocks, step.branches, strict=True):
-            self.builder.position_at_end(block)
+            self.body.builder.position_at_end(block)
             self.steps(steps)
-            self.builder.branch(done)
-        self.builder.position_at_end(done)
+            self.body.builder.branch(done)
+        self.body.builder.position_at_end(done)

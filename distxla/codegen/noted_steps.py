@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from distxla.codegen.buffers import Branch, Communicate, Copy, Kernel, Loop, Step, Swap
+from distxla.codegen.buffers import Branch, Communicate, Copy, Invoke, Kernel, Loop, Step, Swap
 from distxla.ops.op import Lowering
 
 SHORT_BYTES = 8192  # arrays up to here are handled in less than about a microsecond
 UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would be a noticeable part of it
 
-_KINDS = {Kernel: "kernel", Copy: "copy", Loop: "loop", Branch: "branch", Communicate: "call"}
+_KINDS = {Kernel: "kernel", Copy: "copy", Loop: "loop", Branch: "branch", Communicate: "call", Invoke: "routine"}
 
 
 def is_noted(step: Step) -> bool:
@@ -37,7 +37,7 @@ def may_be_long(step: Step) -> bool:
         return largest > SHORT_BYTES or not step.instruction.op.effects.is_free
     if isinstance(step, Communicate):
         return is_traced(step)
-    return isinstance(step, Loop) and not has_rounds(step)
+    return isinstance(step, Loop | Invoke) and not has_rounds(step)
 
 
 def kind_of(step: Step) -> str:
@@ -51,4 +51,4 @@ def has_rounds(step: Step) -> bool:
         return any(map(has_rounds, (*step.condition, *step.body)))
     if isinstance(step, Branch):
         return any(has_rounds(inner) for steps in step.branches for inner in steps)
-    return isinstance(step, Communicate)
+    return step.communicates if isinstance(step, Invoke) else isinstance(step, Communicate)

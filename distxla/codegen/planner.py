@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from distxla.codegen.buffers import (
+    TOKEN,
     Branch,
     Buffer,
     Communicate,
     Copy,
+    Invoke,
     Kernel,
     Loop,
     Plan,
@@ -17,22 +19,23 @@ from distxla.codegen.buffers import (
     Step,
     Swap,
     place,
+    place_routines,
     place_shared,
 )
 from distxla.codegen.moves import one_by_one
+from distxla.codegen.noted_steps import has_rounds
+from distxla.codegen.routines import Program, kept_computations, plan_routine
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ops.call import KeptCall
 from distxla.ops.collective import GroupedCollective
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.op import NO_MEMORY, Lowering, RuleViolation
 from distxla.ops.values import FOREVER, Value, Values, analyse, is_alias, overwritable
-
-TOKEN = Buffer(0, Region.NONE)
-
 
 # Smaller results are copied to every member: that costs less than looking up where they are.
 SHARED_BYTES = 4096
@@ -49,12 +52,16 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
     value the text leaves out; both say where it stands.
     """
     planner = Planner(module, replicas, partitions)
+    for name in kept_computations(module):  # called ones first, which needs no recursion
+        planner.routine(name)
     steps = planner.entry()
     planner.join_lifetimes()
     shared = [b for b in planner.buffers if b.region is Region.SHARED]
     arena = [b for b in planner.buffers if b.region is Region.ARENA]
     arenas = place_shared(shared, tuple(planner.groups))
-    return Plan(steps, tuple(planner.constants), place(arena + shared), tuple(planner.buffers), arenas)
+    size = place_routines(planner.program.routines, planner.calls, place(arena + shared))
+    program = planner.program
+    return Plan(steps, tuple(program.constants), size, tuple(planner.buffers), arenas, routines=tuple(program.routines))
 
 
 @dataclass
@@ -94,17 +101,20 @@ class _Frame:
 
 
 class Planner:
-    """Walks the computations in execution order; `clock` numbers the steps."""
+    """Walks the computations in execution order; `clock` numbers the steps.
 
-    def __init__(self, module: Module, replicas: int = 0, partitions: int = 0) -> None:
+    program: of the planner of the entry, if this one is of a routine.  calls: the routines that are executed.
+    """
+
+    def __init__(self, module: Module, replicas: int = 0, partitions: int = 0, program: Program | None = None) -> None:
         self.module = module
+        self.is_routine = program is not None
+        self.program = Program() if program is None else program
+        self.calls: set[int] = set()
         self.replicas, self.partitions = replicas, partitions
         self.groups: dict[tuple[tuple[int, ...], ...], int] = {}  # that share memory: number of their arena
         self.buffers: list[Buffer] = []
-        self.constants: list[Literal] = []
         self.clock = 0
-        self._constants: dict[Literal, Buffer] = {}
-        self._values: dict[str, Values] = {}
         self._swapped: list[tuple[Buffer, Buffer]] = []
 
     def entry(self) -> tuple[Step, ...]:
@@ -132,9 +142,9 @@ class Planner:
         return _Frame(computation, self.values(computation.name))
 
     def values(self, name: str) -> Values:
-        values = self._values.get(name)
+        values = self.program.values.get(name)
         if values is None:
-            values = self._values[name] = analyse(self.module, self.module[name], self.values)
+            values = self.program.values[name] = analyse(self.module, self.module[name], self.values)
         return values
 
     def run(self, frame: _Frame, targets: list[Buffer], freed_by: list[Value]) -> None:
@@ -203,16 +213,17 @@ class Planner:
             buffer.end = self.clock
 
     def constant(self, instruction: Instruction, literal: Literal) -> Buffer:
-        buffer = self._constants.get(literal)
+        program = self.program
+        buffer = program.by_literal.get(literal)
         if buffer is None:
             if literal.is_elided:
                 raise CompileError(
                     f"the value of {instruction.name} is left out of the text ({{...}}), so it cannot be executed",
                     self.module.locate(instruction),
                 )
-            buffer = Buffer(literal.shape.byte_size, Region.CONSTANT, len(self.constants), instruction.name)
-            self.constants.append(literal)
-            self._constants[literal] = buffer
+            buffer = Buffer(literal.shape.byte_size, Region.CONSTANT, len(program.constants), instruction.name)
+            program.constants.append(literal)
+            program.by_literal[literal] = buffer
         return buffer
 
     def copy(self, frame: _Frame, instruction: Instruction, source: Buffer, target: Buffer) -> None:
@@ -223,7 +234,9 @@ class Planner:
 
     def may_swap(self, frame: _Frame, source: Buffer, target: Buffer) -> bool:
         """Whether a loop's new state may become its state by a change of places: `source`, which is no place of the
-        state, holds nothing else."""
+        state, holds nothing else. Not in routines, whose callers know where arguments and results are."""
+        if self.is_routine:
+            return False
         if not (source.region is target.region is Region.ARENA and source.size == target.size >= SWAPPED_BYTES):
             return False
         held = frame.sole_result(source)
@@ -249,7 +262,7 @@ class Planner:
 
     def will_swap(self, instruction: Instruction, leaf: int, size: int) -> bool:
         """Whether a leaf of a loop's state is computed while the old one is needed, so that it takes two places."""
-        if not isinstance(instruction.op, While) or size < SWAPPED_BYTES:
+        if not isinstance(instruction.op, While) or size < SWAPPED_BYTES or self.is_routine:
             return False
         body = self.frame(self.module[instruction.op.body])
         values = body.values
@@ -341,6 +354,8 @@ class Planner:
             self.loop(frame, position, instruction, op)
         elif isinstance(op, Conditional):
             self.branch(frame, position, instruction, op)
+        elif isinstance(op, KeptCall):
+            self.invoke(frame, position, instruction, op)
         elif op.lowering in (Lowering.COMMUNICATION, Lowering.HOST):
             self.communicate(frame, position, instruction, operands)
         elif op.lowering in (Lowering.CALL, Lowering.KERNEL, Lowering.ELEMENT, Lowering.REDUCTION):
@@ -431,6 +446,28 @@ class Planner:
         self.touch(*results, *(buffer for argument in arguments for buffer in argument))
         by_predicate = frame.computation[instruction.operands[0]].shape.dtype.kind == "pred"
         frame.steps.append(Branch(instruction, selector[0], by_predicate, tuple(branches)))
+
+    def invoke(self, frame: _Frame, position: int, instruction: Instruction, op: KeptCall) -> None:
+        """Copy the arguments to where the routine takes them, and its results to where they are wanted."""
+        number = self.routine(op.to_apply)
+        routine = self.program.routines[number]
+        self.calls.add(number)
+        for value, target in zip(frame.values.operands(instruction), routine.parameters, strict=True):
+            if value is not None:
+                self.copy(frame, instruction, frame.buffer(value), target)
+        self.clock += 1
+        frame.steps.append(Invoke(instruction, number, any(map(has_rounds, routine.steps))))
+        for source, target in zip(routine.results, self.results(frame, position, instruction), strict=True):
+            if target is not TOKEN:
+                self.copy(frame, instruction, source, target)
+
+    def routine(self, name: str) -> int:
+        """The number of the routine of a computation, which is planned once."""
+        program = self.program
+        if name not in program.numbers:
+            program.numbers[name] = len(program.routines)
+            program.routines.append(plan_routine(Planner(self.module, program=program), self.module[name]))
+        return program.numbers[name]
 
     def called(self, name: str, argument: list[Buffer], *, owned: bool) -> _Frame:
         """A frame of a computation with one parameter, whose leaves are in `argument`."""

@@ -59,7 +59,8 @@ class StepOrigin:
     """The instruction that a step computes, and where it comes from: an instruction of the module that was compiled,
     by computation and name, "" where none is known.
 
-    kind: what is done for it: "kernel", "copy", "loop", "branch", or "call" of what stands in the context's table.
+    kind: what is done for it: "kernel", "copy", "loop", "branch", "routine" for a computation that is called, or "call"
+    of what stands in the context's table.
     """
 
     instruction: str

@@ -48,6 +48,13 @@ class Call(Op):
         return run.call(self.to_apply, *operands)
 
 
+class KeptCall(Call):
+    """A call whose computation is compiled once, as a function, since copies of it in the place of all its calls would
+    be too much code (passes/inlining_budget.py)."""
+
+    lowering: ClassVar[Lowering] = Lowering.CONTROL
+
+
 @register
 class Fusion(Op):
     """Run a computation whose intermediate values need no memory of their own.

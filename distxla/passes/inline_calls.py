@@ -9,19 +9,22 @@ from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations
 from distxla.ops.inlining import inlined
 from distxla.ops.op import Lowering
+from distxla.passes.inlining_budget import within_budget
 from distxla.passes.module_pass import Pass
 
 
 class InlineCalls(Pass):
     """Replace every instruction whose lowering is CALL by the instructions of its computation.
 
-    Ensures: no CALL is left in a computation that is reached from the entry other than by the inlined ones; names are
-    unique in each computation; an inlined instruction keeps its name where it is free.
+    Ensures: no CALL is left in a computation that is reached from the entry other than by the inlined ones; those that
+    would make too much code are KeptCall; names are unique in each computation; an inlined instruction keeps its name
+    where it is free.  Raises UnsupportedOpError where there would be too much code and calls can't be kept.
     """
 
     name: ClassVar[str] = "inline-calls"
 
     def run(self, module: Module) -> Module:
+        module = within_budget(module)
         if not any(i.op.lowering is Lowering.CALL for c in module.computations for i in c):
             return module
         effectful = effectful_computations(module)

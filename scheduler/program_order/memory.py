@@ -128,7 +128,8 @@ def _roles(module: Module) -> dict[str, Role]:
                 role = Role.BRANCH
                 if isinstance(op, While):
                     role = Role.BODY if name == op.body else Role.CONDITION
-                if roles.setdefault(name, role) is role:
+                if name not in roles:
+                    roles[name] = role
                     pending.append(name)
     return roles
 
@@ -254,7 +255,7 @@ class ComputationMemory:
         if self.role is not Role.BODY:
             return
         for leaf, (value, occupant) in enumerate(zip(values.root, values.parameters[0], strict=True)):
-            if value is None or occupant is None or value not in self.maker or values.root.count(value) > 1:
+            if value is None or occupant is None or value not in self.maker or values.root_counts[value] > 1:
                 continue
             made = position[self.maker[value]]
             in_place = self.takes.get(value) == occupant and last[occupant] == made

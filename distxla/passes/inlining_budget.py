@@ -1,0 +1,183 @@
+"""Which calls stay calls, since copies in their place would make too much of a program.
+
+f1 calls f0 twice, f2 calls f1 twice, … f30: a billion instructions from 3 kB of text. Up to COPIED instructions every
+call is replaced by what it calls, which lets it fuse with what is around it. Beyond, computations that are large and
+called from several places are compiled once each. The same goes for bodies of loops and branches, which the planner
+copies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from distxla.errors import UnsupportedOpError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.names import Names
+from distxla.ops.call import KeptCall
+from distxla.ops.effects import Effects
+from distxla.ops.op import Lowering
+from distxla.ops.parameter import Parameter
+
+COPIED = 100_000  # instructions up to which everything is copied
+TIMES = 4  # or so many times as many as the text has
+MOST = 4  # beyond so many times as many a program is refused
+LEAST_KEPT = 16  # instructions that are always copied: a call costs as much
+EXECUTED = (Lowering.CALL, Lowering.CONTROL)  # their computations are executed; those of others are applied to elements
+
+
+def within_budget(module: Module) -> Module:
+    """The module with calls that must stay calls as KeptCall; the same object where all may be replaced.
+
+    Raises UnsupportedOpError, located, where that needs calls to be kept that can't be: of computations that are
+    applied to elements, hold dynamic dimensions, transfers, or halves of asynchronous pairs.
+    """
+    copied = max(COPIED, TIMES * sum(len(computation.instructions) for computation in module.computations))
+    sizes = _sizes(module, frozenset())
+    reached = module.reached()
+    applied = _applied(reached)
+    if sum(sizes[name] for name in {module.entry, *applied}) <= copied:
+        return module
+    share = _share(reached, copied)
+    kept = _chosen(module, reached, applied, share)
+    sizes = _sizes(module, kept)
+    if sum(sizes[name] for name in {module.entry, *kept, *applied}) > MOST * copied:
+        raise _too_much(module, reached, kept, share, MOST * copied)
+    return _with_kept_calls(module, kept)
+
+
+def _sizes(module: Module, kept: frozenset[str]) -> dict[str, int]:
+    """By computation how many instructions it has with copies of all that it calls, but for those that are kept."""
+    found: dict[str, int] = {}
+    for computation in module.computations:  # called ones stand before their callers
+        found[computation.name] = len(computation.instructions) + sum(
+            found[name] for i in computation for name in i.op.called_computations if name not in kept
+        )
+    return found
+
+
+def _applied(reached: Iterable[Computation]) -> set[str]:
+    """The computations that are applied to elements."""
+    return {name for c in reached for i in c if i.op.lowering not in EXECUTED for name in i.op.called_computations}
+
+
+def _share(reached: tuple[Computation, ...], copied: int) -> int:
+    """So many instructions may each call be replaced by."""
+    return max(LEAST_KEPT, copied // (2 * _times(reached).total()))
+
+
+def _times(reached: Iterable[Computation]) -> Counter[str]:
+    """How often each computation is called."""
+    return Counter(name for c in reached for i in c for name in i.op.called_computations)
+
+
+def _chosen(module: Module, reached: tuple[Computation, ...], applied: set[str], share: int) -> frozenset[str]:
+    """The computations that are compiled once each."""
+    times = _times(reached)
+    inside_of_elements = {c.name for c in module.reached(*applied)} if applied else set()
+    sizes: dict[str, int] = {}
+    kept: set[str] = set()
+    for computation in reached:
+        name = computation.name
+        sizes[name] = len(computation.instructions) + sum(
+            sizes[called] for i in computation for called in i.op.called_computations if called not in kept
+        )
+        if (
+            times[name] > 1
+            and sizes[name] > share
+            and name not in inside_of_elements
+            and _obstacle(module, name) is None
+        ):
+            kept.add(name)
+    return frozenset(kept)
+
+
+def _obstacle(module: Module, name: str) -> str | None:
+    """Why calls of a computation can't be kept."""
+    for computation in module.reached(name):
+        for instruction in computation:
+            op = instruction.op
+            if op.effects is Effects.CHANNEL:
+                return f"it holds the transfer {instruction.name}"
+            if op.starts_pair or op.completes:
+                return f"it holds a half of an asynchronous operation, {instruction.name}"
+            if instruction.shape.is_dynamic:
+                return f"{instruction.name} has dynamic dimensions"
+    return None
+
+
+def _too_much(
+    module: Module, reached: tuple[Computation, ...], kept: frozenset[str], share: int, most: int
+) -> UnsupportedOpError:
+    """The error, at a call of the smallest computation whose copies are too many and that can't be kept."""
+    sizes, times = _sizes(module, kept), _times(reached)
+    for computation in reached:
+        for instruction in computation:
+            for name in instruction.op.called_computations:
+                if name in kept or times[name] < 2 or sizes[name] <= share:
+                    continue
+                why = _obstacle(module, name) or "it is applied to elements"
+                total = sizes[module.entry]
+                return UnsupportedOpError(
+                    f"{module.name} has {_about(total)} instructions with copies of what it calls, more than the "
+                    f"{most} that are compiled; calls of {name} can't be kept as calls: {why}",
+                    module.locate(instruction),
+                )
+    amount = _about(sizes[module.entry])
+    return UnsupportedOpError(
+        f"{module.name} has {amount} instructions with copies of what it calls, more than the {most} that are compiled"
+    )
+
+
+def _about(count: int) -> str:
+    return str(count) if count < 10**9 else f"about 10^{len(str(count)) - 1}"
+
+
+def _with_kept_calls(module: Module, kept: frozenset[str]) -> Module:
+    """Calls of these computations kept; a loop or a branch that runs one gets a computation that calls it."""
+    names = Names(module.by_name)
+    controls = [i.op for c in module.computations for i in c if i.op.lowering is Lowering.CONTROL]
+    wrapped = {name for op in controls for name in op.called_computations if name in kept}
+    wrappers: dict[str, Computation] = {}
+    computations: list[Computation] = []
+    for computation in module.computations:
+        changed = tuple(_kept(i, kept, wrappers) for i in computation)
+        if any(a is not b for a, b in zip(changed, computation.instructions, strict=True)):
+            thread, span = computation.execution_thread, computation.span
+            computation = Computation(computation.name, changed, computation.root, thread, span)
+        computations.append(computation)
+        if computation.name in wrapped:
+            computations.append(wrappers.setdefault(computation.name, _wrapper(computation, names)))
+    return module.replace(computations=tuple(computations))
+
+
+def _kept(instruction: Instruction, kept: frozenset[str], wrappers: dict[str, Computation]) -> Instruction:
+    op = instruction.op
+    if not any(name in kept for name in op.called_computations):
+        return instruction
+    if op.lowering is Lowering.CALL:
+        return instruction.replace(op=KeptCall(to_apply=op.called_computations[0]))
+    return instruction.replace(op=op.rename_computations(lambda name: wrappers[name].name if name in kept else name))
+
+
+def _wrapper(computation: Computation, names: Names) -> Computation:
+    """What a loop or a branch runs instead: a computation with the same parameters that only calls this one."""
+    parameters = tuple(
+        p.replace(op=Parameter(number=k), control_predecessors=()) for k, p in enumerate(computation.parameters)
+    )
+    inside = Names({p.name: p for p in parameters})
+    root = computation.root_instruction
+    call = Instruction(
+        inside.fresh(f"{computation.name}.call"),
+        root.shape,
+        KeptCall(to_apply=computation.name),
+        tuple(p.name for p in parameters),
+        metadata=root.metadata,
+        span=root.span,
+    )
+    return Computation(names.fresh(f"{computation.name}.once"), (*parameters, call), call.name)
+
+
+__all__ = ["COPIED", "within_budget"]
