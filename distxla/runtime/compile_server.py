@@ -1,7 +1,6 @@
 """A long-lived process that compiles.
 
-LLVM ends its process when it meets an inconsistency; here that costs one compilation. And LLVM's libraries, which take
-a while to load, load while the cluster starts.
+LLVM ends its process when it meets an inconsistency; here that costs one compilation.
 
 Parent and child exchange length-prefixed pickles over the child's stdin and stdout. The child writes what it works on
 into a memory file that both have open, so that its last words survive it.
@@ -40,14 +39,17 @@ LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an inst
 class CompileServer:
     """The parent's side. Thread-safe: one compilation at a time, others wait.
 
-    The constructor starts the process and returns at once. A process that died is replaced with the next compilation.
+    The process starts with the first compilation, and one that died is replaced with the next: a driver whose programs
+    are all in the cache has none.
     Close it, or use it in a `with`; when the parent ends in any way, the child ends, too.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closed = False
-        self._start()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._limit_bytes = compile_memory_bytes()
+        self._progress = self._messages = -1
 
     def __enter__(self) -> CompileServer:
         return self
@@ -57,8 +59,8 @@ class CompileServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the present child."""
-        return self._process.pid
+        """Process id of the present child, which is started if there is none."""
+        return self._child().pid
 
     def compile(
         self, module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
@@ -87,20 +89,20 @@ class CompileServer:
         with self._lock:
             if self._closed:
                 raise ClusterError("the compile server is closed")
-            if self._process.poll() is not None:
+            if self._process is not None and self._process.poll() is not None:
                 self._stop()
-                self._start()
+            process = self._child()
             try:
-                assert self._process.stdin is not None
-                assert self._process.stdout is not None
-                _send(self._process.stdin, request)
-                self._await_answer(self._process.stdout)
-                answer = _receive(self._process.stdout)
+                assert process.stdin is not None
+                assert process.stdout is not None
+                _send(process.stdin, request)
+                self._await_answer(process.stdout)
+                answer = _receive(process.stdout)
             except (BrokenPipeError, EOFError):
                 raise self._death(request) from None
             except BaseException:
                 # Interrupted between question and answer: that answer must not be taken for the next one's.
-                self._process.kill()
+                process.kill()
                 self._stop()
                 raise
         if isinstance(answer, BaseException):
@@ -118,14 +120,19 @@ class CompileServer:
             if not poll.poll(max(0.0, limit.end - time.monotonic()) * 1000):
                 raise limit.error(self._last_words())
 
-    def _start(self) -> None:
+    def _child(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process = self._start()
+        return self._process
+
+    def _start(self) -> subprocess.Popen[bytes]:
         self._limit_bytes = compile_memory_bytes()
         self._progress = os.memfd_create("distxla-compile-progress", os.MFD_CLOEXEC)
         self._messages = os.memfd_create("distxla-compile-messages", os.MFD_CLOEXEC)
         os.ftruncate(self._progress, PROGRESS_BYTES)
         package_parent = str(Path(__file__).resolve().parents[2])
         paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [
                 sys.executable,
                 "-P",
@@ -145,7 +152,9 @@ class CompileServer:
         )
 
     def _stop(self) -> None:
-        process = self._process
+        process, self._process = self._process, None
+        if process is None:
+            return
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -162,7 +171,7 @@ class CompileServer:
 
     def _death(self, request: tuple[Any, ...]) -> DistxlaError:
         """What is known about a child that ended instead of answering `request`."""
-        status = self._process.wait()
+        status = self._child().wait()
         progress = self._last_words()
         size = os.fstat(self._messages).st_size
         tail = os.pread(self._messages, 2000, max(0, size - 2000)).decode(errors="replace").strip()
@@ -184,14 +193,14 @@ class CompileServer:
     def _culprit(self, request: tuple[Any, ...]) -> str:
         """The instruction whose code ends a process: let another one compile them one by one. "" if none does."""
         self._stop()
-        self._start()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        process = self._child()
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            _send(self._process.stdin, ("alone", *request[1:5]))
-            _receive(self._process.stdout)
+            _send(process.stdin, ("alone", *request[1:5]))
+            _receive(process.stdout)
         except (BrokenPipeError, EOFError):
-            self._process.wait()
+            process.wait()
             return self._last_words()
         return ""
 

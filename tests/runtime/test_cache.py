@@ -91,3 +91,12 @@ def test_where_nothing_can_be_kept_nothing_fails(tmp_path):
         programs.put(module(), 2, 1, program())
         assert programs.get(module(), 2, 1) is None
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_program_out_of_the_cache_needs_no_compile_process(programs, monkeypatch):
+    module = parse_module(TEXT, "m.hlo")
+    with CompileServer() as server:
+        compile_cached(server, module, 1, 1, programs)
+    with CompileServer() as server:
+        monkeypatch.setattr(server, "_start", lambda: pytest.fail("a compile process was started"))
+        assert compile_cached(server, module, 1, 1, programs)[1]
