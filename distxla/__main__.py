@@ -11,11 +11,23 @@ from distxla.cli.standard_streams import open_closed
 def main() -> NoReturn:
     """Run the command line; Ctrl-C while its library still loads ends it as quietly as later."""
     try:
+        if _wants_cluster(sys.argv[1:]):
+            from distxla.runtime.ray import access
+
+            access.begin()
         open_closed()
         from distxla.cli.main import main as command
     except KeyboardInterrupt:
         sys.exit(130)  # as cli.main does, which is not there yet
     command()
+
+
+def _wants_cluster(arguments: list[str]) -> bool:
+    """Whether the command will start an embedded Ray, as far as one can tell before the command line is read."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        return False  # what is opened first would take the place of the one that is closed
+    others = ("--address", "--backend", "--help", "-h")
+    return arguments[:1] == ["run"] and len(arguments) > 1 and not any(a.startswith(others) for a in arguments)
 
 
 if __name__ == "__main__":

@@ -103,21 +103,19 @@ class Loader:
 
     def _load(self, executable: Executable, number: int, area: int) -> None:
         """area: where the offsets of arguments and results stand in the control block."""
-        import ray
-
+        put = self._hosts.session.put
         program, block = executable.program, self._hosts.local.control
         count = len(executable.parameters) + len(executable.results)
         if self._arena is None or self._arena.size < program.arena_bytes:
-            self._arena = self._heap.allocate(
-                program.arena_bytes, executable.devices
-            )  # programs never run at once on one device
-        light = ray.put(without_image(program))
-        whole = ray.put(dataclasses.replace(program, steps=())) if self._hosts.agent_actors else None
+            # programs never run at once on one device
+            self._arena = self._heap.allocate(program.arena_bytes, executable.devices)
+        light = put(without_image(program))
+        whole = put(dataclasses.replace(program, steps=())) if self._hosts.agent_actors else None
         routines = None
         if executable.targets:
             from distxla.runtime.routines import pack
 
-            routines = ray.put(pack(executable.targets))
+            routines = put(pack(executable.targets))
         self.streams.load(number, program, executable.devices)
         self._tell_hosts(number, program)
         shared = [self._shared_arena(number, arena, executable) for number, arena in enumerate(program.shared)]

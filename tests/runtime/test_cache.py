@@ -8,7 +8,8 @@ import pytest
 
 from distxla.codegen.program import CompiledProgram, Site
 from distxla.ir.shape import Shape
-from distxla.runtime.cache import ProgramCache
+from distxla.runtime.cache import ProgramCache, compile_cached
+from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.program_key import program_key
 from distxla.text.parser import parse_module
 
@@ -94,9 +95,7 @@ def test_where_nothing_can_be_kept_nothing_fails(tmp_path):
 
 
 def test_a_program_out_of_the_cache_needs_no_compile_process(programs, monkeypatch):
-    module = parse_module(TEXT, "m.hlo")
-    with CompileServer() as server:
-        compile_cached(server, module, 1, 1, programs)
+    programs.put(module(), 2, 1, program())
     with CompileServer() as server:
         monkeypatch.setattr(server, "_start", lambda: pytest.fail("a compile process was started"))
-        assert compile_cached(server, module, 1, 1, programs)[1]
+        assert compile_cached(server, module(), 2, 1, programs)[1]

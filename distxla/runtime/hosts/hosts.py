@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from distxla.codegen.program import CompiledProgram
-from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
+from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
@@ -23,6 +23,7 @@ from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.memory import Pages
 from distxla.runtime.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime.ray import access
+from distxla.runtime.ray.session import RayHere, Session
 from distxla.runtime.relay.faults import NetworkFault
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
@@ -60,8 +61,10 @@ class Hosts:
         self._devices_per_host = devices_per_host
         self._closing = closing
         self._network_faults = network_faults
+        self.session: Session = RayHere()
         self._holds_ray = False
         self._joined = threading.Event()
+        self._is_starting = True
         self._local: LocalHost | None = None
         self.agent_actors: list[Any] = []
         self._memories: list[DeviceMemory] = []
@@ -121,9 +124,9 @@ class Hosts:
 
         Raises ClusterError where nodes are missing or do not fit, OutOfMemoryError where their memory doesn't.
         """
-        self._holds_ray = access.acquire(self.device_count, self._address)
+        self.session, self._holds_ray = access.acquire(self.device_count, self._address)
         self._joined.set()
-        nodes = alive_nodes()
+        nodes = alive_nodes(*self.session.nodes())
         counts = distribute(self.device_count, [node.cpus for node in nodes], self._devices_per_host)
         nodes = [node for i, (node, count) in enumerate(zip(nodes, counts)) if count or i == 0]
         counts = [count for i, count in enumerate(counts) if count or i == 0]
@@ -135,6 +138,8 @@ class Hosts:
             self._start_here()
         else:
             self._start_everywhere(nodes, faults)
+        self._is_starting = False
+        access.started()
         self._memories = [
             *self.local.memories.values(),
             *(RemoteMemory(remote, d, self.budget.segment_bytes) for remote in self.remotes for d in remote.devices),
@@ -149,18 +154,15 @@ class Hosts:
 
     def _start_replicas(self, nodes: Sequence[Node]) -> None:
         for node, devices in zip(nodes, self.devices):
-            actor = _pinned(Replica, node)
-            self.replicas += [actor.remote(device) for device in devices]
+            self.replicas += self.session.create(Replica, node.id, [(device,) for device in devices])
 
     def _start_here(self) -> None:
         """All devices live on the driver's host: no agent, nothing listens."""
-        import ray
-
         if self.budget.limit is None:
             self.budget.settle_here(self.device_count, self._free_here)
         local = self._make_local(socket.gethostname())
         support = support_program()
-        attachment, reference = local.attachment(*self._counts), ray.put(without_image(support))
+        attachment, reference = local.attachment(*self._counts), self.session.put(without_image(support))
         with self.shared_image(support) as images:
             pending = [replica.attach.remote(attachment, reference, images[0]) for replica in self.replicas]
             self.identities = self.ask(pending, ATTACH_LIMIT_S)
@@ -168,9 +170,7 @@ class Hosts:
 
     def _start_everywhere(self, nodes: Sequence[Node], faults: tuple[NetworkFault, ...]) -> None:
         """An agent on every node; those of other nodes make the memories there."""
-        import ray
-
-        self.agent_actors = [_pinned(Agent, node).remote() for node in nodes]
+        self.agent_actors = [agent for node in nodes for agent in self.session.create(Agent, node.id, [()])]
         names = [f"host {i} ({node.name})" for i, node in enumerate(nodes)]
         facts: list[Facts] = self.ask([agent.facts.remote() for agent in self.agent_actors], ATTACH_LIMIT_S, names)
         mine = Facts.here(facts[0].address)
@@ -181,7 +181,7 @@ class Hosts:
         self.budget.settle(list(zip(names, self.devices, rooms, free)))
         local = self._make_local(names[0])
         secret, support = new_secret(), support_program()
-        reference = ray.put(support)
+        reference = self.session.put(support)
         made: list[Made] = self.ask(
             [
                 agent.make.remote(
@@ -203,7 +203,7 @@ class Hosts:
             ATTACH_LIMIT_S,
             names,
         )
-        pending, light = [], ray.put(without_image(support))
+        pending, light = [], self.session.put(without_image(support))
         with self.shared_image(support, reference) as images:
             for devices, one, image in zip(self.devices, made, images):
                 attachment = one.attachment or local.attachment(*self._counts)
@@ -264,27 +264,25 @@ class Hosts:
 
         names: of the hosts that are asked, for errors; of replicas none is needed.
         """
-        import ray
-
         end = time.monotonic() + seconds
         while True:
-            done, rest = ray.wait(pending, num_returns=len(pending), timeout=0.2)
-            for reference in done if rest else pending:  # an error is raised at once, without waiting for the others
-                name = names[pending.index(reference)] if names else "a replica"
-                try:
-                    ray.get(reference)
-                except ray.exceptions.RayError as error:
-                    raise _as_ours(error, name) from error
-            if not rest:
-                return list(ray.get(pending))
+            done, values = self.session.answers(pending, names)
+            if values is not None:
+                return values
             if self._closing.is_set():
                 raise ClusterError("the cluster is closed")
-            access.require_progress(len(done))
+            if self._is_starting:
+                access.require_progress(done)
             if time.monotonic() > end:
                 what = "hosts" if names else "replicas"
-                raise ClusterError(f"{len(rest)} of {len(pending)} {what} did not answer within {seconds:g} s")
+                missing = f"{len(pending) - done} of {len(pending)} {what}"
+                raise ClusterError(f"{missing} did not answer within {seconds:g} s")
 
     # --- the end
+
+    def _kill(self, actors: Sequence[Any]) -> None:
+        if actors:
+            self.session.kill(actors)
 
     def close(self) -> None:
         """Take everything down; blocks until it is gone. It may be interrupted and called again."""
@@ -293,11 +291,11 @@ class Hosts:
                 self._local.stop()
         for agent in self.agents:
             agent.bid_farewell()
-        _kill(self.replicas)
+        self._kill(self.replicas)
         self.replicas = []
         for agent in self.agents:
             agent.wait_ended()
-        _kill(self.agent_actors)
+        self._kill(self.agent_actors)
         self.agent_actors = []
         for agent in self.agents:
             agent.close()
@@ -315,37 +313,3 @@ class Hosts:
 def _as_it_was(free: Limit) -> Limit:
     """Of another host nobody asks again what it has left: nothing has taken memory there when it is asked."""
     return free
-
-
-def _pinned(actor: type, node: Node) -> Any:
-    """The actor's class for a node."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    there = NodeAffinitySchedulingStrategy(node.id, soft=False)
-    return ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=there)(actor)
-
-
-def _kill(actors: Sequence[Any]) -> None:
-    if not actors:
-        return
-    import ray
-
-    if ray.is_initialized():
-        for actor in actors:
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                ray.kill(actor)
-
-
-def _as_ours(error: Exception, name: str) -> DistxlaError:
-    """An error that Ray reports, of an actor on the host `name`."""
-    import ray
-
-    text = " ".join(str(error).split())
-    if "No module named 'distxla" in text:
-        return ClusterError(f"{name} has no distxla of this version: install the driver's there")
-    if isinstance(error, ray.exceptions.RayTaskError):
-        if isinstance(error.cause, DistxlaError):
-            return error.cause
-        return ClusterError(f"{name} failed: {error.cause}")
-    return ReplicaLostError(f"{name} ended: {text[:500]}")

@@ -59,12 +59,12 @@ class Facts:
         )
 
 
-def alive_nodes() -> list[Node]:
-    """The driver's node, then the others by address; ClusterError where this process is on none of them."""
-    import ray
+def alive_nodes(mine: str, rows: list[dict[str, Any]]) -> list[Node]:
+    """The driver's node, then the others by address; ClusterError where this process is on none of them.
 
-    mine = ray.get_runtime_context().get_node_id()
-    found = [_node(row) for row in ray.nodes() if row["Alive"]]
+    mine: the id of the driver's.  rows: as `ray.nodes` gives them.
+    """
+    found = [_node(row) for row in rows if row["Alive"]]
     own = [node for node in found if node.id == mine]
     if not own:
         raise ClusterError("the driver must run on a node of the Ray cluster; the node it has joined by is not alive")

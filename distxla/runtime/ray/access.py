@@ -6,45 +6,99 @@ has already joined is used as it is and left alone.
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import socket
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from distxla.errors import ClusterError
 from distxla.runtime.ray import client, machine
 from distxla.runtime.ray.embedded import EmbeddedRay
+from distxla.runtime.ray.session import RayHere, Session
+
+WORKERS_AHEAD = 64  # may be starting at the same time, where nobody knows yet how many will be wanted
 
 _lock = threading.Lock()
 _users = 0
 _running: EmbeddedRay | None = None
+_ahead: _Ahead | None = None
 _joined: str | None = None  # the address of a Ray that others have started and this module has joined
 
 
-def acquire(workers: int, address: str | None) -> bool:
-    """Make `ray` usable in this process; True if `release` must be called for it.
+class _Ahead:
+    """An embedded Ray that starts, in a thread, before a cluster wants it. It lives elsewhere (elsewhere.py)."""
+
+    def __init__(self) -> None:
+        self._ray = EmbeddedRay(elsewhere=True)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        try:
+            self._ray.start(WORKERS_AHEAD)
+        except BaseException as error:  # for whoever wants it
+            self._failure = error
+
+    def get(self) -> EmbeddedRay:
+        """Block until it has started; raises what went wrong."""
+        self._thread.join()
+        if self._failure is not None:
+            self._ray.close()
+            raise self._failure
+        return self._ray
+
+    def abandon(self) -> None:
+        """Let it go down, without waiting for it."""
+        self._ray.abandon()
+
+
+def begin() -> None:
+    """Start an embedded Ray for the first cluster of this process, in the background: it takes about as long as the
+    import of NumPy and reading a module. It ends with the process, or before: `abandon`."""
+    global _ahead
+    with suppress(ClusterError):  # whoever wants it tries again, and tells
+        _ahead = _Ahead()
+        atexit.register(abandon)
+
+
+def abandon() -> None:
+    """No cluster wants what `begin` has begun; does not wait for its end."""
+    global _ahead
+    ahead, _ahead = _ahead, None
+    if ahead is not None:
+        ahead.abandon()
+
+
+def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
+    """The Ray to use, and whether `release` must be called for it.
 
     address: a Ray cluster to join; None for the embedded one. Blocks until joined. Raises ClusterError.
     """
-    global _users, _running, _joined
+    global _users, _running, _joined, _ahead
     with _lock:
         if _joined is not None:
             if address not in (None, "auto", _joined, _head()):
                 raise ClusterError(f"this process has joined the Ray at {_joined} and can join no other")
             _users += 1
-            return True
-        if _running is None:
+            return RayHere(), True
+        if _running is None and _ahead is None:
             ray: Any = sys.modules.get("ray")
             if ray is not None and ray.is_initialized():
-                return False
+                return RayHere(), False
         if address is not None:
-            if _running is not None:
+            if _running is not None or _ahead is not None:
                 raise ClusterError("this process already runs an embedded Ray and can join no other")
             _join(address)
             _joined, _users = address, 1
-            return True
+            return RayHere(), True
+        if _running is None and _ahead is not None:
+            ahead, _ahead = _ahead, None
+            _running = ahead.get()
         if _running is None:
             machine.require_startable(workers)
             started = EmbeddedRay()
@@ -56,7 +110,13 @@ def acquire(workers: int, address: str | None) -> bool:
             _running = started
         _running.begin()
         _users += 1
-        return True
+        return _running.session, True
+
+
+def started() -> None:
+    """The cluster that `acquire` was called for has started: it needs no more workers."""
+    if _running is not None:
+        _running.started()
 
 
 def require_progress(answers: int) -> None:

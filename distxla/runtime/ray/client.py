@@ -4,16 +4,55 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from distxla.runtime.ray import commands
 
 _SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 
 
+def introduce(port: str, answer: str) -> None:
+    """Tell a new gcs_server what others will ask it for, and write "ADDRESS CLUSTER" into the file `answer`.
+
+    port: the file into which the server writes it; blocks until that is there.
+    """
+    from ray._common.usage import usage_lib
+    from ray._private import ray_constants
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+
+    while not os.path.exists(port) or not (text := Path(port).read_text()).isdigit():
+        time.sleep(0.002)
+    address = f"{commands.LOOPBACK}:{text}"
+    gcs = GcsClient(address=address)
+    gcs.internal_kv_put(b"session_name", commands.SESSION.encode(), False, ray_constants.KV_NAMESPACE_SESSION)
+    usage_lib.put_cluster_metadata(gcs, ray_init_cluster=True)
+    Path(answer + ".new").write_text(f"{address} {gcs.cluster_id.hex()}")
+    os.rename(answer + ".new", answer)
+
+
+def join(address: str) -> Callable[..., None]:
+    """Join the embedded Ray at this address, and return Ray's function that prints workers' words, which is replaced.
+
+    Ray's words on a worker that died would come between the user's output: ReplicaLostError says it.
+    """
+    import ray
+    from ray._private import ray_constants, worker
+
+    with _loopback_allowed(ray_constants), quiet(), same_end():
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    printer: Callable[..., None] = worker.print_to_stdstream
+    worker.print_to_stdstream = _say_nothing
+    return printer
+
+
 @contextmanager
-def loopback_allowed(ray_constants: Any) -> Iterator[None]:
+def _loopback_allowed(ray_constants: Any) -> Iterator[None]:
     """Within, Ray does not replace 127.0.0.1 by the host's outward address."""
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -47,7 +86,7 @@ def same_end() -> Iterator[None]:
         sigaction(int(signal.SIGTERM), before, None)
 
 
-def say_nothing(data: object, ignore_prefix: bool = False) -> None:
+def _say_nothing(data: object, ignore_prefix: bool = False) -> None:
     return None
 
 

@@ -54,6 +54,21 @@ class Place:
         return os.path.join(self.private, "forked")
 
     @property
+    def port(self) -> str:
+        """Into which the gcs_server writes its port."""
+        return os.path.join(self.session, f"gcs_server_port_{self.node}")
+
+    @property
+    def introduced(self) -> str:
+        """Into which the zygote writes the gcs_server's address and the cluster's id."""
+        return os.path.join(self.private, "introduced")
+
+    @property
+    def driver(self) -> str:
+        """A socket: see elsewhere.py."""
+        return os.path.join(self.private, "driver")
+
+    @property
     def folders(self) -> list[str]:
         """Those that the servers expect, parents first."""
         return [self.directory, self.session, self.logs, self.sockets, os.path.join(self.session, "runtime")]
@@ -106,9 +121,11 @@ def worker_command(place: Place, address: str, cluster: str) -> list[str]:
     return ["/bin/sh", str(Path(__file__).with_name("worker.sh")), place.fifo, *command]
 
 
-def zygote_command(place: Place, raylet: int) -> list[str]:
-    """Of the process that forks workers (zygote.py). raylet: a process id."""
-    return [sys.executable, "-P", str(Path(__file__).with_name("zygote.py")), place.fifo, place.forked, str(raylet)]
+def zygote_command(place: Place, raylet: int, *, drives: bool) -> list[str]:
+    """Of the process that forks workers (zygote.py). raylet: a process id.  drives: a copy of it is the driver."""
+    script = str(Path(__file__).with_name("zygote.py"))
+    files = [place.fifo, place.forked, place.port, place.introduced, place.driver if drives else ""]
+    return [sys.executable, "-P", script, str(raylet), *files]
 
 
 def raylet_command(place: Place, address: str, cluster: str, workers: int) -> list[str]:

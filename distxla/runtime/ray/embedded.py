@@ -16,12 +16,12 @@ import re
 import secrets
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from distxla.errors import ClusterError
 from distxla.runtime.memory_limits import ARENAS, address_space
 from distxla.runtime.ray import client, commands
 from distxla.runtime.ray.commands import Place
+from distxla.runtime.ray.elsewhere import RayElsewhere
+from distxla.runtime.ray.session import RayHere, Session
 
 START_LIMIT_S = 60.0
 STALL_LIMIT_S = 30.0  # for a step of the start that takes no time: a shell
@@ -40,7 +42,11 @@ _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 class EmbeddedRay:
     """gcs_server and raylet of this process, under a supervisor. Blocking: `start` takes about 0.6 s, `close` 0.2 s."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, elsewhere: bool = False) -> None:
+        """elsewhere: another process joins it for this one."""
+        self.session: Session
+        self._listener: socket.socket | None = None
+        self._elsewhere: RayElsewhere | None = None
         self._place = Place(_package(), _private_directory(), secrets.token_hex(28))
         self._servers: dict[str, int] = {}  # process descriptors
         self._there: list[str] = []  # names of servers
@@ -53,6 +59,10 @@ class EmbeddedRay:
                 os.mkdir(path, 0o700)
             # open for both, so that nothing is lost while nobody else has them open, and nobody blocks
             self._requests, self._forked = (_open_fifo(path) for path in (self._place.fifo, self._place.forked))
+            if elsewhere:
+                self._listener = socket.socket(socket.AF_UNIX)
+                self._listener.bind(self._place.driver)
+                self._listener.listen(1)
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
                 stdin=subprocess.PIPE,
@@ -73,34 +83,46 @@ class EmbeddedRay:
         self._there.append("supervisor")
         raylet = self._hold("raylet")
         errors = f"{self._place.logs}/zygote.err"
-        zygote = commands.zygote_command(self._place, raylet)
+        zygote = commands.zygote_command(self._place, raylet, drives=self._listener is not None)
         self._run(self._hold("zygote"), zygote, mark=self._place.fifo, errors=errors)
         self._run(self._hold("gcs_server"), commands.gcs_command(self._place))
-        with self._authenticated():
-            import ray
-            from ray._common.usage import usage_lib
-            from ray._private import ray_constants
-            from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+        if self._listener is None:
+            self._authenticate()
+            import ray  # noqa: F401  # while the servers start
+        address, cluster = self._introduced()
+        self._run(raylet, commands.raylet_command(self._place, address, cluster, workers))
+        self._raylet_socket()
+        self.session = self._join_here(address) if self._listener is None else self._join_elsewhere(address)
 
-            client.reread_environment()
-            address = f"{commands.LOOPBACK}:{self._gcs_port()}"
-            gcs = GcsClient(address=address)
-            cluster = gcs.cluster_id.hex()
-            gcs.internal_kv_put(b"session_name", commands.SESSION.encode(), False, ray_constants.KV_NAMESPACE_SESSION)
-            usage_lib.put_cluster_metadata(gcs, ray_init_cluster=True)
-            self._run(raylet, commands.raylet_command(self._place, address, cluster, workers))
-            self._raylet_socket()
-            with client.loopback_allowed(ray_constants), client.quiet(), client.same_end():
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-                self._printer = ray._private.worker.print_to_stdstream
-                # Ray's words on a worker that died would come between the user's output: ReplicaLostError says it
-                ray._private.worker.print_to_stdstream = client.say_nothing
+    def _join_here(self, address: str) -> Session:
+        client.reread_environment()
+        self._printer = client.join(address)
+        return RayHere()
+
+    def _join_elsewhere(self, address: str) -> Session:
+        assert self._listener is not None
+        end = time.monotonic() + START_LIMIT_S
+        while not _is_readable(self._listener.fileno(), 0.05):
+            self._require(time.monotonic() < end, "no driver")
+        connection, _ = self._listener.accept()
+        self._elsewhere = RayElsewhere(connection, lambda: self._require(True, ""))
+        self._elsewhere.join(address)
+        return self._elsewhere
+
+    def abandon(self) -> None:
+        """Let everything end by itself: the supervisor sees to it."""
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.close()
 
     def close(self) -> None:
         """Leave Ray, end the servers, remove the directory. Never raises."""
         ray: Any = sys.modules.get("ray")
-        if ray is not None and ray.is_initialized():
+        if self._listener is not None:
+            self._listener.close()
+        elif ray is not None and ray.is_initialized():
             ray.shutdown()
+        if self._elsewhere is not None:
+            self._elsewhere.close()
         if self._printer is not None:
             ray._private.worker.print_to_stdstream = self._printer
         assert self._supervisor.stdin is not None
@@ -154,16 +176,11 @@ class EmbeddedRay:
             environment.setdefault("MALLOC_ARENA_MAX", str(ARENAS))
         self._send({"pid": pid, "command": command, "environment": environment, **more})
 
-    def _gcs_port(self) -> int:
-        name = f"gcs_server_port_{self._place.node}"
-        path = Path(self._place.session, name)
-        self._wait_for(path)
-        end = time.monotonic() + 5
-        while not (text := path.read_text()).isdigit():
-            if time.monotonic() > end:
-                raise ClusterError(f"the embedded Ray wrote no port: {text!r}")
-            time.sleep(0.002)
-        return int(text)
+    def _introduced(self) -> tuple[str, str]:
+        """The gcs_server's address, and the cluster's id."""
+        self._wait_for(Path(self._place.introduced))
+        address, cluster = Path(self._place.introduced).read_text().split()
+        return address, cluster
 
     def _raylet_socket(self) -> None:
         self._wait_for(Path(self._place.sockets, "raylet"))
@@ -178,6 +195,10 @@ class EmbeddedRay:
         """Take note of the processes that there are: they have to stay until a cluster has started."""
         self._there = [name for name, descriptor in self._servers.items() if not _is_readable(descriptor)]
         self._progress = (0, 0), time.monotonic()
+
+    def started(self) -> None:
+        """No more workers are wanted for now."""
+        self._there = [name for name in self._there if name != "zygote"]
 
     def require_progress(self, answers: int) -> None:
         """ClusterError if one of those processes has ended, or if neither the workers that were forked nor the actors
@@ -206,13 +227,11 @@ class EmbeddedRay:
             lines += [line for line in path.read_text(errors="replace").splitlines() if not _STACK.search(line)][:8]
         return "\n".join("".join(c for c in line[:300] if c.isprintable()) for line in lines)
 
-    @contextmanager
-    def _authenticated(self) -> Iterator[None]:
+    def _authenticate(self) -> None:
         """The token stays in this process's environment until `close`: Ray may read it again."""
         self._environment = {name: os.environ.get(name) for name in _AUTHENTICATION}
         os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=self._token)
-        yield
 
     def _restore_environment(self) -> None:
         for name, value in self._environment.items():
@@ -232,9 +251,11 @@ def _package() -> Path:
     return Path(found.origin).parent
 
 
-def _is_readable(descriptor: int) -> bool:
+def _is_readable(descriptor: int, seconds: float = 0) -> bool:
     """Of a process descriptor: whether the process has ended."""
-    return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _open_fifo(path: str) -> int:

@@ -1,9 +1,9 @@
 """The process whose copies become the workers of an embedded Ray: it has imported once what each of them needs.
 
-    python -P zygote.py REQUESTS FORKED RAYLET
+    python -P zygote.py RAYLET REQUESTS FORKED PORT INTRODUCED DRIVER
 
-REQUESTS: a FIFO in which it is asked for workers.  FORKED: one in which it writes a byte for each.
-RAYLET: a process id.
+RAYLET: a process id.  REQUESTS: a FIFO in which it is asked for workers.  FORKED: one in which it writes a byte for
+each.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.serve; "" for none.
 
 The raylet starts a shell for each worker (worker.sh), which writes the worker's command into the FIFO and ends: the
 raylet knows a worker by an id among the command's arguments, and its process by what the worker says. A copy of this
@@ -23,9 +23,16 @@ import os
 import select
 import signal
 import sys
+import traceback
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[3]))  # where the driver has distxla from
+
+from distxla.runtime.ray import client
 
 # what a worker and a replica import in the course of their work, beside what default_worker.py itself imports
 MODULES = ("asyncio", "concurrent.futures.thread", "numpy", "distxla.runtime.replica", "distxla.runtime.release")
@@ -55,13 +62,17 @@ class Requests:
 
 def main() -> None:
     """Fork a worker for each request, until there can be no more."""
-    path, forked, parent = sys.argv[1:]
+    parent, path, forked, port, introduced, driver = sys.argv[1:]
     fifo = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     raylet = os.pidfd_open(int(parent))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
     # Ray reads these when it is imported, and never again
     os.environ |= {"RAY_RAYLET_PID": parent, "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
-    code = _imported()
+    code = _imported(lambda: _fork(client.introduce, port, introduced))
+    if driver:
+        from distxla.runtime.ray import elsewhere
+
+        _fork(elsewhere.serve, driver)
     requests, poll = Requests(), select.poll()
     poll.register(fifo, select.POLLIN)
     poll.register(raylet, select.POLLIN)
@@ -86,14 +97,31 @@ def _count(forked: str) -> None:
         fifo.write(b"+")
 
 
-def _imported() -> types.CodeType:
-    """Import what workers need, and return the code of Ray's default_worker.py, which runs in each of them."""
+def _fork(work: Callable[..., None], *arguments: str) -> None:
+    """Do something in a copy, and end it."""
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            work(*arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+
+
+def _imported(then: Callable[[], None]) -> types.CodeType:
+    """Import what workers need, and return the code of Ray's default_worker.py, which runs in each of them.
+
+    then: to be called when Ray is imported.
+    """
     wanted = {name: os.environ.get(name) for name in BLAS_THREADS}
     os.environ |= dict.fromkeys(BLAS_THREADS, "1")  # else threads start with NumPy
     from ray._private.workers import default_worker
 
     path = default_worker.__file__
     code = compile(Path(path).read_bytes(), path, "exec")
+    then()
     for name in MODULES:
         importlib.import_module(name)
     for name, value in wanted.items():

@@ -1,0 +1,218 @@
+"""A Ray that another process has joined for this one.
+
+The command line needs nothing of Ray but actors. A copy of the zygote, which has imported Ray, is their driver then:
+`distxla run` neither imports Ray (0.35 s) nor is ended by it when the raylet is killed.
+
+Both exchange length-prefixed pickles over a socket in the embedded Ray's private directory. Of the requests only ASKED
+are answered, by (error, value); what goes wrong with the others is told by the next answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pickle
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distxla.errors import ClusterError, DistxlaError
+from distxla.runtime.ray import client
+from distxla.runtime.ray.session import RayHere
+
+LENGTH = struct.Struct("<Q")
+ASKED = {"join", "nodes", "answers"}
+LOOK_MS = 50  # between looks whether the servers live
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value or a call's answer in the other process."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class _Method:
+    session: RayElsewhere
+    actor: int
+    name: str
+
+    def remote(self, *arguments: Any) -> Reference:
+        number = self.session.next_number()
+        self.session.tell("call", number, self.actor, self.name, arguments)
+        return Reference(number)
+
+
+class _Actor:
+    """An actor's handle. Its methods are those that the actor has."""
+
+    def __init__(self, session: RayElsewhere, number: int) -> None:
+        self._session, self.number = session, number
+
+    def __getattr__(self, name: str) -> _Method:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _Method(self._session, self.number, name)
+
+
+class RayElsewhere:
+    """See session.Session. check: raises an error if no answer can be expected any more."""
+
+    def __init__(self, connection: socket.socket, check: Callable[[], None]) -> None:
+        self._connection, self._check = connection, check
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+
+    def next_number(self) -> int:
+        """For a new actor or reference."""
+        return next(self._numbers)
+
+    def join(self, address: str) -> None:
+        """Let the other process join. Blocks; ClusterError if it can't."""
+        self._ask("join", address)
+
+    def nodes(self) -> tuple[str, list[dict[str, Any]]]:
+        found: tuple[str, list[dict[str, Any]]] = self._ask("nodes")
+        return found
+
+    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        numbers = [self.next_number() for _ in arguments]
+        self.tell("create", numbers, actor, node, list(arguments))
+        return [_Actor(self, number) for number in numbers]
+
+    def put(self, value: Any) -> Reference:
+        number = self.next_number()
+        self.tell("put", number, value)
+        return Reference(number)
+
+    def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any] | None]:
+        found: tuple[int, list[Any] | None] = self._ask("answers", [p.number for p in pending], list(names))
+        return found
+
+    def kill(self, actors: Sequence[Any]) -> None:
+        with contextlib.suppress(ClusterError):
+            self.tell("kill", [actor.number for actor in actors])
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def tell(self, *request: Any) -> None:
+        """Send a request that is not answered."""
+        with self._lock:
+            self._send(request)
+
+    def _send(self, request: tuple[Any, ...]) -> None:
+        try:
+            send(self._connection, request)
+        except OSError as error:
+            raise self._gone() from error
+
+    def _ask(self, *request: Any) -> Any:
+        with self._lock:
+            self._send(request)
+            poll = select.poll()
+            poll.register(self._connection, select.POLLIN)
+            while not poll.poll(LOOK_MS):
+                self._check()
+            try:
+                error, value = receive(self._connection)
+            except (EOFError, OSError) as ended:
+                raise self._gone() from ended
+        if error is not None:
+            raise error
+        return value
+
+    def _gone(self) -> ClusterError:
+        with contextlib.suppress(OSError):
+            self._check()
+        return ClusterError("the process that speaks with Ray has ended")
+
+
+class _Served:
+    """The other process's side: what has a number there."""
+
+    def __init__(self) -> None:
+        self._ray = RayHere()
+        self._found: dict[int, Any] = {}
+
+    def handle(self, kind: str, arguments: tuple[Any, ...]) -> Any:
+        return getattr(self, f"_{kind}")(*arguments)
+
+    def _join(self, address: str) -> None:
+        client.join(address)
+
+    def _nodes(self) -> Any:
+        return self._ray.nodes()
+
+    def _create(self, numbers: list[int], actor: type, node: str, rows: list[tuple[Any, ...]]) -> None:
+        self._found.update(zip(numbers, self._ray.create(actor, node, rows)))
+
+    def _put(self, number: int, value: Any) -> None:
+        self._found[number] = self._ray.put(value)
+
+    def _call(self, number: int, actor: int, method: str, arguments: tuple[Any, ...]) -> None:
+        given = [self._found[a.number] if isinstance(a, Reference) else a for a in arguments]
+        self._found[number] = getattr(self._found[actor], method).remote(*given)
+
+    def _answers(self, numbers: list[int], names: list[str]) -> tuple[int, list[Any] | None]:
+        done, values = self._ray.answers([self._found[number] for number in numbers], names)
+        if values is not None:
+            for number in numbers:
+                del self._found[number]
+        return done, values
+
+    def _kill(self, numbers: list[int]) -> None:
+        self._ray.kill([self._found.pop(number) for number in numbers])
+
+
+def serve(path: str) -> None:
+    """Be the driver of the process that listens at `path`, until it ends."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    served, failure = _Served(), None
+    for kind, *arguments in _requests(connection):
+        value = None
+        try:
+            value = served.handle(kind, tuple(arguments))
+        except DistxlaError as error:
+            failure = failure or error
+        except Exception as error:
+            failure = failure or ClusterError(f"{type(error).__name__}: {error}")
+        if kind in ASKED:
+            send(connection, (failure, value))
+            failure = None
+
+
+def _requests(connection: socket.socket) -> Iterator[tuple[Any, ...]]:
+    while True:
+        try:
+            yield receive(connection)
+        except EOFError:
+            return
+
+
+def send(connection: socket.socket, value: object) -> None:
+    """Send one pickle."""
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    connection.sendall(LENGTH.pack(len(data)) + data)
+
+
+def receive(connection: socket.socket) -> Any:
+    """Receive one pickle; blocks. EOFError at the end."""
+    (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
+    return pickle.loads(_exactly(connection, length))
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        piece = connection.recv(min(count - len(data), 1 << 20))
+        if not piece:
+            raise EOFError
+        data += piece
+    return bytes(data)

@@ -1,0 +1,90 @@
+"""What the runtime asks of Ray, in a process that has joined it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from distxla.errors import ClusterError, DistxlaError, ReplicaLostError
+
+
+class Session(Protocol):
+    """A joined Ray. Actors have methods as Ray's: `actor.method.remote(...)` gives a reference at once. Thread-safe."""
+
+    def nodes(self) -> tuple[str, list[dict[str, Any]]]:
+        """The id of this process's node, and all nodes as `ray.nodes` gives them."""
+
+    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """An actor on the node for each of the arguments. Does not wait for them."""
+
+    def put(self, value: Any) -> Any:
+        """A reference to a value, for arguments of actors' methods."""
+
+    def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any] | None]:
+        """How many of these references have values; all values, once they have. Blocks for 0.2 s at most.
+
+        names: of the hosts that were asked, for errors; of replicas none is needed. Raises actors' errors as ours.
+        """
+
+    def kill(self, actors: Sequence[Any]) -> None:
+        """End the actors' processes."""
+
+
+class RayHere:
+    """In this process. See Session."""
+
+    def nodes(self) -> tuple[str, list[dict[str, Any]]]:
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id()), ray.nodes()
+
+    def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        pinned: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=there)(actor)
+        return [pinned.remote(*row) for row in arguments]
+
+    def put(self, value: Any) -> Any:
+        import ray
+
+        return ray.put(value)
+
+    def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any] | None]:
+        import ray
+
+        asked = list(pending)
+        done, rest = ray.wait(asked, num_returns=len(asked), timeout=0.2)
+        for reference in done if rest else asked:  # an error is raised at once, without waiting for the others
+            name = names[asked.index(reference)] if names else "a replica"
+            try:
+                ray.get(reference)
+            except ray.exceptions.RayError as error:
+                raise _as_ours(error, name) from error
+        return len(done), None if rest else list(ray.get(asked))
+
+    def kill(self, actors: Sequence[Any]) -> None:
+        if not actors:
+            return
+        import ray
+
+        if ray.is_initialized():
+            for actor in actors:
+                with contextlib.suppress(ray.exceptions.RayError, ValueError):
+                    ray.kill(actor)
+
+
+def _as_ours(error: Exception, name: str) -> DistxlaError:
+    """An error that Ray reports, of an actor on the host `name`."""
+    import ray
+
+    text = " ".join(str(error).split())
+    if "No module named 'distxla" in text:
+        return ClusterError(f"{name} has no distxla of this version: install the driver's there")
+    if isinstance(error, ray.exceptions.RayTaskError):
+        if isinstance(error.cause, DistxlaError):
+            return error.cause
+        return ClusterError(f"{name} failed: {error.cause}")
+    return ReplicaLostError(f"{name} ended: {text[:500]}")
