@@ -21,6 +21,7 @@ from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.session import RayHere, Session
 
 WORKERS_AHEAD = 64  # may be starting at the same time, where nobody knows yet how many will be wanted
+DEVICES_AHEAD = 128  # for which the servers then have open files enough
 
 _lock = threading.Lock()
 _users = 0
@@ -33,6 +34,7 @@ class _Ahead:
     """An embedded Ray that starts, in a thread, before a cluster wants it. It lives elsewhere (elsewhere.py)."""
 
     def __init__(self) -> None:
+        machine.require_startable(DEVICES_AHEAD)
         self._ray = EmbeddedRay(elsewhere=True)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)
@@ -98,7 +100,10 @@ def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
             return RayHere(), True
         if _running is None and _ahead is not None:
             ahead, _ahead = _ahead, None
-            _running = ahead.get()
+            if workers <= DEVICES_AHEAD:
+                _running = ahead.get()
+            else:
+                ahead.abandon()
         if _running is None:
             machine.require_startable(workers)
             started = EmbeddedRay()
