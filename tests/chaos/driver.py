@@ -70,12 +70,11 @@ def play(case: dict[str, Any]) -> None:
     with Cluster(DEVICES, inject=case["inject"], **options) as cluster:
         step = cluster.compile(module)
         cluster.wait_started()
-        outs = step(arguments())
-        before = bits(outs)
-        outs = step(arguments(), repeat=3)
-        repeat = max(4, math.ceil(case["seconds"] / (step.run_s / 3)))
-        say("ready", replicas=[pid for _, _, pid in cluster.replicas_info], bits=before, repeat=repeat)
         try:
+            before = bits(step(arguments()))
+            step(arguments(), repeat=3)
+            repeat = max(4, math.ceil(case["seconds"] / (step.run_s / 3)))
+            say("ready", replicas=[pid for _, _, pid in cluster.replicas_info], bits=before, repeat=repeat)
             say("running")
             outs = step(arguments(), repeat=repeat, time_limit=case["time_limit"])
             say("ended", error="", bits=bits(outs), injected=happened(cluster))
@@ -88,7 +87,6 @@ def play(case: dict[str, Any]) -> None:
         except dx.DistxlaError as error:
             say("again", **told(error))
         say("closing")
-    del step, outs
 
 
 def happened(cluster: Cluster) -> list[str]:

@@ -46,9 +46,9 @@ def judge(story: Story, bits: str, bounds: Bounds) -> Verdict:
 
 def _lost(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
     """The run raises ReplicaLostError, which names a device and an instruction, in time."""
-    ended = story.event("ended", "failed")
+    ended = story.event("ended")
     if ended is None:
-        return "no end", None, "the driver said nothing of the run's end"
+        return "no end", None, _before(story)
     seconds = None if story.struck is None else max(0.0, ended["at"] - story.struck)
     if not ended["error"]:
         if story.case.inject and not ended["injected"]:
@@ -68,6 +68,11 @@ def _lost(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
     return "lost", seconds, ""
 
 
+def _before(story: Story) -> str:
+    failed = story.event("failed", "interrupted")
+    return f"no run: {failed['error']}: {failed['text']}" if failed else "the driver said nothing of the run's end"
+
+
 def _right(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
     """The run ends well, and the next one on the same cluster, too."""
     for name in ("ended", "again"):
@@ -79,9 +84,9 @@ def _right(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
 
 def _either(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
     """Right results, or an error that says why."""
-    ended = story.event("ended", "failed")
+    ended = story.event("ended")
     if ended is None:
-        return "no end", None, "the driver said nothing of the run's end"
+        return "no end", None, _before(story)
     if not ended["error"]:
         return "right", None, ""
     if ended["error"] == "TimeLimitError" and story.case.inject:
@@ -116,6 +121,9 @@ def _interrupted(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
     if said is None:
         failed = story.event("failed")
         return "too late", None, f"{failed['error']}: {failed['text']}" if failed else ""
+    again = story.event("again")
+    if again is not None and again["error"]:
+        return "interrupted", None, f"the cluster can't be used again: {again['text']}"
     return "interrupted", max(0.0, said["at"] - (story.struck or said["at"])), ""
 
 

@@ -210,13 +210,14 @@ class _Play:
     def run(self) -> None:
         """TimeoutError where the driver hangs."""
         case = self._case
-        begun = self._await(case.phase, *DONE, "closed", seconds=START_S)
-        if case.victim and begun is not None and begun["event"] == case.phase:
-            self._until(begun["at"] + case.after)
-            self._strike()
-        elif begun is not None and begun["event"] == case.phase:
-            ready = self._story.event("ready")
-            with _deaths(ready["replicas"] if ready else []) as death:
+        if case.victim:
+            begun = self._await(case.phase, *DONE, "closed", seconds=START_S)
+            if begun is not None and begun["event"] == case.phase:
+                self._until(begun["at"] + case.after)
+                self._strike()
+        else:
+            ready = self._await("ready", *DONE, "closed", seconds=START_S)
+            with _deaths(ready["replicas"] if ready and ready["event"] == "ready" else []) as death:
                 self._await(*DONE, "closed", seconds=RUN_S)
                 self._story.struck = death()
         self._await(*DONE, "closed", seconds=RUN_S)
@@ -268,8 +269,14 @@ class _Play:
 @contextmanager
 def _deaths(pids: list[int]) -> Iterator[Any]:
     """Gives a function that says when the first of these processes has died, None if none has."""
-    descriptors, moments, over = [os.pidfd_open(pid) for pid in pids], [], threading.Event()
-    poll = select.poll()
+    descriptors: list[int] = []
+    moments: list[float] = []
+    over, poll = threading.Event(), select.poll()
+    for pid in pids:
+        try:
+            descriptors.append(os.pidfd_open(pid))
+        except ProcessLookupError:  # it was quicker
+            moments.append(time.monotonic())
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
 
