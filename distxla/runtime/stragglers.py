@@ -48,7 +48,7 @@ class Stragglers:
         """Write a notice if a wait has lasted long, if a process is stopped, or an agent says nothing.
 
         scene: reads what all devices do now.  stopped: devices whose processes are.  hosts: whose agents are asked for
-        signs of life, and for whom their relays wait.
+        signs of life, and for whom their relays wait where no device is behind.
         """
         now = time.monotonic()
         self._look_at_hosts(hosts)
@@ -58,7 +58,7 @@ class Stragglers:
             self._next = NOTICE_S
         if longest >= self._next:
             self._next *= 2
-            tell([*notices(scene().devices(), longest), *relay_waits(hosts)])
+            tell(notices(scene().devices(), longest) or relay_waits(hosts))
         elif now >= self._look_again:
             self._look_again = now + STOPPED_S
             self._look_at_processes(now, stopped(), scene)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.runtime import cluster as cluster_module
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.hosts.hosts import Hosts
-from distxla.runtime.relay.faults import FaultKind, NetworkFault
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -41,26 +37,23 @@ ENTRY e { x = f32[100000] parameter(0)
 X = np.ones(100_000, np.float32)
 
 
-def opened(monkeypatch: pytest.MonkeyPatch, address: str, *faults: NetworkFault) -> Cluster:
-    monkeypatch.setattr(cluster_module, "Hosts", partial(Hosts, network_faults=faults))
-    return Cluster(2, address=address, devices_per_host=[1, 1])
+def opened(address: str, *faults: str) -> Cluster:
+    return Cluster(2, address=address, devices_per_host=[1, 1], inject=faults)
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (FaultKind.DROP, r"message \d+ of node 1 is missing before message \d+"),
+        ("drop", r"message \d+ of node 1 is missing before message \d+"),
         (
-            FaultKind.DUPLICATE,
+            "duplicate",
             r"message \d+ of node 1 came again after message \d+ \(\w+ of round 4 in w of devices 0, 1",
         ),
-        (FaultKind.CORRUPT, r"message \d+ of node 1 failed its check"),
+        ("corrupt", r"message \d+ of node 1 failed its check"),
     ],
 )
-def test_the_error_names_connection_and_message(
-    monkeypatch: pytest.MonkeyPatch, address: str, kind: FaultKind, said: str
-) -> None:
-    with opened(monkeypatch, address, NetworkFault(kind, source=1, round=4, bit=8 * 5000)) as cluster:
+def test_the_error_names_connection_and_message(address: str, kind: str, said: str) -> None:
+    with opened(address, f"{kind}:from=1,round=4") as cluster:
         step = cluster.compile(dx.parse(LOOP))
         cluster.wait_started()
         begin = time.monotonic()
@@ -68,7 +61,7 @@ def test_the_error_names_connection_and_message(
             step([X], time_limit=30)
         assert time.monotonic() - begin < 5
         assert "the connection from host 1 can't be trusted any more" in caught.value.message
-        injected = [text for agent in cluster._hosts.agents for text in agent.injected]
+        injected = [text for agent in cluster._hosts.agents for text in agent.injected.values()]
         assert len(injected) == 1
         assert " of round 4 in w of devices 0, 1, from host 1 to host 0, " in injected[0]
         assert "w" in str(caught.value.report), "the report tells what all devices did"
@@ -76,8 +69,8 @@ def test_the_error_names_connection_and_message(
             step([X])
 
 
-def test_a_delay_changes_no_result(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    with opened(monkeypatch, address, NetworkFault(FaultKind.DELAY, round=3, seconds=0.7)) as cluster:
+def test_a_delay_changes_no_result(address: str) -> None:
+    with opened(address, "late:from=0,round=3,ms=700") as cluster:
         step = cluster.compile(dx.parse(LOOP))
         begin = time.monotonic()
         outs = step([X], time_limit=30)
