@@ -71,6 +71,20 @@ def test_no_loopback_interface() -> None:
     )
 
 
+def test_a_full_disk() -> None:
+    """A small file system in a mount namespace of its own."""
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
+    mount = "mount -t tmpfs -o size=64k tmpfs private"
+    if subprocess.run([*unshare, "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no mount namespace")
+    status, printed, errors = in_shell(f"{' '.join(unshare)} sh -c '{mount} && exec {DISTXLA} run m.hlo'")
+    assert (status, printed) == (1, "")
+    folder = Path("private").resolve()
+    assert errors == (
+        f"error: cluster: the embedded Ray writes to {folder}, where only 64 KiB are free; make room, or set TMPDIR\n"
+    )
+
+
 def test_more_devices_need_more_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
     monkeypatch.setattr(machine.resource, "setrlimit", lambda *_: pytest.fail("the limit would do"))

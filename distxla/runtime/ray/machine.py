@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import tempfile
 
 from distxla.errors import ClusterError
 from distxla.runtime.ray.commands import LOOPBACK
@@ -12,6 +13,7 @@ from distxla.runtime.ray.commands import LOOPBACK
 # open files that were counted with 2, 8 and 24 devices: 59, 83, 147 of a server, 49, 67, 115 of the driver
 _SERVER, _SERVER_A_DEVICE = 56, 4
 _DRIVER, _DRIVER_A_DEVICE = 48, 3
+LEAST_ROOM_BYTES = 1 << 20  # logs, and the port of gcs_server
 
 
 def require_startable(devices: int) -> None:
@@ -21,6 +23,7 @@ def require_startable(devices: int) -> None:
     limit allows more."""
     _require_descriptors(devices)
     _require_loopback()
+    _require_room(tempfile.gettempdir())
 
 
 def _require_descriptors(devices: int) -> None:
@@ -50,6 +53,16 @@ def _require_loopback() -> None:
             f"the embedded Ray needs the loopback interface, but {LOOPBACK} cannot be reached: "
             f"{error.strerror or error} (ip link set lo up)"
         ) from error
+
+
+def _require_room(folder: str) -> None:
+    """gcs_server ends, without a word, when it can't write its port."""
+    found = os.statvfs(folder)
+    if found.f_blocks and found.f_bavail * found.f_frsize < LEAST_ROOM_BYTES:
+        raise ClusterError(
+            f"the embedded Ray writes to {folder}, where only {found.f_bavail * found.f_frsize >> 10} KiB are free; "
+            "make room, or set TMPDIR"
+        )
 
 
 __all__ = ["require_startable"]
