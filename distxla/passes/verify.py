@@ -28,6 +28,8 @@ from distxla.passes.verify_pairs import verify_pairs
 from distxla.passes.verify_shardings import verify_shardings
 from distxla.time_limit import at
 
+ADDRESSABLE_BYTES = 1 << 47  # of a process, on x86-64
+
 # whose computations are applied to elements, as scalar code
 ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
 # what such a computation may hold
@@ -122,6 +124,7 @@ class _Verifier:
             self._structure(computation)
         self._call_graph()
         self._entry_layout()
+        self._entry_size()
         verify_aliases(module)
         for computation in module.computations:
             self._control(computation)
@@ -252,6 +255,19 @@ class _Verifier:
             "module.layout",
             f"entry_computation_layout says {layout.result} for the result: {have.result}",
             entry.root_instruction,
+            "shape",
+        )
+
+    def _entry_size(self) -> None:
+        """Arguments and results that no machine can hold cannot be meant."""
+        entry = self.module.entry_computation
+        ends = (*entry.parameters, entry.root_instruction)
+        sizes = [0 if i.shape.is_unbounded else i.shape.byte_size for i in ends]
+        self.require(
+            sum(sizes) <= ADDRESSABLE_BYTES,
+            "module.size",
+            f"a device takes and gives {sum(sizes)} bytes; a process can address {ADDRESSABLE_BYTES}",
+            ends[sizes.index(max(sizes))],
             "shape",
         )
 

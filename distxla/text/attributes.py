@@ -53,7 +53,7 @@ def _read_computations(reading: Reading) -> tuple[str, ...]:
 def _read_pairs(reading: Reading) -> tuple[tuple[int, int], ...]:
     lexer = reading.lexer
     begin = lexer.skip()
-    lists = groups.read_int_lists(lexer)
+    lists = groups.read_id_lists(lexer)
     if all(len(pair) == 2 for pair in lists):
         return lists  # type: ignore[return-value]
     lexer.pos = begin  # once more, to point at the one that is wrong

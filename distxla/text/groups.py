@@ -31,7 +31,7 @@ def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
         return _read_mesh_axes(lexer)
     if not lexer.at("{"):
         raise lexer.expected("replica groups: '{', '[' or 'mesh'")
-    return ReplicaGroups(read_int_lists(lexer))
+    return ReplicaGroups(read_id_lists(lexer))
 
 
 def read_group_mode(lexer: Lexer) -> GroupMode:
@@ -50,17 +50,33 @@ def print_group_mode(mode: GroupMode) -> str:
 
 def read_int_lists(lexer: Lexer) -> tuple[tuple[int, ...], ...]:
     """`{{0,1},{2,3}}`."""
+    return _read_lists(lexer)[0]
+
+
+def read_id_lists(lexer: Lexer) -> tuple[tuple[int, ...], ...]:
+    """`{{0,1},{2,3}}`, of devices or replicas, which are below MAX_DEVICES."""
+    start = lexer.skip()
+    lists, largest = _read_lists(lexer)
+    if largest >= MAX_DEVICES:
+        raise lexer.error(f"expected ids below {MAX_DEVICES}, found {largest}", start)
+    return lists
+
+
+def _read_lists(lexer: Lexer) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """With the largest number."""
     match = _PLAIN_LISTS.match(lexer.text, lexer.pos)
     if match is not None:
         lexer.pos = match.end()
         return _plain_lists(match.group(1))
-    return tuple(read_ints(lexer) for _ in lexer.separated("{", "}", "a list of integers"))
+    lists = tuple(read_ints(lexer) for _ in lexer.separated("{", "}", "a list of integers"))
+    return lists, max((number for part in lists for number in part), default=0)
 
 
 @lru_cache(maxsize=64)
-def _plain_lists(text: str) -> tuple[tuple[int, ...], ...]:
-    """`{0,1},{2,3}`; equal texts, which large programs have by the hundred, give one object."""
-    return tuple(tuple(map(int, part.split(","))) for part in text[1:-1].split("},{"))
+def _plain_lists(text: str) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """`{0,1},{2,3}`, and the largest number; equal texts, which large programs have by the hundred, give one object."""
+    lists = tuple(tuple(map(int, part.split(","))) for part in text[1:-1].split("},{"))
+    return lists, max(map(max, lists))
 
 
 def read_ints(lexer: Lexer, opening: str = "{", closing: str = "}") -> tuple[int, ...]:

@@ -252,6 +252,22 @@ def test_memory_that_no_parameter_has_to_give(header: str, message: str) -> None
     assert caught.value.location.line == 1
 
 
+@pytest.mark.parametrize(
+    ("parameter", "result", "line"),
+    [
+        ("f32[1152921504606846976]", "f32[2]", 3),
+        ("f32[2]", "s4[562949953421312]", 4),
+        ("f32[9,4000000000000]", "f32[2]", 3),
+    ],
+)
+def test_sizes_that_cannot_be_meant(parameter: str, result: str, line: int) -> None:
+    text = f"HloModule m\nENTRY e {{\n  p = {parameter} parameter(0)\n  ROOT r = {result} iota(), iota_dimension=0\n}}"
+    with pytest.raises(VerificationError, match=r"module\.size: a device takes and gives \d+ bytes") as caught:
+        verify_module(parse_module(text))
+    assert caught.value.location is not None
+    assert caught.value.location.line == line
+
+
 PLACES = {  # the layouts of a parameter and of the result that takes its memory over
     "in the header": ("entry_computation_layout={(f32[2,3]{1,0:S(5)})->f32[2,3]{1,0}}", "", ""),
     "of another order": ("", "{1,0}", "{0,1}"),

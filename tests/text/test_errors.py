@@ -335,6 +335,8 @@ REJECTED_VALUES = [
     ("all-gather", "replica_groups=[2,4]<=[8]T(1)", "expected a permutation of 1 dimensions, found [1]"),
     ("all-gather", "replica_groups=[4096,4096]<=[16777216]",
      "expected positive extents of at most 1048576 devices together"),
+    ("all-gather", "replica_groups={{0,1099511627776}}", "expected ids below 1048576, found 1099511627776"),
+    ("all-gather", "replica_groups={ {0, 1}, {1048576, 2} }", "expected ids below 1048576, found 1048576"),
     ("all-gather", "replica_groups=mesh['x'=2] {'y'}", "the mesh has no axis 'y'"),
     ("all-gather", "replica_groups=mesh['x'=4] {'x':(1)4}", "(1)4 is no part of axis 'x', whose extent is 4"),
     ("all-gather", "replica_groups=mesh['x'=4] {'x':(3)2}", "(3)2 does not divide axis 'x' of extent 4"),
