@@ -105,6 +105,11 @@ class _Merging:
         for root in first.roots:
             above |= self.above[root]
         above &= ~roots
-        for name, bits in self.above.items():
-            if bits & roots or roots >> self.position[name] & 1:
-                self.above[name] = bits | above | (0 if roots >> self.position[name] & 1 else roots)
+        tied = set(first.roots)
+        for instruction in self.computation.instructions[min(self.position[r] for r in tied) :]:
+            name = instruction.name
+            bits = self.above[name]
+            if name in tied:
+                self.above[name] = bits | above
+            elif (needed := bits & roots) and needed != roots:  # what needs all roots has all their ancestors already
+                self.above[name] = bits | above | roots

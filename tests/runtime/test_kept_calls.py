@@ -1,0 +1,28 @@
+"""Calls that stay calls, on a cluster: results, and a time limit that ends a billion rounds."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import distxla as dx
+from tests.large_texts import doubling_all_reduces
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+X = np.ones(4, np.float32)
+
+
+def test_a_billion_rounds_end_at_the_time_limit_and_name_the_collective() -> None:
+    with dx.Cluster(2) as cluster:
+        few = cluster.compile(dx.parse(doubling_all_reduces(3)))
+        many = cluster.compile(dx.parse(doubling_all_reduces()), time_limit=120)
+        assert np.asarray(few([X], time_limit=60)[1][0]).tolist() == [256.0] * 4
+        begin = time.monotonic()
+        with pytest.raises(dx.TimeLimitError) as caught:
+            many([X], time_limit=2)
+        assert time.monotonic() - begin < 20  # loading, two seconds, and the report, on a machine full of other work
+        assert caught.value.report is not None
+        assert "r (" in str(caught.value) or "compute" in str(caught.value)
+        assert np.asarray(few([X], time_limit=60)[0][0]).tolist() == [256.0] * 4
