@@ -4,6 +4,7 @@
 # make fuzz    fuzz what reads text, .npz files, frames and cache entries, guided by coverage: SECONDS=600 in all
 # make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED
 # make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
+# make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
 #
@@ -30,7 +31,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test quick check fuzz fuzz-xla simulate chaos bench ops-table clean
+.PHONY: demo test quick check fuzz fuzz-xla rays simulate chaos bench ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -52,6 +53,9 @@ fuzz: $(VENV)/installed-fuzz
 
 fuzz-xla: $(VENV)/installed-all
 	$(BIN)/python -m tests.fuzz.xla --modules $(MODULES) --seed $(SEED)
+
+rays: $(VENV)/installed-all
+	$(BIN)/python -m tests.runtime.ray.each_version $(RAYS)
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m bench

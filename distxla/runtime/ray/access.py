@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from distxla.errors import ClusterError
-from distxla.runtime.ray import client, machine
+from distxla.runtime.ray import client, machine, versions
 from distxla.runtime.ray.embedded import EmbeddedRay
+from distxla.runtime.ray.plain import PlainRay
 from distxla.runtime.ray.session import RayHere, Session
 
 WORKERS_AHEAD = 64  # may be starting at the same time, where nobody knows yet how many will be wanted
@@ -25,7 +26,7 @@ DEVICES_AHEAD = 128  # for which the servers then have open files enough
 
 _lock = threading.Lock()
 _users = 0
-_running: EmbeddedRay | None = None
+_running: EmbeddedRay | PlainRay | None = None
 _ahead: _Ahead | None = None
 _joined: str | None = None  # the address of a Ray that others have started and this module has joined
 
@@ -64,8 +65,9 @@ def begin() -> None:
     import of NumPy and reading a module. It ends with the process, or before: `abandon`."""
     global _ahead
     with suppress(ClusterError):  # whoever wants it tries again, and tells
-        _ahead = _Ahead()
-        atexit.register(abandon)
+        if _has_servers():
+            _ahead = _Ahead()
+            atexit.register(abandon)
 
 
 def abandon() -> None:
@@ -106,7 +108,7 @@ def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
                 ahead.abandon()
         if _running is None:
             machine.require_startable(workers)
-            started = EmbeddedRay()
+            started = _new_ray()
             try:
                 started.start(workers)
             except BaseException:
@@ -116,6 +118,15 @@ def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
         _running.begin()
         _users += 1
         return _running.session, True
+
+
+def _new_ray() -> EmbeddedRay | PlainRay:
+    """One that is not started yet, as the installed version needs it."""
+    return EmbeddedRay() if _has_servers() else PlainRay()
+
+
+def _has_servers() -> bool:
+    return versions.start_of(versions.installed()) is versions.Start.SERVERS
 
 
 def started() -> None:
@@ -166,10 +177,12 @@ def _require_token(address: str) -> None:
     `ray.init` would try again for half a minute and then say nothing of tokens. A client that names a cluster id of its
     own asks for none, and is answered at once: where the token is right, that the id is another one.
     """
+    loader = client.reread_environment()
+    if loader is None:
+        return
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
     from ray.exceptions import AuthenticationError
 
-    loader = client.reread_environment()
     wants = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
     if wants and not loader.has_token(ignore_auth_mode=True):
         raise ClusterError(

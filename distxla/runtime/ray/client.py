@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import logging
 import os
 import signal
@@ -36,16 +37,17 @@ def introduce(port: str, answer: str) -> None:
     os.rename(answer + ".new", answer)
 
 
-def join(address: str) -> Callable[..., None]:
+def join(address: str, **more: Any) -> Callable[..., None]:
     """Join the embedded Ray at this address, and return Ray's function that prints workers' words, which is replaced.
 
+    more: for `ray.init`, which starts one where the address is `local`.
     Ray's words on a worker that died would come between the user's output: ReplicaLostError says it.
     """
     import ray
     from ray._private import ray_constants, worker
 
     with _loopback_allowed(ray_constants), quiet(), same_end():
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False, **more)
     printer: Callable[..., None] = worker.print_to_stdstream
     worker.print_to_stdstream = _say_nothing
     return printer
@@ -91,10 +93,15 @@ def _say_nothing(data: object, ignore_prefix: bool = False) -> None:
 
 
 def reread_environment() -> Any:
-    """Let Ray read its settings and its token again, since it keeps what it found first. Returns the token's loader."""
-    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
+    """Let Ray read its settings and its token again, since it keeps what it found first.
 
-    Config.initialize("")
-    loader = AuthenticationTokenLoader.instance()
+    Returns the token's loader; None of a Ray before 2.52, which has no tokens.
+    """
+    compiled: Any = importlib.import_module("ray._raylet")
+    compiled.Config.initialize("")
+    kind = getattr(compiled, "AuthenticationTokenLoader", None)
+    if kind is None:
+        return None
+    loader = kind.instance()
     loader.reset_cache()
     return loader

@@ -1,4 +1,4 @@
-"""Command lines of the embedded Ray's servers and workers, as Ray 2.60 wants them."""
+"""Command lines of the embedded Ray's servers and workers, as Ray 2.55 to 2.60 want them (versions.py)."""
 
 from __future__ import annotations
 

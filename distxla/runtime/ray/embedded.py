@@ -31,12 +31,12 @@ from distxla.runtime.ray import client, commands
 from distxla.runtime.ray.commands import Place
 from distxla.runtime.ray.elsewhere import RayElsewhere
 from distxla.runtime.ray.session import RayHere, Session
+from distxla.runtime.ray.token import Token
 
 START_LIMIT_S = 60.0
 STALL_LIMIT_S = 30.0  # for a step of the start that takes no time: a shell
 LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
 _STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's last words that tell a user nothing
-_AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 class EmbeddedRay:
@@ -47,12 +47,11 @@ class EmbeddedRay:
         self.session: Session
         self._listener: socket.socket | None = None
         self._elsewhere: RayElsewhere | None = None
-        self._place = Place(_package(), _private_directory(), secrets.token_hex(28))
+        self._place = Place(_package(), private_directory(), secrets.token_hex(28))
         self._servers: dict[str, int] = {}  # process descriptors
         self._there: list[str] = []  # names of servers
         self._progress = (0, 0), 0.0  # workers that were forked and actors that answer, and since when
-        self._token = secrets.token_hex(32)
-        self._environment: dict[str, str | None] = {}
+        self._token = Token()
         self._printer: Any = None
         try:
             for path in self._place.folders:
@@ -87,7 +86,7 @@ class EmbeddedRay:
         self._run(self._hold("zygote"), zygote, mark=self._place.fifo, errors=errors)
         self._run(self._hold("gcs_server"), commands.gcs_command(self._place))
         if self._listener is None:
-            self._authenticate()
+            self._token.hold()
             import ray  # noqa: F401  # while the servers start
         address, cluster = self._introduced()
         self._run(raylet, commands.raylet_command(self._place, address, cluster, workers))
@@ -137,7 +136,7 @@ class EmbeddedRay:
         for descriptor in (self._requests, self._forked, *self._servers.values()):
             os.close(descriptor)
         shutil.rmtree(self._place.private, ignore_errors=True)
-        self._restore_environment()
+        self._token.forget()
 
     def _send(self, request: dict[str, object]) -> None:
         assert self._supervisor.stdin is not None
@@ -161,10 +160,7 @@ class EmbeddedRay:
 
     def _run(self, pid: int, command: list[str], **more: str) -> None:
         """Give a process its command. more: see supervisor.py."""
-        environment = {name: value for name, value in os.environ.items() if name not in _AUTHENTICATION}
-        environment |= {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": self._token,
+        environment = self._token.environment() | {
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_enable_pipe_based_agent_to_parent_health_check": "1",  # agent.sh waits for the end of that pipe
@@ -227,21 +223,6 @@ class EmbeddedRay:
             lines += [line for line in path.read_text(errors="replace").splitlines() if not _STACK.search(line)][:8]
         return "\n".join("".join(c for c in line[:300] if c.isprintable()) for line in lines)
 
-    def _authenticate(self) -> None:
-        """The token stays in this process's environment until `close`: Ray may read it again."""
-        self._environment = {name: os.environ.get(name) for name in _AUTHENTICATION}
-        os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=self._token)
-
-    def _restore_environment(self) -> None:
-        for name, value in self._environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        if self._environment:
-            client.reread_environment()
-
 
 def _package() -> Path:
     """The folder of the package ray, which need not be imported for it."""
@@ -263,7 +244,7 @@ def _open_fifo(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
-def _private_directory() -> str:
+def private_directory() -> str:
     """A new directory of this user alone, with a path that leaves room for the names of sockets."""
     room = LONGEST_SOCKET_PATH - len("/distxla-01234567/t/s/sockets/plasma")
     parent = tempfile.gettempdir()

@@ -34,6 +34,8 @@ def binary(w: Writer) -> None:
         opcodes += ["shift-right-arithmetic"]
     opcode = w.random.choice(opcodes)
     factor = 2 if a.element in COMPLEX else 1
+    if opcode in ("divide", "remainder"):  # of zero by itself XLA makes one
+        b = w.constant(a.element, a.dims, [n for n in range(-6, 7) if n])
     if opcode == "multiply":
         made = sized(a, bound=factor * a.bound * b.bound, step=a.step * b.step)
     elif opcode in ("add", "subtract"):

@@ -1,0 +1,61 @@
+"""How a version of Ray is started; the one table of what was tested (docs/ray_versions.md, `make rays`).
+
+Since 2.55 a driver finds the raylet of commands.py: 2.54 looks for the node's files elsewhere, and before that
+gcs_server tells nobody its port. Since 2.52 there are tokens. A version that is not in the table is started by
+`ray.init`, too, since nobody has tried its servers' options.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+
+from distxla.errors import ClusterError
+
+
+class Start(Enum):
+    """Who starts the servers."""
+
+    SERVERS = "distxla"  # embedded.py
+    INIT = "ray.init"  # plain.py
+
+
+# by minor version, ascending
+TESTED: dict[str, Start] = {
+    "2.50": Start.INIT,
+    "2.51": Start.INIT,
+    "2.52": Start.INIT,
+    "2.53": Start.INIT,
+    "2.54": Start.INIT,
+    "2.55": Start.SERVERS,
+    "2.56": Start.SERVERS,
+    "2.57": Start.SERVERS,
+    "2.58": Start.SERVERS,
+    "2.59": Start.SERVERS,
+    "2.60": Start.SERVERS,
+}
+
+
+def installed() -> str:
+    """The version of the package ray, which is not imported for it. ClusterError if there is none."""
+    try:
+        return version("ray")
+    except PackageNotFoundError:
+        raise ClusterError("the package ray is not installed") from None
+
+
+def start_of(ray: str) -> Start:
+    """How Ray of this version (`2.60.0`) is started."""
+    return TESTED.get(".".join(ray.split(".")[:2]), Start.INIT)
+
+
+def what_is_lost(ray: str, *, tokens: bool) -> str:
+    """A line for the user of a Ray that `ray.init` starts. tokens: whether this version has them."""
+    known = [minor for minor, start in TESTED.items() if start is Start.SERVERS]
+    text = (
+        f"Ray {ray} is started by ray.init, which takes longer and more memory a replica: distxla starts the servers "
+        f"of Ray {known[0]} to {known[-1]} itself"
+    )
+    if not tokens:
+        text += "; without tokens, which Ray has since 2.52, other users of this machine can use it and run code as you"
+    return text
