@@ -97,18 +97,26 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.getLogger("distxla").addHandler(Notices())
     logging.getLogger("distxla").propagate = False
-    for line in iter(sys.stdin.readline, ""):
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):  # that came too late
+            if not (line := sys.stdin.readline()):
+                return
+            one(json.loads(line))
+
+
+def one(case: dict[str, Any]) -> None:
+    """A case from begin to end, however it ends; the driver goes on."""
+    try:
         try:
-            try:
-                play(json.loads(line))
-            except KeyboardInterrupt as error:
-                say("interrupted", **told(error))
-            except dx.DistxlaError as error:
-                say("failed", **told(error))
-            threads = [t.name for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
-            say("closed", descriptors=descriptors(), threads=threads)
-        except KeyboardInterrupt:  # in one of the lines above
-            say("closed", descriptors=descriptors(), threads=[])
+            play(case)
+        except KeyboardInterrupt as error:
+            say("interrupted", **told(error))
+        except dx.DistxlaError as error:
+            say("failed", **told(error))
+        threads = [t.name for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+        say("closed", descriptors=descriptors(), threads=threads)
+    except KeyboardInterrupt:  # in one of the lines above
+        say("closed", descriptors=descriptors(), threads=[])
 
 
 if __name__ == "__main__":

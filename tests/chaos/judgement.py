@@ -31,6 +31,10 @@ def judge(story: Story, bits: str, bounds: Bounds) -> Verdict:
     if story.hang:
         return Verdict("hangs", None, story.hang)
     outcome, seconds, wrong = _JUDGES[story.case.expected](story, bounds)
+    ended = story.event("ended")
+    in_the_run = story.case.victim and story.case.phase == "running"
+    if in_the_run and ended is not None and (story.struck is None or ended["at"] < story.struck + 0.01):
+        outcome, seconds, wrong = "too late", None, ""  # the run was over when, or just as, the signal came
     for event in story.events:  # the runs before and after, and those that should end well
         if bits and event.get("bits", bits) != bits:
             wrong = wrong or f"other bits ({event['event']})"

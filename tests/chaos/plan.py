@@ -34,7 +34,7 @@ class Case:
     after: float = 0.0
     resume: float = 0.0
     time_limit: float | None = None
-    runs: float = 1.0
+    runs: float = 1.5
 
     def __str__(self) -> str:
         what = [*self.inject]
@@ -96,7 +96,7 @@ def _any_moment(name: str, expected: str, seconds: float) -> Draw:
 KINDS: dict[str, tuple[int, int, Draw]] = {  # hosts, weight, the rest
     "kill a device at an instruction": (1, 8, _inject("kill", _LOST)),
     "kill a device": (1, 8, _signal("replica", "SIGKILL", _LOST)),
-    "terminate a device": (1, 2, _signal("replica", "SIGTERM", _LOST)),
+    "terminate a device": (1, 2, _signal("replica", "SIGTERM", _EITHER)),
     "stop a device at an instruction": (1, 4, _inject("stop", _RIGHT, most_ms=800)),
     "delay a device at an instruction": (1, 2, _inject("delay", _RIGHT, most_ms=300)),
     "stop a device": (1, 6, _stop("replica")),

@@ -225,9 +225,10 @@ class _Play:
 
     def _strike(self) -> None:
         case = self._case
+        self._hear()
         pid = self._victim()
-        if pid is None:
-            return
+        if pid is None or self._story.event(*(DONE if case.phase == "running" else ("closed",))):
+            return  # too late
         with contextlib.suppress(ProcessLookupError):
             self._story.struck = time.monotonic()
             os.kill(pid, getattr(signal, case.signal))
@@ -238,6 +239,12 @@ class _Play:
         if case.resume:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def _hear(self) -> None:
+        """Take note of all that the driver has said so far."""
+        with contextlib.suppress(queue.Empty):
+            while (line := self._driver.line(0)) is not None:
+                self._story.events.append(json.loads(line))
 
     def _victim(self) -> int | None:
         case, ready = self._case, self._story.event("ready")
