@@ -25,7 +25,7 @@ import numpy as np
 
 import distxla as dx
 from distxla.runtime.cluster import Cluster
-from tests.chaos.program import DEVICES, TEXT, arguments
+from tests.chaos.program import DEVICES, TEXT, WARM_UP, arguments
 
 _out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what libraries print is no part of what is said
@@ -72,8 +72,8 @@ def play(case: dict[str, Any]) -> None:
         cluster.wait_started()
         try:
             before = bits(step(arguments()))
-            step(arguments(), repeat=3)
-            repeat = max(4, math.ceil(case["seconds"] / (step.run_s / 3)))
+            step(arguments(), repeat=WARM_UP)
+            repeat = max(WARM_UP, math.ceil(case["seconds"] / (step.run_s / WARM_UP)))
             say("ready", replicas=[pid for _, _, pid in cluster.replicas_info], bits=before, repeat=repeat)
             say("running")
             outs = step(arguments(), repeat=repeat, time_limit=case["time_limit"])

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.chaos.program import DEVICES, ITERATIONS, SITES
+from tests.chaos.program import DEVICES, ITERATIONS, SITES, WARM_UP
 
 STATED_WAIT_S = 2.0
 
@@ -70,7 +70,7 @@ def _stop(victim: str) -> Draw:
 
 def _inject(fault: str, expected: str, *, most_ms: int = 0, hosts: int = 0) -> Draw:
     def draw(r: random.Random) -> dict[str, object]:
-        pairs = [f"at={r.choice(SITES)}", f"round={4 * ITERATIONS + r.randint(1, 3 * ITERATIONS)}"]
+        pairs = [f"at={r.choice(SITES)}", f"round={(1 + WARM_UP) * ITERATIONS + r.randint(1, 20 * ITERATIONS)}"]
         if fault in ("kill", "stop", "delay"):
             pairs = [f"device={r.randrange(DEVICES)}", *pairs, f"when={r.choice(('before', 'waiting', 'after'))}"]
         elif hosts:

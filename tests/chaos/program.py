@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 DEVICES = 4
 ITERATIONS = 50
+WARM_UP = 20  # runs before the one in which something happens, besides the first
 TEXT = f"""HloModule chaos, replica_count={DEVICES}
 add {{ a = f32[] parameter(0)
   b = f32[] parameter(1)
