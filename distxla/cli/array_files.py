@@ -44,6 +44,7 @@ def read_leaves(
             leaf, devices, _ = owners[member.key]
             for device in devices:
                 require_fit(part(leaf, device, member.stand_in), shapes[device][leaf], f"{path}: {member.key}")
+        archive.require_memory()
         for member in archive.members:
             leaf, devices, is_shared = owners[member.key]
             target = shared if is_shared else found

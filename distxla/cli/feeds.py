@@ -113,6 +113,7 @@ def read_feeds(world: World, path: str | None, *, keeps: bool) -> Feeds:
     with Archive(path) as archive:
         keys = _keys(path, archive.members, takers)
         chosen = {device: _items(uses[device][INFEED], device, path, keys) for device in takers}
+        archive.require_memory()
         for device, items in chosen.items():  # all of them are checked before the first one is read
             feeds.given[device] = [tuple(from_file(member.array, shape) for member, shape in item) for item in items]
     return feeds

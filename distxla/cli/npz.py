@@ -23,7 +23,8 @@ from typing import IO, Any, BinaryIO
 
 import numpy as np
 
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, OutOfMemoryError
+from distxla.runtime.byte_counts import amount
 from distxla.text.missing_files import unreadable
 
 Array = np.ndarray[Any, Any]
@@ -86,6 +87,17 @@ class Archive:
 
     def __exit__(self, *exception: object) -> None:
         self._opened_files.close()
+
+    def require_memory(self) -> None:
+        """OutOfMemoryError where this host has not enough memory left for all arrays."""
+        from distxla.runtime.memory_limits import free_memory
+
+        need, free = sum(member.nbytes for member in self.members), free_memory()
+        if need > free.bytes:
+            raise OutOfMemoryError(
+                f"the arrays of {self._path} take {amount(need)}; "
+                f"this host has {amount(free.bytes)} left ({free.source})"
+            )
 
     def _opened(self, file: BinaryIO) -> zipfile.ZipFile:
         if file.read(len(_MAGIC)) == _MAGIC:

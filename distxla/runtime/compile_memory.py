@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import resource
-from pathlib import Path
 
 from distxla.errors import ArgumentError
+from distxla.runtime.memory_limits import most_memory
 
 VARIABLE = "DISTXLA_COMPILE_MEMORY"
 LEAST_BYTES = 1 << 30  # LLVM and NumPy alone take a quarter of it
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def compile_memory_bytes() -> int:
@@ -26,8 +25,7 @@ def compile_memory_bytes() -> int:
         if match is None or int(match[1]) == 0:
             raise ArgumentError(f"{VARIABLE}: expected a size as in 6G, found {given!r}")
         return int(match[1]) * _UNITS[match[2].upper()]
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(LEAST_BYTES, min([have, *_cgroup_limits()]) // 2)
+    return max(LEAST_BYTES, most_memory().bytes // 2)
 
 
 def limit_memory(size: int) -> None:
@@ -35,19 +33,6 @@ def limit_memory(size: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     allowed = size if hard == resource.RLIM_INFINITY else min(size, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
-
-
-def _cgroup_limits() -> list[int]:
-    """Of this process's own cgroup, as a container sees it; none where there are none."""
-    found = []
-    for path in _CGROUP_LIMITS:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            found.append(int(text))
-    return found
 
 
 __all__ = ["VARIABLE", "compile_memory_bytes", "limit_memory"]

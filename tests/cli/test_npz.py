@@ -16,9 +16,10 @@ from distxla.cli.array_files import read_leaves
 from distxla.cli.feeds import read_feeds
 from distxla.cli.npz import Archive
 from distxla.cli.programs import read_world
-from distxla.errors import ArgumentError
+from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
+from distxla.runtime.memory_limits import Limit
 from tests.ops.feed_programs import sums
 
 F32_2 = Shape(F32, (2,))
@@ -161,6 +162,23 @@ def test_what_numpy_writes_is_read(tmp_path: Path, save: object, order: str) -> 
             assert (member.stand_in.dtype, member.stand_in.shape) == (wanted.dtype, wanted.shape)
             assert member.nbytes == wanted.nbytes
             assert np.array_equal(member.array, wanted)
+
+
+def test_arrays_that_do_not_fit_together_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Shape(F32, (1 << 22,))
+    member = npy(shape.dims, bytes(1 << 24))
+    path = archive(tmp_path / "a.npz", [("arg0.npy", member), ("arg0@1.npy", member)], zipfile.ZIP_DEFLATED)
+    assert read_leaves(path, "arg", {0: [shape], 1: [shape]})[0, 1].shape == shape.dims
+    limit = Limit((32 << 20) - 1, "the control group /job (memory.max)")
+    monkeypatch.setattr("distxla.runtime.memory_limits.free_memory", lambda: limit)
+    tracemalloc.start()
+    try:
+        with pytest.raises(OutOfMemoryError, match=r"take 32 MiB; this host has 32 MiB left \(the control group /job"):
+            read_leaves(path, "arg", {0: [shape], 1: [shape]})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < MOST_BYTES
 
 
 def test_infeed_items_are_checked_before_they_are_read(tmp_path: Path) -> None:
