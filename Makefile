@@ -6,7 +6,7 @@
 # make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
-# make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed
+# make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed; ARGS="--only start" for one table
 #
 # The newest of Python 3.13, 3.12 and 3.11 that this machine has is used. PYTHON=/path/to/python names another one;
 # VENV=.venv-3.12 keeps its environment beside the first.
@@ -58,7 +58,7 @@ rays: $(VENV)/installed-all
 	$(BIN)/python -m tests.runtime.ray.each_version $(RAYS)
 
 bench: $(VENV)/installed-bench
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(ARGS)
 
 simulate: $(VENV)/installed-all
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

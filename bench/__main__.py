@@ -1,5 +1,5 @@
-"""Runs both sides in turn and prints tables of programs, of collectives and channels inside a loop, of kernels, and
-of checks."""
+"""Runs both sides in turn and prints tables of starts, of programs, of collectives and channels inside a loop, of
+kernels, and of checks."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from bench.hosts import host_table, measure_hosts
 from bench.kernels import kernel_table, measure_kernels
 from bench.ours import Ours
 from bench.side import Arguments, Side, read_arguments
+from bench.start import measure_starts, start_table
 from bench.streams import measure_streams, stream_table
 from bench.xla import Xla
 
@@ -62,7 +63,7 @@ class Measured:
 @click.option("--round-s", default=0.4, show_default=True, help="About as many seconds a turn.")
 @click.option(
     "--only",
-    type=click.Choice(["programs", "collectives", "channels", "streams", "hosts", "kernels", "checks"]),
+    type=click.Choice(["start", "programs", "collectives", "channels", "streams", "hosts", "kernels", "checks"]),
     help="One of the tables.",
 )
 @click.option("--match", default="", help="Only rows whose name has this in it.")
@@ -97,6 +98,9 @@ def main(
         measured: dict[str, list[Any]] = {}
         counts = tuple(int(count) for count in members.split(","))
         start_s = None
+        if only in (None, "start"):
+            measured["start"] = list(measure_starts(match, rounds, xla))
+            console.print(start_table(measured["start"]))
         if only in (None, "programs"):
             with sides(xla) as (both, start_s):
                 console.print(f"8 distxla replicas were up after {start_s:.2f} s; {len(os.sched_getaffinity(0))} cores")

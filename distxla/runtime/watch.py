@@ -68,12 +68,12 @@ class Watch:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
-    def close(self, seconds: float = 5.0) -> None:
-        """Stop watching, give the processes half the time to end, kill the rest, and wait until all are gone."""
+    def close(self, grace: float, seconds: float = 5.0) -> None:
+        """Stop watching, let the processes end for `grace` seconds, kill the rest, and wait until all are gone."""
         if self._thread.is_alive():  # an interrupted `close` may be called again
             os.eventfd_write(self._wake, 1)
             self._thread.join()
-        self._wait_ended(seconds / 2)
+        self._wait_ended(grace)
         for device in self._identities:
             self.kill(device)
         self._wait_ended(seconds)

@@ -301,7 +301,8 @@ class Hosts:
             agent.close()
         self.agents = []
         if self._local is not None:
-            self._local.close_processes()
+            # nobody else looks at an embedded Ray, whose own way takes seconds on a busy machine
+            self._local.close_processes(0 if access.is_embedded(self._address) else 2.5)
         if self._holds_ray:
             self._holds_ray = False
             access.release()

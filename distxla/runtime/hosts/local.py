@@ -226,11 +226,14 @@ class LocalHost:
             for device in self.devices:
                 self._watch.kill(device)
 
-    def close_processes(self) -> None:
-        """Stop watching; blocks until the replicas' processes are gone, killing those that stay. Twice is fine."""
+    def close_processes(self, grace: float = 2.5) -> None:
+        """Stop watching; blocks until the replicas' processes are gone, killing those that stay. Twice is fine.
+
+        grace: seconds that they have to end as Ray tells them to.
+        """
         self._closing = True
         if self._watch is not None:
-            self._watch.close()
+            self._watch.close(grace)
             self._watch = None
             self._image.close()
 

@@ -7,10 +7,12 @@ import importlib
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from distxla.runtime.ray import commands
@@ -105,3 +107,18 @@ def reread_environment() -> Any:
     loader = kind.instance()
     loader.reset_cache()
     return loader
+
+
+def leave() -> None:
+    """`ray.shutdown`, without the import of compiled graphs (0.15 s), of which there are none if nobody has imported
+    them."""
+    import ray
+
+    graphs, name = ModuleType("no graphs"), "ray.dag.compiled_dag_node"
+    graphs.__dict__["_shutdown_all_compiled_dags"] = lambda: None
+    is_stand_in = sys.modules.setdefault(name, graphs) is graphs
+    try:
+        ray.shutdown()
+    finally:
+        if is_stand_in:
+            del sys.modules[name]

@@ -92,6 +92,7 @@ class EmbeddedRay:
         self._run(raylet, commands.raylet_command(self._place, address, cluster, workers))
         self._raylet_socket()
         self.session = self._join_here(address) if self._listener is None else self._join_elsewhere(address)
+        self._require(True, "")
 
     def _join_here(self, address: str) -> Session:
         client.reread_environment()
@@ -119,7 +120,7 @@ class EmbeddedRay:
         if self._listener is not None:
             self._listener.close()
         elif ray is not None and ray.is_initialized():
-            ray.shutdown()
+            client.leave()
         if self._elsewhere is not None:
             self._elsewhere.close()
         if self._printer is not None:

@@ -52,16 +52,15 @@ def kill_descendants(seconds: float = 10.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for pid in descendants():
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        try:
-            while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                continue
-        except ChildProcessError:
-            return
-        time.sleep(0.005)
+        again = min(end, time.monotonic() + 0.05)  # one that has just been forked wasn't seen
+        while time.monotonic() < again:
+            try:
+                if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                    time.sleep(0.001)
+            except ChildProcessError:
+                return
 
 
 class Held:

@@ -65,7 +65,7 @@ def main() -> None:
     parent, path, forked, port, introduced, driver = sys.argv[1:]
     fifo = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     raylet = os.pidfd_open(int(parent))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
+    signal.signal(signal.SIGCHLD, _reap)
     # Ray reads these when it is imported, and never again
     os.environ |= {"RAY_RAYLET_PID": parent, "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
     code = _imported(lambda: _fork(client.introduce, port, introduced))
@@ -90,6 +90,13 @@ def main() -> None:
                 _become(code, job, command)
                 return
             _count(forked)
+
+
+def _reap(*_: object) -> None:
+    """Wait for the copies that have ended: their processor time counts, which the kernel forgets of ignored ones."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
 
 
 def _count(forked: str) -> None:

@@ -1,0 +1,70 @@
+"""`distxla run` starts a Ray before it reads its command line, and takes it down where no cluster wants it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distxla.__main__ import _wants_cluster
+from tests.conftest import started_processes
+
+pytestmark = pytest.mark.cluster
+DISTXLA = [sys.executable, "-m", "distxla"]
+MODULE = "HloModule m\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] negate(x)\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "wants"),
+    [
+        ("run m.hlo", True),
+        ("run m.hlo --replicas 2", True),
+        ("run", False),
+        ("run --help", False),
+        ("run m.hlo --backend reference", False),
+        ("run m.hlo --backend=reference", False),
+        ("run m.hlo --address localhost:6379", False),
+        ("check m.hlo", False),
+        ("", False),
+    ],
+)
+def test_only_runs_on_a_cluster_of_their_own_begin_early(line: str, wants: bool) -> None:
+    assert _wants_cluster(line.split()) == wants
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("HloModule m\nENTRY e {\n  ROOT x = f32[2] unknown()\n}\n", 2), (None, 2), (MODULE, 0)],
+    ids=["refused", "missing", "fine"],
+)
+def test_nothing_is_left_of_a_ray_that_began_early(text: str | None, status: int, tmp_path: Path) -> None:
+    before = started_processes()
+    module, temporary = tmp_path / "m.hlo", tmp_path / "t"
+    temporary.mkdir()
+    if text is not None:
+        module.write_text(text)
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    ended = subprocess.run([*DISTXLA, "run", str(module)], capture_output=True, text=True, env=environment, timeout=120)
+    assert ended.returncode == status, ended.stderr
+    end = time.monotonic() + 10
+    while time.monotonic() < end and (started_processes() - before or list(temporary.iterdir())):
+        time.sleep(0.05)
+    assert started_processes() - before == set()
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_command_does_not_import_ray(tmp_path: Path) -> None:
+    module = tmp_path / "m.hlo"
+    module.write_text(MODULE)
+    code = (
+        "import sys; sys.argv = ['distxla', 'run', sys.argv[1]]\n"
+        "from distxla.__main__ import main\n"
+        "try: main()\n"
+        "finally: print('ray' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(module)], capture_output=True, text=True, timeout=120)
+    assert ended.stdout.splitlines()[-1] == "False", ended.stderr
