@@ -85,9 +85,14 @@ def started_processes() -> set[str]:
     return found
 
 
+def shared_memory_names() -> set[str]:
+    """Names in /dev/shm, but for semaphores of other people's multiprocessing."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
+
+
 def open_resources() -> set[str]:
     """Everything that a run might forget: processes, names in /dev/shm, anonymous memory files, threads."""
-    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    shared = {f"/dev/shm/{name}" for name in shared_memory_names()}
     memory_files = set()
     for number in os.listdir("/proc/self/fd"):
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import started_processes
+from tests.conftest import shared_memory_names, started_processes
 
 pytestmark = pytest.mark.cluster
 
@@ -25,10 +25,14 @@ DRIVER = """
 import os, signal, sys, time
 import numpy as np
 from distxla.runtime.cluster import Cluster
+from distxla.text.parser import parse_module
 from tests.runtime import hand_made
 
 def main():
     with Cluster(2) as cluster:
+        if os.environ.get("COMPILE"):  # nothing that the cache on disk has, so that the compile process starts
+            text = f"HloModule m{{os.getpid()}}\\nENTRY e {{{{ ROOT x = f32[2] parameter(0) }}}}"
+            cluster.compile(parse_module(text))
         step = cluster.adopt(hand_made.{program}(2))
         cluster.wait_started()
         if os.environ.get("KILL_REPLICA"):
@@ -77,7 +81,7 @@ def directories() -> set[str]:
 def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator[subprocess.Popen[str]]:
     """A driver whose program is about to run; when it is left, nothing of it may be left within 5 seconds."""
     before = started_processes()
-    shared = set(os.listdir("/dev/shm"))
+    shared = shared_memory_names()
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER.format(program=program, arguments=arguments, then=then)],
@@ -96,7 +100,7 @@ def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator
     while time.monotonic() < end and (started_processes() - before or list(tmp_path.iterdir())):
         time.sleep(0.05)
     assert started_processes() - before == set()
-    assert set(os.listdir("/dev/shm")) - shared == set()
+    assert shared_memory_names() - shared == set()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,7 +132,8 @@ def of_kind(processes: list[psutil.Process], kind: str) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("way", KILLED)
-def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path) -> None:
+def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPILE", "1")
     with running(tmp_path, "waiting", "", "pass") as driver:
         children = psutil.Process(driver.pid).children(recursive=True)
         chosen = [of_kind(children, kind) for kind in KILLED[way] if kind != "driver"]
