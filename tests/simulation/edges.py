@@ -34,6 +34,7 @@ from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.hosts import local
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.ray import access
+from distxla.runtime.ray.access import RayHere
 from distxla.runtime.stream_ends import LocalStreamMemory
 from tests.simulation import native
 from tests.simulation.actors import Actors
@@ -149,7 +150,8 @@ class Edges:
             "selectors": self.network.selectors,
             "secrets": SimpleNamespace(token_bytes=self.run.random.randbytes),
             "access to Ray": SimpleNamespace(
-                acquire=lambda *_: True,
+                acquire=lambda *_: (RayHere(), True),
+                started=lambda: None,
                 release=lambda: None,
                 is_embedded=lambda _: False,
                 require_progress=lambda _: None,

@@ -32,8 +32,15 @@ FAULTS_BETWEEN_HOSTS = (
     *["break a connection"] * 2,
     "stop an agent",
     "silence a connection",
+    *["damage a byte"] * 2,
 )
-LOSSES = {"kill a replica", "kill an agent", "break a connection", "silence a connection"}  # that no call survives
+LOSSES = {
+    "kill a replica",
+    "kill an agent",
+    "break a connection",
+    "silence a connection",
+    "damage a byte",
+}  # that no call survives
 ABORTS = ("interrupt", "time limit")  # which leave items in streams, so that later calls find other ones
 NOTICED_S = 5.0  # until the kernel gives a silent connection up
 DEVICE_MEMORY = 256 << 20  # bytes; sparse
@@ -132,6 +139,7 @@ class _Calls:
             "break": lambda: network.break_one(plan.victim),
             "silence": lambda: network.silence_one(plan.victim, NOTICED_S),
             "interrupt": lambda: world.run.interrupt(main),
+            "damage": lambda: network.damage_soon(plan.victim),
         }
         if what in actions:
             world.run.fault(plan.at, lambda: self._cause(actions[what]))

@@ -110,6 +110,10 @@ class Network:
             direction.arrived.append(memoryview(data))
             self.run.wake(direction.readers)
 
+    def damage_soon(self, which: float) -> None:
+        """One of the next bytes that are sent over any connection arrives damaged. which: from 0 to 1."""
+        self.weather.damage_at = self.sent + int(2 ** (which * 12))
+
     def break_one(self, which: float) -> bool:
         """Reset one of the connections that there are; whether there is one. which: from 0 to 1."""
         directions = [sock.outgoing for sock in self.sockets if sock.outgoing is not None and not sock.closed]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from distxla.codegen.program import CompiledProgram
-from distxla.errors import ClusterError, DistxlaError
+from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
@@ -31,6 +31,7 @@ from distxla.runtime.shared_image import ImageSource, SharedImage, without_image
 from distxla.runtime.wire.handshake import connect, new_secret
 
 ATTACH_LIMIT_S = 120.0
+DAMAGE_S = 0.3  # for an agent to say that it ends because of a damaged message
 
 
 class Hosts:
@@ -266,7 +267,11 @@ class Hosts:
         """
         end = time.monotonic() + seconds
         while True:
-            done, values = self.session.answers(pending, names)
+            try:
+                done, values = self.session.answers(pending, names)
+            except ReplicaLostError:
+                self._require_undamaged()
+                raise
             if values is not None:
                 return values
             if self._closing.is_set():
@@ -277,6 +282,15 @@ class Hosts:
                 what = "hosts" if names else "replicas"
                 missing = f"{len(pending) - done} of {len(pending)} {what}"
                 raise ClusterError(f"{missing} did not answer within {seconds:g} s")
+
+    def _require_undamaged(self) -> None:
+        """DamagedMessageError where that is why an agent has ended; it says so before it does. Blocks for DAMAGE_S."""
+        with self.news:
+            if self.agents:
+                self.news.wait_for(lambda: any(agent.damage for agent in self.agents), DAMAGE_S)
+        for agent in self.agents:
+            if agent.damage:
+                raise DamagedMessageError(agent.damage)
 
     # --- the end
 
