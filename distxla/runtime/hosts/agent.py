@@ -186,7 +186,10 @@ class Agent:
             else:
                 connection.receive_into(place)
         elif frame.kind == Command.READ:
-            connection.send(Command.DATA, frame.tag, payload=[self._part(frame.a, frame.b, frame.c)])
+            part = self._part(frame.a, frame.b, frame.c)
+            if frame.a == commands.CONTROL_BLOCK:  # devices write there: what is sent has to be what was sealed
+                part = memoryview(bytes(part))
+            connection.send(Command.DATA, frame.tag, payload=[part])
         elif frame.kind == Command.RUN:
             numbers, areas = commands.unpack_run(memoryview(connection.receive_bytes(frame)))
             assert host is not None

@@ -1,0 +1,36 @@
+"""An agent's answers to the driver, without a driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distxla.collectives import control_block as control
+from distxla.runtime.hosts import commands
+from distxla.runtime.hosts.agent import Agent
+from distxla.runtime.hosts.commands import Command
+from distxla.runtime.memory import ControlBlock
+from distxla.runtime.wire.connection import Frame
+
+
+class Recorder:
+    """A connection that keeps what is to be sent, as a socket does that is full."""
+
+    def __init__(self) -> None:
+        self.payload: list[Any] = []
+
+    def send(self, kind: Command, tag: int = 0, *, payload: Any = ()) -> None:
+        self.payload += payload
+
+
+def test_a_page_of_the_control_block_stays_what_it_was_when_it_was_sealed() -> None:
+    """Devices write into the block meanwhile: the checksum would be another one than that of what arrives."""
+    agent, connection = Agent(), Recorder()
+    block = agent._control = ControlBlock.create(1)
+    try:
+        place = control.record_offset(0)
+        agent._handle(connection, Frame(Command.READ, 7, commands.CONTROL_BLOCK, place, 64, 0))  # type: ignore[arg-type]
+        before = bytes(connection.payload[0])
+        block.view[place : place + 64] = bytes(range(1, 65))
+        assert bytes(connection.payload[0]) == before
+    finally:
+        block.close()
