@@ -29,12 +29,12 @@ import distxla.runtime
 from distxla.codegen import image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives.transports import futex
-from distxla.runtime import memory, memory_limits, process_ends, serve
+from distxla.runtime import deadlocks, dispatch, memory, memory_limits, process_ends, serve
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.hosts import local
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.ray import access
-from distxla.runtime.ray.access import RayHere
+from distxla.runtime.ray.session import RayHere
 from distxla.runtime.stream_ends import LocalStreamMemory
 from tests.simulation import native
 from tests.simulation.actors import Actors
@@ -44,6 +44,7 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.threads import Threads
 
+PIECE_BYTES = 4096  # of a relay's frames: small arrays travel in several, too
 MACHINE = (time, threading, queue, os, select, selectors, signal, socket, secrets)
 # the processes beside the replicas and agents, which a simulated run does without
 BEYOND = ("distxla.runtime.ray", "distxla.runtime.compile_server", "distxla.runtime.compiler", "distxla.runtime.cache")
@@ -109,8 +110,18 @@ class Stepping:
 class Edges:
     """The machine of one run, in place while `installed` lasts. support: the serve loops, compiled for simulation."""
 
-    def __init__(self, run: Scheduler, machine: Machine, network: Network, actors: Actors, support: CompiledProgram):
+    def __init__(
+        self,
+        run: Scheduler,
+        machine: Machine,
+        network: Network,
+        actors: Actors,
+        support: CompiledProgram,
+        *,
+        looks_often: bool,
+    ) -> None:
         self.run, self.machine, self.network, self.actors, self.support = run, machine, network, actors, support
+        self._looks_often = looks_often
         self.threads = Threads(run)
         self.futexes = Futexes(run)
         self.images: list[image.LoadedImage] = []
@@ -190,13 +201,22 @@ class Edges:
             return call
 
         libc = SimpleNamespace(syscall=NATIVE.libc)
+        pieces = [module for module in modules() if hasattr(module, "PIECE_BYTES") and "relay" in module.__name__]
         return [
+            *((module, "PIECE_BYTES", PIECE_BYTES) for module in pieces),
+            *self._often(),
             (python_futex, "_syscall", NATIVE.libc),
             (futex, "_libc", libc),
             (ControlBlock, "__init__", begin_block),
             (LocalStreamMemory, "word", stepping(word)),
             (LocalStreamMemory, "set_word", stepping(set_word)),
         ]
+
+    def _often(self) -> list[tuple[Any, str, Any]]:
+        """How often the driver looks at its devices."""
+        if not self._looks_often:
+            return []
+        return [(dispatch, "SLICE_NS", dispatch.SLICE_NS // 100), (deadlocks, "FAR_S", deadlocks.FAR_S / 100)]
 
     def _load_image(self, *arguments: Any) -> image.LoadedImage:
         loaded = _load_image(*arguments)

@@ -19,8 +19,7 @@ from tests.simulation.scenarios import Plan, drawn_for
 class Planted:
     """A fault. where: module and function, `package.module:Class.method`.  old: part of its text, once in it.  new:
     what stands there instead, lines indented from 0 on.  cases: programs that can show it.  hosts: devices of each.
-    faults: what goes wrong beside it.  emitted: whether it is in emitted code.  seeds: within how many it is found,
-    from `first` on, which is near one that found it."""
+    faults: what goes wrong beside it.  emitted: whether it is in emitted code.  seeds: within how many it is found."""
 
     name: str
     where: str
@@ -30,8 +29,7 @@ class Planted:
     hosts: tuple[int, ...] = (2,)
     faults: tuple[str, ...] = ("none",)
     emitted: bool = False
-    first: int = 0
-    seeds: int = 200
+    seeds: int = 500
 
     def plan(self, seed: int) -> Plan:
         """What a seed stands for in the search for this fault."""
@@ -163,7 +161,6 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
         "again = held",
         ("loop", "pipelined_3_4_5"),
         (3,),
-        first=35,
     ),
     Planted(
         "an end of a process is not told",
@@ -187,7 +184,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
         "(self.lost or self._all_have_counted())",
         "True",
         ("loops_by_device", "loop"),
-        first=150,
+        seeds=1000,
     ),
     Planted(
         "frames of a call that failed are taken in the next one",
@@ -197,15 +194,14 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
         ("large moves",),
         (1, 1),
         ("time limit", "interrupt"),
-        first=120,
     ),
     Planted(
-        "a frame is left behind when two threads send",
-        "distxla.runtime.relay.links:Link._drain",
-        "while (self._begun or self._urgent or self._bulk) and not self._closed:",
-        "if (self._begun or self._urgent or self._bulk) and not self._closed:",
-        ("large loop", "moves"),
-        (1, 1, 1),
+        "what the kernel has taken of a frame is sent again",
+        "distxla.runtime.relay.links:Link._send_waiting",
+        "self._begun = (rest, done)",
+        "self._begun = (parts, done)",
+        ("large loop", "large moves"),
+        (1, 1),
     ),
     Planted(
         "operands are read after the round may have ended",
@@ -214,7 +210,6 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
         "view(address, rows.bytes)",
         ("loop", "sums"),
         (1, 1),
-        first=75,
     ),
     Planted(
         "hosts are not waited for that were told of channels",
@@ -231,5 +226,23 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
         "self._left += sum(region.taken.bytes // 2",
         ("large moves",),
         (1, 1),
+    ),
+    Planted(
+        "a message's checksum does not count",
+        "distxla.runtime.wire.records:Gmac.open",
+        "return False",
+        "return True",
+        ("large moves", "sums"),
+        (1, 1),
+        ("damage a byte",),
+    ),
+    Planted(
+        "the driver's host goes on when another one has failed",
+        "distxla.runtime.hosts.hosts:Hosts._on_trouble",
+        "self.local.poison()",
+        "pass",
+        ("sums", "loop"),
+        (2, 2),
+        ("kill a replica",),
     ),
 ]

@@ -79,20 +79,24 @@ def simulate(
     scenario: Callable[[World], None],
     hosts: Sequence[int],
     *,
-    weather: Weather | None = None,
+    looks_often: bool = True,
     logs: bool = False,
 ) -> Outcome:
-    """Run a scenario in the driver of a cluster room with so many CPUs on each host."""
+    """Run a scenario in the driver of a cluster room with so many CPUs on each host.
+
+    looks_often: the driver may look at its devices a hundred times as often, if the seed says so.
+    """
     program = support()
     collecting = gc.isenabled()
     gc.disable()  # when garbage is collected depends on other runs
     run = Scheduler(seed, logs=logs)
     cores = run.random.choice((1, 1, 2, 16))
     machine = Machine(run, cores, notice_ns=run.random.choice((0, 1_000_000, 50_000_000)))
-    network = Network(run, weather or Weather(delay_ns=run.random.choice((1_000, 50_000, 3_000_000))))
+    weather = Weather(run.random.choice((1_000, 50_000, 3_000_000)), capacity=run.random.choice((16 << 10, 64 << 10)))
+    network = Network(run, weather)
     run.on_end.append(network.end_of)
     actors = Actors(run, [(f"node{k}", count) for k, count in enumerate(hosts)])
-    edges = Edges(run, machine, network, actors, program)
+    edges = Edges(run, machine, network, actors, program, looks_often=looks_often and run.random.random() < 0.3)
     world = World(run, edges)
     opened = set(clusters._open)
     try:

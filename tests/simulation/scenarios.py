@@ -94,7 +94,8 @@ def simulate_seed(seed: int, *, logs: bool = False, plan: Plan | None = None) ->
     plan = plan or draw(seed)
     for name, _ in plan.calls:
         cases.programs(name, plan.devices)  # compiled before, once a process
-    outcome = simulate(seed, partial(_scenario, plan), plan.hosts, logs=logs)
+    often = not plan.fault.startswith(("silence", "stop"))  # seconds in which nothing happens
+    outcome = simulate(seed, partial(_scenario, plan), plan.hosts, looks_often=often, logs=logs)
     if outcome.complaint:
         outcome.complaint = f"seed {seed} ({plan}): {outcome.complaint}"
     return outcome

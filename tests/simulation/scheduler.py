@@ -112,6 +112,7 @@ class Policy:
     steps: float
     stalls: float
     longest_stall_ns: int
+    long_stalls: bool
     ranked: bool
     spurious: float
 
@@ -122,6 +123,7 @@ class Policy:
             steps=rng.choice((2.0, 5.0, 15.0, 50.0, 300.0)),
             stalls=rng.choice((0.0, 0.0, 0.005, 0.02, 0.2)),
             longest_stall_ns=rng.choice((100_000, 5_000_000, 80_000_000)),
+            long_stalls=rng.random() < 0.5,
             ranked=rng.random() < 0.4,
             spurious=rng.choice((0.0, 0.0, 0.02)),
         )
@@ -284,7 +286,8 @@ class Scheduler:
         if policy.ranked:
             task.rank = self.random.random()
         if policy.stalls and self.random.random() < policy.stalls:
-            self.sleep_ns(int(policy.longest_stall_ns ** self.random.random()))
+            chance = self.random.random()
+            self.sleep_ns(int(policy.longest_stall_ns * (chance if policy.long_stalls else chance**8)))
             self._grant()
         else:
             self._grant()

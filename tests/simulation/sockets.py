@@ -15,28 +15,26 @@ from typing import Any
 from tests.simulation.scheduler import Process, Scheduler, Task
 
 SMALL = 128  # bytes that a kernel takes whole, where it takes anything
-CAPACITY = 64 << 10  # bytes that a direction holds; far less than a kernel's, so that senders meet a full one
 
 
 @dataclass
 class Weather:
     """What the network does. delay_ns: the longest way of a part.  parts: how often a send is taken in part only.
 
-    break_at: bytes sent over all connections after which the one that carries the last of them is reset.  damage_at:
-    the byte that arrives damaged. None: never.
+    capacity: bytes that a direction holds; far less than a kernel's, so that senders meet a full one.
     """
 
-    delay_ns: int = 50_000
+    delay_ns: int
     parts: float = 0.2
-    break_at: int | None = None
-    damage_at: int | None = None
+    capacity: int = 64 << 10
 
 
 class Direction:
     """Bytes from one end to the other. ended: none will follow.  broken: by a reset.  silent:
     what is sent does not arrive."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self.arrived: deque[memoryview] = deque()
         self.under_way = self.waiting = 0  # bytes sent and not arrived, arrived and not taken
         self.ended = self.broken = self.silent = False
@@ -46,7 +44,7 @@ class Direction:
 
     @property
     def room(self) -> int:
-        return CAPACITY - self.under_way - self.waiting
+        return self._capacity - self.under_way - self.waiting
 
 
 class Network:
@@ -56,7 +54,8 @@ class Network:
         self.run, self.weather = run, weather
         self.listening: dict[tuple[str, int], Socket] = {}
         self.sockets: list[Socket] = []
-        self.sent = 0
+        self.sent = 0  # bytes, over all connections
+        self.damages: int | None = None  # after that many one is damaged
         self._ports = 40_000
         self.socket = _Module(self)
         self.selectors = SimpleNamespace(
@@ -75,17 +74,14 @@ class Network:
 
     def send(self, direction: Direction, data: bytes) -> None:
         """Let bytes arrive after a while, behind those before."""
-        weather, rng = self.weather, self.run.random
-        begin, self.sent = self.sent, self.sent + len(data)
-        if weather.damage_at is not None and begin <= weather.damage_at < self.sent:
-            at = weather.damage_at - begin
-            self.run.note(f"a byte is damaged, {data[at]:#x}")
-            data = data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+        self.sent += len(data)
+        if self.damages is not None and self.sent > self.damages:
+            at = self.run.random.randrange(len(data))
+            self.run.note(f"a byte is damaged, one of {len(data)}")
+            data = data[:at] + bytes([data[at] ^ (1 << self.run.random.randrange(8))]) + data[at + 1 :]
+            self.damages = None
         direction.under_way += len(data)
         self._later(direction, lambda: self._arrive(direction, data))
-        if weather.break_at is not None and begin <= weather.break_at < self.sent:
-            self.run.note("a connection breaks")
-            self.run.after(0, lambda: self._break(direction))
 
     def finish(self, direction: Direction) -> None:
         """Tell the other end, behind all bytes, that no more follow."""
@@ -112,7 +108,7 @@ class Network:
 
     def damage_soon(self, which: float) -> None:
         """One of the next bytes that are sent over any connection arrives damaged. which: from 0 to 1."""
-        self.weather.damage_at = self.sent + int(2 ** (which * 12))
+        self.damages = self.sent + int(2 ** (which * 12))
 
     def break_one(self, which: float) -> bool:
         """Reset one of the connections that there are; whether there is one. which: from 0 to 1."""
@@ -258,7 +254,8 @@ class Socket:
         listener = self.network.listening.get((address[0], address[1]))
         if listener is None or listener.closed or listener.is_shut or not listener.process.is_alive:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        there, one, other = Socket(self.network), Direction(), Direction()
+        capacity = self.network.weather.capacity
+        there, one, other = Socket(self.network), Direction(capacity), Direction(capacity)
         there.process = listener.process
         self.outgoing, self.incoming = one, other
         there.outgoing, there.incoming = other, one
