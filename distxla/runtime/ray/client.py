@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,17 +40,17 @@ def introduce(port: str, answer: str) -> None:
     os.rename(answer + ".new", answer)
 
 
-def join(address: str, **more: Any) -> Callable[..., None]:
+def join(address: str) -> Callable[..., None]:
     """Join the embedded Ray at this address, and return Ray's function that prints workers' words, which is replaced.
 
-    more: for `ray.init`, which starts one where the address is `local`.
     Ray's words on a worker that died would come between the user's output: ReplicaLostError says it.
     """
     import ray
     from ray._private import ray_constants, worker
 
-    with _loopback_allowed(ray_constants), quiet(), same_end():
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False, **more)
+    with _loopback_allowed(ray_constants), quiet(), same_end(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of accelerators, which nobody here has asked for
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     printer: Callable[..., None] = worker.print_to_stdstream
     worker.print_to_stdstream = _say_nothing
     return printer

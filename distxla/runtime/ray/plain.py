@@ -1,18 +1,21 @@
 """A Ray of our own by `ray.init`, where the servers of its version have not been tested (versions.py).
 
-It listens on the loopback interface only, has a private directory, and asks for a token if its version has tokens. Ray
-takes its processes down when the driver ends, however it ends.
+It listens on the loopback interface only, has a private directory, and asks for a token if its version has tokens.
+`ray.init` runs in a process of its own (plain_server.py) under the supervisor, as the servers do that distxla starts
+itself: when the driver ends, however it ends, so does everything else.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import select
 import shutil
+import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from pathlib import Path
 from typing import Any
 
 from distxla.errors import ClusterError, printable
@@ -22,11 +25,11 @@ from distxla.runtime.ray.session import RayHere, Session
 from distxla.runtime.ray.token import Token
 
 LOGGER = logging.getLogger("distxla")
+START_LIMIT_S = 120.0
 _SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it some versions warn
 }
 
 _told = False
@@ -40,51 +43,72 @@ class PlainRay:
         self._private = private_directory()
         self._token = Token()
         self._printer: Any = None
-        self._name = "Ray"
-        self._failure: BaseException | None = None
-        self._tried, self._closed = threading.Event(), threading.Event()
+        self._server = -1  # a process descriptor
+        try:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C in a terminal is the driver's alone
+            )
+        except OSError as error:
+            shutil.rmtree(self._private, ignore_errors=True)
+            raise ClusterError(f"Ray cannot be started: {error.strerror}") from error
+        self._send({"directory": self._private})
 
     def start(self, workers: int) -> None:
         """Start Ray and join it; a line of the logger `distxla` says, once a process, what is lost.
 
         Raises ClusterError with Ray's reason if it does not come up.
         """
-        directory = os.path.join(self._private, "t")  # Ray opens it to everybody: hence one above it
-        os.mkdir(directory, 0o700)
+        version = versions.installed()
+        directory, file = os.path.join(self._private, "t"), os.path.join(self._private, "address")
+        os.mkdir(directory, 0o700)  # Ray opens it to everybody: hence one above it
+        self._run(directory, file, str(max(os.cpu_count() or 1, workers)), str(commands.OBJECT_STORE_BYTES))
         self._token.hold()
-        keeper = threading.Thread(target=self._keep, args=(directory, workers), name="distxla-ray", daemon=True)
-        keeper.start()
-        self._tried.wait()
-        if self._failure is not None:
-            raise ClusterError(f"{self._name} could not be started: {self._failure}") from self._failure
-
-    def _keep(self, directory: str, workers: int) -> None:
-        """Start Ray in a thread that stays until `close`: the kernel ends Ray's processes with the thread that started
-        them, as Ray has asked it to."""
+        tokens = client.reread_environment() is not None
+        _tell(versions.what_is_lost(version, tokens=tokens))
+        end = time.monotonic() + START_LIMIT_S
+        while not os.path.exists(file):
+            if select.select([self._server], [], [], 0.01)[0] or time.monotonic() > end:
+                raise ClusterError(f"Ray {version} could not be started: {self._last_words()}")
         try:
-            self._init(directory, workers)
-        except BaseException as error:  # Ray has many, and ends the thread where it means the process
-            self._failure = error
-        finally:
-            self._tried.set()
-        self._closed.wait()
+            self._printer = client.join(Path(file).read_text())
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ClusterError(f"Ray {version} was started and cannot be joined: {error}") from error
 
-    def _init(self, directory: str, workers: int) -> None:
-        with _settings():
-            import ray
+    def _send(self, request: dict[str, object]) -> None:
+        assert self._supervisor.stdin is not None
+        try:
+            self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
+            self._supervisor.stdin.flush()
+        except OSError as error:
+            raise ClusterError(f"the supervisor of Ray has ended: {error}") from error
 
-            self._name = f"Ray {ray.__version__}"
-            tokens = client.reread_environment() is not None
-            _tell(versions.what_is_lost(ray.__version__, tokens=tokens))
-            self._printer = client.join(
-                "local",  # not what RAY_ADDRESS says
-                num_cpus=max(os.cpu_count() or 1, workers),
-                num_gpus=0,
-                object_store_memory=commands.OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                _node_ip_address=commands.LOOPBACK,
-                _temp_dir=directory,
-            )
+    def _run(self, *arguments: str) -> None:
+        self._send({"hold": True})
+        assert self._supervisor.stdout is not None
+        answer = self._supervisor.stdout.readline()
+        try:
+            self._server = os.pidfd_open(int(answer))
+        except (ValueError, ProcessLookupError):
+            raise ClusterError("could not start the process of Ray") from None
+        environment = self._token.environment() | _SETTINGS
+        environment.pop("RAY_ADDRESS", None)
+        script = str(Path(__file__).with_name("plain_server.py"))
+        command = [sys.executable, "-P", script, *arguments]
+        self._send({"pid": int(answer), "command": command, "environment": environment, "errors": self._errors})
+
+    @property
+    def _errors(self) -> str:
+        return os.path.join(self._private, "errors")
+
+    def _last_words(self) -> str:
+        try:
+            lines = Path(self._errors).read_text(errors="replace").split("\n")
+        except OSError:
+            lines = []
+        return next((line for line in reversed(lines) if line.strip()), f"it took more than {START_LIMIT_S:g} s")
 
     def started(self) -> None:
         """See EmbeddedRay."""
@@ -96,30 +120,25 @@ class PlainRay:
         """Nothing is known of workers that are still starting."""
 
     def close(self) -> None:
-        """End Ray, remove the directory. Never raises."""
+        """Leave Ray, end its processes, remove the directory. Never raises."""
         ray: Any = sys.modules.get("ray")
         if ray is not None and ray.is_initialized():
             ray.shutdown()
         if self._printer is not None:
             ray._private.worker.print_to_stdstream = self._printer
-        self._closed.set()
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._supervisor.stdin.close()
+        try:
+            self._supervisor.wait(15)
+        except subprocess.TimeoutExpired:
+            self._supervisor.kill()
+            self._supervisor.wait()
+        self._supervisor.stdout.close()
+        if self._server >= 0:
+            os.close(self._server)
         shutil.rmtree(self._private, ignore_errors=True)
         self._token.forget()
-
-
-@contextmanager
-def _settings() -> Iterator[None]:
-    """Within, this process's environment, which Ray's processes inherit, has the settings."""
-    before = {name: os.environ.get(name) for name in _SETTINGS}
-    os.environ.update(_SETTINGS)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _tell(text: str) -> None:

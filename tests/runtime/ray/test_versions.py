@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import requires
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distxla.runtime.ray import access, versions
@@ -118,3 +121,31 @@ def test_the_installed_version_serves() -> None:
 def test_a_version_of_tomorrow_serves() -> None:
     said = _assert_serves("9.9.0")
     assert said.count("is started by ray.init") == 1
+
+
+KILLED = """
+import os, tempfile, sys
+tempfile.tempdir = sys.argv[1]
+from distxla.runtime.ray import access, versions
+versions.installed = lambda: "9.9.0"
+import distxla as dx
+with dx.Cluster(replicas=1) as cluster:
+    cluster.wait_started()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_nothing_is_left_of_a_version_of_tomorrow_when_its_driver_is_killed() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="d-") as folder:
+        command = [sys.executable, "-c", KILLED, folder]
+        driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with driver:
+            assert driver.stdout is not None
+            assert driver.stdout.readline() == "ready\n"
+            below = psutil.Process(driver.pid).children(recursive=True)
+            driver.kill()
+        assert psutil.wait_procs(below, timeout=30)[1] == []
+        assert os.listdir(folder) == []
