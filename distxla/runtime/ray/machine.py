@@ -57,7 +57,10 @@ def _require_loopback() -> None:
 
 def _require_room(folder: str) -> None:
     """gcs_server ends, without a word, when it can't write its port."""
-    found = os.statvfs(folder)
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return  # it is not used, or the attempt to says what is wrong
     if found.f_blocks and found.f_bavail * found.f_frsize < LEAST_ROOM_BYTES:
         raise ClusterError(
             f"the embedded Ray writes to {folder}, where only {found.f_bavail * found.f_frsize >> 10} KiB are free; "
