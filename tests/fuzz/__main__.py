@@ -138,8 +138,11 @@ def _write_seeds(name: str, folder: Path) -> Path:
 
 def _child(name: str, options: Sequence[str], log: Path, limit: float) -> int:
     command = [sys.executable, "-m", "tests.fuzz.child", name, str(FINDINGS), *options]
-    with log.open("wb") as file:
-        return subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, timeout=limit, check=False).returncode
+    # libFuzzer ends its process without Python's own end, so files of a target are removed here
+    with log.open("wb") as file, tempfile.TemporaryDirectory(prefix="distxla-fuzz-") as place:
+        environment = os.environ | {"TMPDIR": place}
+        done = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, timeout=limit, check=False, env=environment)
+        return done.returncode
 
 
 def _findings() -> set[str]:
