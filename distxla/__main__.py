@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NoReturn
 
 from distxla.cli.standard_streams import open_closed
+
+GARBAGE = 50_000  # objects between looks for cycles: imports and texts make many that stay, and each look costs
 
 
 def main() -> NoReturn:
@@ -16,6 +19,7 @@ def main() -> NoReturn:
 
             access.begin()
         open_closed()
+        gc.set_threshold(GARBAGE)
         from distxla.cli.main import main as command
     except KeyboardInterrupt:
         sys.exit(130)  # as cli.main does, which is not there yet

@@ -35,7 +35,15 @@ if __name__ == "__main__":
 from distxla.runtime.ray import client
 
 # what a worker and a replica import in the course of their work, beside what default_worker.py itself imports
-MODULES = ("asyncio", "concurrent.futures.thread", "numpy", "distxla.runtime.replica", "distxla.runtime.release")
+MODULES = (
+    "asyncio",
+    "concurrent.futures.thread",
+    "encodings.ascii",
+    "numpy",
+    "ray._common.usage.usage_lib",
+    "distxla.runtime.replica",
+    "distxla.runtime.release",
+)
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
 OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # in OpenBLAS's order
@@ -122,6 +130,7 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
 
     then: to be called when Ray is imported.
     """
+    gc.disable()  # nothing that is imported goes again
     wanted = {name: os.environ.get(name) for name in BLAS_THREADS}
     os.environ |= dict.fromkeys(BLAS_THREADS, "1")  # else threads start with NumPy
     from ray._private.workers import default_worker
@@ -137,6 +146,7 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
             os.environ[name] = value
     gc.collect()
     gc.freeze()  # a collection in a copy would write to every page
+    gc.enable()
     return code
 
 
