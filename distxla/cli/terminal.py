@@ -10,7 +10,6 @@ When stdout takes no more, what is written to it from there on is dropped, and t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import logging
@@ -56,9 +55,7 @@ def lost_output() -> StdoutError | None:
 def lose_output(error: StdoutError) -> None:
     """From here on what is written to stdout goes nowhere, what it has not taken yet included."""
     _lost.append(error)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, _descriptor())
-    os.close(null)
+    _discard(_descriptor(sys.stdout, 1))
 
 
 def write(text: str, *, err: bool = False, hang: int | None = None) -> None:
@@ -96,7 +93,7 @@ def write_bytes(data: bytes) -> None:
 def require_stdout() -> None:
     """StdoutError if stdout is closed: said before a run, not after hours of it."""
     try:
-        os.write(_descriptor(), b"")
+        os.write(_descriptor(sys.stdout, 1), b"")
     except OSError as error:
         raise StdoutError(error) from error
 
@@ -104,7 +101,7 @@ def require_stdout() -> None:
 def reader_has_gone() -> bool:
     """Whether stdout is a pipe that nobody reads any more."""
     poll = select.poll()
-    poll.register(_descriptor(), 0)
+    poll.register(_descriptor(sys.stdout, 1), 0)
     return any(found & (select.POLLERR | select.POLLHUP) for _, found in poll.poll(0))
 
 
@@ -215,7 +212,7 @@ def _width(stream: TextIO) -> int | None:
 
 def _put(text: str, *, err: bool) -> None:
     stream = _stream(err)
-    with contextlib.suppress(OSError) if err else _stdout():
+    with _stderr() if err else _stdout():
         try:
             stream.write(text)
         except UnicodeEncodeError:  # the terminal's encoding lacks a letter
@@ -224,12 +221,28 @@ def _put(text: str, *, err: bool) -> None:
         stream.flush()
 
 
-def _descriptor() -> int:
-    """Of stdout."""
+def _descriptor(stream: TextIO, usual: int) -> int:
+    """Of a stream. usual: in a program that has put something else in its place."""
     try:
-        return sys.stdout.fileno()
-    except (OSError, ValueError):  # in a program that has put something else in its place
-        return 1
+        return stream.fileno()
+    except (OSError, ValueError):
+        return usual
+
+
+def _discard(descriptor: int) -> None:
+    """From here on what is written there goes nowhere, what a stream still holds for it included."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+@contextmanager
+def _stderr() -> Iterator[None]:
+    """What is written within, and all that follows, may be lost; Python 3.12 would end with status 120 for it."""
+    try:
+        yield
+    except OSError:
+        _discard(_descriptor(sys.stderr, 2))
 
 
 @contextmanager

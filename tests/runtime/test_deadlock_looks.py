@@ -64,7 +64,7 @@ class Words:
 class Places:
     """Where states lie."""
 
-    def place(self, spec: CommunicatorSpec, device: int) -> int:
+    def find(self, spec: CommunicatorSpec, device: int) -> int:
         return {CHANNEL.key: 0, EVERYBODY.key: ROUNDS, PERMUTES.key: PERMUTE}[spec.key]
 
 
