@@ -1,4 +1,4 @@
-"""The table of starts: whole processes that sum four numbers of each device, from the command to the result."""
+"""The table of starts: whole processes, from the command to the result of an all-reduce of four floats a device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print(np.asarray(step(np.ones(({devices}, 4), np.float32)))[0])
 
 @dataclass
 class MeasuredStart:
-    """Seconds by side, `distxla` and `xla`: wall-clock time, and processor time of all processes, a round each.
+    """Seconds by side, `distxla` and `xla`: wall-clock and processor time of all processes, one value a round.
 
     close_s: to take the cluster down.  replica_bytes: memory of a replica, shared pages in proportion (PSS).
     """
@@ -53,14 +53,14 @@ class MeasuredStart:
     replica_bytes: float = 0.0
 
     def ratio(self) -> float | None:
-        """Of medians of wall-clock times."""
+        """Ratio of the medians of wall-clock times."""
         if len(self.wall_s) < 2:
             return None
         return statistics.median(self.wall_s["distxla"]) / statistics.median(self.wall_s["xla"])
 
 
 def measure_starts(match: str, rounds: int, xla: bool) -> Iterator[MeasuredStart]:
-    """Both sides in turn; of distxla the program is in the cache."""
+    """Measure both sides alternately; distxla's program is in the cache."""
     for devices in DEVICES:
         if match not in f"{devices} devices":
             continue
@@ -92,7 +92,7 @@ def run(command: list[str]) -> tuple[float, float]:
 
 
 def look(measured: MeasuredStart) -> None:
-    """Memory of the replicas of a cluster in this process, and its end."""
+    """Measure the memory of a cluster's replicas and the time to close it."""
     cluster = dx.Cluster(measured.devices).start()
     try:
         sizes = [proportional_bytes(pid) for _, _, pid in cluster.replicas_info]

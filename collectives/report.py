@@ -21,8 +21,8 @@ MOST_LINES = 12  # devices in the same instruction that the text tells of one by
 
 
 class Doing(StrEnum):
-    """What a device does. CAME: it has come to a round or a transfer to which another one came with something else.
-    STOPPED: its process is, by a signal or a debugger."""
+    """What a device does. CAME: it has reached a round or a transfer that another device reached with a different
+    instruction. STOPPED: its process is stopped, by a signal or a debugger."""
 
     WAITS = "waits"
     CAME = "has come"
@@ -138,8 +138,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """A fault on purpose. spec: what asked for it.  happened: None where that can't be known.  drawn_by: the random
-    fault that it comes from, "" for none.  device, instruction, location: where it was to happen, where it says so."""
+    """An injected fault. spec: its text.  happened: None if that is unknown.  drawn_by: spec of the random fault that
+    drew it, "" for none.  device, instruction, location: where it is to happen, if stated."""
 
     spec: str
     happened: bool | None

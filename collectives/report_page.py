@@ -80,7 +80,7 @@ def _hints(report: Report) -> Iterator[str]:
 
 
 def _injected(report: Report) -> Iterator[str]:
-    """Faults on purpose."""
+    """The section of injected faults."""
     if report.injected:
         yield '<div class="hints"><strong>Injected</strong><ul>'
         for fault in report.injected:

@@ -117,8 +117,8 @@ def _digest(text: str) -> bytes:
 def structure(module: Module, computation: Computation, known: dict[str, str] | None = None) -> str:
     """The computation with numbers for names: equal for computations that compute the same in the same way.
 
-    known: texts of computations of the module, which what is called several times need not be asked for again. A long
-    one stands in its callers as its digest: each may call it twice, and is called twice itself.
+    known: cache of the texts of the module's computations. Callers contain a long text as its digest, because texts
+    would grow exponentially if each computation called the one before twice.
     """
     known = {} if known is None else known
 

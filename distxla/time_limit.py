@@ -1,12 +1,12 @@
-"""A limit of time that all phases of a task share, and what the task is doing, for the error when it has run out.
+"""A time limit that all phases of a task share, and the current work, which the error names when time has run out.
 
     with time_limit(5), phase("checking"):
         for computation in module.computations:
             at(computation.name)        # TimeLimitError: … ran out while checking: in f12
             ...
 
-Work in this process looks at the clock where it says what it works on (`at`). Whoever waits for another process does so
-for `left()` seconds at most, inside `waiting()`.
+Work in this process checks the clock whenever it names its current work (`at`). A wait for another process lasts
+`left()` seconds at most, inside `waiting()`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from distxla.errors import ArgumentError, TimeLimitError
 
 
 class TimeLimit:
-    """seconds: that were given.  place: what is worked on in the innermost phase.  waits: how many waits, one in
-    another, look at the limit themselves at the moment.  is_told: an error has been made of it.  is_enforced: somebody
-    interrupts whatever goes on when it has run out."""
+    """seconds: as given.  place: the current work in the innermost phase.  waits: number of nested waits that check the
+    limit themselves.  is_told: an error has been made of it.  is_enforced: an alarm interrupts the task when time has
+    run out (cli/time_limits.py)."""
 
     def __init__(self, seconds: float) -> None:
         if not seconds > 0:
@@ -47,7 +47,7 @@ class TimeLimit:
         return left
 
     def error(self, place: str | None = None) -> TimeLimitError:
-        """That it ran out, and in which phase.  place: what was worked on, where the caller knows better."""
+        """The error that names limit and phase.  place: the current work, if the caller knows better."""
         self.is_told = True
         doing = [*self.phases, *filter(None, [self.place if place is None else place])]
         while_ = f" while {': '.join(doing)}" if doing else ""
@@ -57,7 +57,7 @@ class TimeLimit:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """What is within ends by itself, soon after the limit, with an error that knows more."""
+        """The with-body ends by itself soon after the limit, with an error that says more."""
         self.waits += 1
         try:
             yield
@@ -70,8 +70,8 @@ _current: ContextVar[TimeLimit | None] = ContextVar("distxla_time_limit", defaul
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[TimeLimit | None]:
-    """The limit for what is within, in this thread; None: only the one that holds already. Of two the one that ends
-    first holds."""
+    """Limit the with-body, in this thread, to `seconds`; None: no limit besides the current one. Of nested limits the
+    one that ends first applies. ArgumentError if `seconds` is not positive."""
     outer = _current.get()
     given = None if seconds is None else TimeLimit(seconds)
     limit = given if outer is None or (given is not None and given.end < outer.end) else outer
@@ -89,7 +89,7 @@ def time_limit(seconds: float | None) -> Iterator[TimeLimit | None]:
 
 
 def current_limit() -> TimeLimit | None:
-    """The limit that holds in this thread, if any."""
+    """The limit of this thread, if any."""
     return _current.get()
 
 
@@ -101,7 +101,7 @@ def seconds_left() -> float | None:
 
 @contextmanager
 def phase(doing: str) -> Iterator[None]:
-    """Name what is within, as in `while checking`; TimeLimitError where no time is left for it."""
+    """Name the with-body, as in `while checking`; TimeLimitError if no time is left for it."""
     limit = _current.get()
     if limit is None:
         yield
@@ -118,7 +118,7 @@ def phase(doing: str) -> Iterator[None]:
 
 
 def at(place: str) -> None:
-    """Say what is worked on in this phase; TimeLimitError if the limit has run out. Costs next to nothing."""
+    """Name the current work in this phase; TimeLimitError if the limit has run out. Costs next to nothing."""
     limit = _current.get()
     if limit is not None:
         limit.place = place

@@ -33,8 +33,8 @@ def read_leaves(
     """(leaf, device) -> array, for every leaf that the file holds for a device.
 
     prefix: `arg` or `out`.  shapes: leaf shapes by device.  part: makes a device's array of one that the file holds
-    (leaf, device, array).  ArgumentError for a file that is no .npz, and for keys,
-    element types and extents that don't fit: then nothing but headers was read.
+    (leaf, device, array).  ArgumentError for a file that is no .npz, and for keys, element types and dimension sizes
+    that don't fit: then only headers were read.
     """
     found: dict[tuple[int, int], Array] = {}
     shared: dict[tuple[int, int], Array] = {}
@@ -54,7 +54,7 @@ def read_leaves(
 
 
 def _owners(path: str, prefix: str, key: str, shapes: Mapping[int, Sequence[Shape]]) -> tuple[int, Sequence[int], bool]:
-    """Which leaf a key names, of which devices, and whether it is the same for all."""
+    """(leaf, its devices, whether one array is for all of them) that a key names."""
     match = KEY.fullmatch(key)
     if match is None or match[1] != prefix:
         raise ArgumentError(f"{path}: {shown(key)} is no key; keys are {prefix}0@0, or {prefix}0 for all devices")
@@ -69,7 +69,7 @@ def _owners(path: str, prefix: str, key: str, shapes: Mapping[int, Sequence[Shap
 
 
 def require_fit(array: Array, shape: Shape, what: str) -> None:
-    """ArgumentError unless extents and type (or its bit view) fit; looks at no value."""
+    """ArgumentError unless dimension sizes and type (or its bit view) fit; reads no value."""
     element = shape.dtype
     if not shape.holds(array.shape):
         raise ArgumentError(f"{what} has extents {list(array.shape)}, the program's are {list(shape.dims)} ({shape})")
@@ -84,7 +84,7 @@ def _is_value(dtype: np.dtype[Any], element: ElementType) -> bool:
 
 
 def _is_bits(dtype: np.dtype[Any], element: ElementType) -> bool:
-    """Whether a file may hold the element type's bits as this one."""
+    """Whether a file may hold the element type's bits as this dtype."""
     stored, dtype = element.file_dtype, dtype.newbyteorder("=")
     return dtype == stored or (stored != element.dtype and dtype.kind in "Vi" and dtype.itemsize == stored.itemsize)
 

@@ -33,11 +33,11 @@ Leaves = list[Array | None]
 class Execution:
     """Results and times of a run.
 
-    outs[d][k]: leaf k on device d, of the last step.  compile_s: what the compiler worked, over all programs (reading
-    the cache where they were there).  compile_wall_s: the same as seen from here, with the start of the compiler's
-    process, beside which the replicas start.  start_s: from the wish to run until all replicas were ready.  load_s: to
-    give them the programs.  steps_s: one wall-clock time a step, results left where they are.  cached: no program had
-    to be compiled.  places: (device, host, process id).  injected: faults on purpose.
+    outs[d][k]: leaf k on device d, of the last step.  compile_s: the compiler's time over all programs (the time to
+    read them if they are cached).  compile_wall_s: wall-clock time of the same, with the start of the compiler's
+    process; the replicas start meanwhile.  start_s: from the start of the cluster until all replicas were ready.
+    load_s: to load the programs on them.  steps_s: one wall-clock time a step, results stay on their devices.  cached:
+    no program had to be compiled.  places: (device, host, process id).  injected: faults on purpose.
     """
 
     outs: dict[int, Leaves]
@@ -52,9 +52,9 @@ class Execution:
 
 
 def require_memory(world: World, nodes: Nodes, backend: str) -> None:
-    """OutOfMemoryError where a device, or this machine, can't hold what the programs take and give.
+    """OutOfMemoryError if a device, or this machine, can't hold the programs' arguments and results.
 
-    Nothing has started; what they need in between isn't known yet.
+    Called before anything starts; temporaries aren't known yet.
     """
     from distxla.runtime import memory_need
     from distxla.runtime.memory_limits import Limit, free_memory
@@ -110,8 +110,8 @@ def differs_by_step(world: World, feeds: Feeds) -> bool:
 
 @contextmanager
 def _whole_limit() -> Iterator[None]:
-    """What is within looks at what is left of the limit itself; its TimeLimitError speaks of the whole limit, the one
-    that the user gave, and keeps what it knows of the devices."""
+    """The with-body checks the remaining time itself. Its TimeLimitError is made to name the user's whole limit, and
+    keeps its report of the devices."""
     limit = current_limit()
     if limit is None:
         yield

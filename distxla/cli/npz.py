@@ -5,8 +5,8 @@
             member.key, member.stand_in.dtype, member.stand_in.shape      # from a few hundred bytes
             member.array                                                  # now its data is read
 
-A file may come from anybody: nothing here allocates more than the file's own size before a caller asks for an array,
-and an array takes what its header says, which is what the archive holds of it.
+Files are not trusted: before a caller asks for an array no more than the file's own size is allocated, and an array
+takes the size in its header, which must agree with the archive's directory.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _SHOWN = 60  # characters of a key in a message
 
 @dataclass(frozen=True)
 class Member:
-    """An array of the archive. stand_in: without memory of its own; its dtype and shape are the array's, its values
-    are not.  begin: bytes before the data."""
+    """An array of the archive. stand_in: has the array's dtype and shape, but no memory and no values of its own.
+    begin: bytes before the data."""
 
     key: str
     stand_in: Array
@@ -57,15 +57,15 @@ class Member:
 
     @cached_property
     def array(self) -> Array:
-        """The array. Reads it at first use, while the archive is open; ArgumentError where it is damaged."""
+        """The array. Reads it at first use, while the archive is open; ArgumentError if it is damaged."""
         return self._archive.read(self._info, self.key)
 
 
 class Archive:
     """An open .npz file. members: its arrays, in the file's order.
 
-    ArgumentError where the file can't be opened, is no .npz file or is cut short; where a member is no array of
-    numbers, has the key of another one, or says that it holds something else than it does.
+    ArgumentError if the file can't be opened, is no .npz file or is truncated; if a member is no array of numbers, has
+    the key of another member, or has a header that does not match its size.
     """
 
     def __init__(self, path: str) -> None:
@@ -89,7 +89,7 @@ class Archive:
         self._opened_files.close()
 
     def require_memory(self) -> None:
-        """OutOfMemoryError where this host has not enough memory left for all arrays."""
+        """OutOfMemoryError if this host has too little memory left for all arrays."""
         from distxla.runtime.memory_limits import free_memory
 
         need, free = sum(member.nbytes for member in self.members), free_memory()
@@ -107,7 +107,7 @@ class Archive:
             return zipfile.ZipFile(file)
         except OSError:
             raise
-        except Exception as error:  # what the central directory may hold has many ways to be wrong
+        except Exception as error:  # a malformed central directory raises many kinds of errors
             raise ArgumentError(f"{self._path} is not an .npz file, or it is cut short") from error
 
     def _member(self, info: zipfile.ZipInfo) -> Member:
@@ -158,12 +158,12 @@ class Archive:
 
 
 def shown(key: str) -> str:
-    """A key for a message, quoted, with escapes; of a long one the begin."""
+    """A key for a message, quoted and escaped; a long one is truncated."""
     return repr(key if len(key) <= _SHOWN else f"{key[:_SHOWN]}...")
 
 
 def _header(data: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Extents, type, and how many bytes stand before the data."""
+    """Dimension sizes, dtype, and number of bytes before the data."""
     magic = data.read(np.lib.format.MAGIC_LEN)
     version = np.lib.format.read_magic(io.BytesIO(magic))
     if version not in _HEADERS:

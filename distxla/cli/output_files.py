@@ -35,9 +35,9 @@ def is_special(path: Path) -> bool:
 
 @contextmanager
 def written_whole(path: str) -> Iterator[IO[bytes]]:
-    """A file to write to, of which all appears under its name when the with-body ends, or nothing if that fails.
+    """A file that appears under its name, complete, when the with-body ends; if that fails, the name is left as it was.
 
-    What is no ordinary file (a pipe, /dev/null) is written to and stays. Raises ArgumentError.
+    Anything but an ordinary file (a pipe, /dev/null) is written to and not replaced. Raises ArgumentError.
     """
     try:
         target = Path(path)
@@ -46,7 +46,7 @@ def written_whole(path: str) -> Iterator[IO[bytes]]:
             yield content
             target.write_bytes(content.getbuffer())
         else:
-            with _replacing(target.resolve()) as file:  # a link stays one
+            with _replacing(target.resolve()) as file:  # a symbolic link stays one
                 yield file
     except OSError as error:
         raise ArgumentError(f"cannot write {path}: {error.strerror}") from error

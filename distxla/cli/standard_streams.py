@@ -1,8 +1,8 @@
 """Standard streams that were closed when the process began (`distxla … >&-`).
 
-The next file that is opened would take the number of a closed stream, and what is printed would end up in it. So each
-gets a descriptor: what is read from stdin is empty, writing to stdout fails as it would otherwise, and errors that
-nobody reads go nowhere. Nothing is imported here that opens files.
+The next file that is opened would get the number of a closed stream, and output would end up in it. So each closed
+stream gets a descriptor of /dev/null: stdin is empty, writing to stdout fails as it does on a closed stream, and
+errors are discarded. No module is imported here that opens files.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import sys
 
-_MODES = (os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)  # stdout cannot be written to: that is an error to be told of
+_MODES = (os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)  # read-only for stdout, so that writing to it is an error
 
 
 def open_closed() -> None:
-    """Give every closed standard stream a descriptor, here and in processes that are started."""
+    """Give every closed standard stream a descriptor, in this process and in those that it starts."""
     for number, mode in enumerate(_MODES):
         try:
             os.fstat(number)

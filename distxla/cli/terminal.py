@@ -4,8 +4,8 @@ On a terminal lines wrap between words at its width, and kinds of messages have 
 `warning:` bold yellow, hints and notes are cyan. NO_COLOR and TERM=dumb turn colours off. In a pipe or a file each line
 is whole and plain, so that tools can search it.
 
-When stdout takes no more, what is written to it from there on is dropped, and the command goes on to its own end; then
-`lost_output` says why. What stderr does not take is lost: there is nobody to tell.
+When stdout cannot be written any more, further output is dropped and the command runs to its end; `lost_output` then
+gives the reason. Failed writes to stderr are ignored, since there is no stream left to report them on.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ CARETS = re.compile(r"( *)(\^+)")
 
 
 class StdoutError(Exception):
-    """Why stdout takes no more. reader_has_gone: it is a pipe that nobody reads; that is no failure to tell of."""
+    """Why stdout cannot be written. reader_has_gone: it is a pipe without a reader, which is no error to report."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__("stdout is closed" if error.errno == errno.EBADF else error.strerror)
         self.reader_has_gone = error.errno == errno.EPIPE
 
 
-_lost: list[StdoutError] = []  # the first reason why something was not written to stdout
+_lost: list[StdoutError] = []  # the first failure of a write to stdout
 
 
 def begin() -> None:
-    """A command begins."""
+    """Forget the failures of an earlier command."""
     _lost.clear()
 
 
 def lost_output() -> StdoutError | None:
-    """Why stdout has not got all that was written to it; None if it has."""
+    """The first failure of a write to stdout; None if all output was written."""
     return _lost[0] if _lost else None
 
 
 def lose_output(error: StdoutError) -> None:
-    """From here on what is written to stdout goes nowhere, what it has not taken yet included."""
+    """Drop what is buffered for stdout, and all further output to it."""
     _lost.append(error)
     _discard(_descriptor(sys.stdout, 1))
 
@@ -84,14 +84,14 @@ def write_json(data: Any, *, indent: int | None = None) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Bytes on stdout that are no text."""
+    """Write binary data to stdout."""
     with _stdout():
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
 def require_stdout() -> None:
-    """StdoutError if stdout is closed: said before a run, not after hours of it."""
+    """StdoutError if stdout is closed: checked before a run rather than after hours of it."""
     try:
         os.write(_descriptor(sys.stdout, 1), b"")
     except OSError as error:
@@ -99,7 +99,7 @@ def require_stdout() -> None:
 
 
 def reader_has_gone() -> bool:
-    """Whether stdout is a pipe that nobody reads any more."""
+    """Whether stdout is a pipe without a reader."""
     poll = select.poll()
     poll.register(_descriptor(sys.stdout, 1), 0)
     return any(found & (select.POLLERR | select.POLLHUP) for _, found in poll.poll(0))
@@ -222,7 +222,7 @@ def _put(text: str, *, err: bool) -> None:
 
 
 def _descriptor(stream: TextIO, usual: int) -> int:
-    """Of a stream. usual: in a program that has put something else in its place."""
+    """The file descriptor of a stream; `usual` if a program has put another object in its place."""
     try:
         return stream.fileno()
     except (OSError, ValueError):
@@ -247,7 +247,7 @@ def _stderr() -> Iterator[None]:
 
 @contextmanager
 def _stdout() -> Iterator[None]:
-    """What is written within has been written, or is lost."""
+    """Keep a failed write of the with-body for `lost_output`, and drop further output."""
     try:
         yield
     except OSError as error:

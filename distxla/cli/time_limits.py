@@ -1,9 +1,9 @@
-"""`--time-limit`: nothing that a command does lasts longer.
+"""`--time-limit`: limits the whole command.
 
-Most of what a command does is Python in the main thread: an alarm interrupts it where it is. Who waits for another
-process (`TimeLimit.waiting`) ends by itself, with an error that knows more; the alarm gives it a moment. For what
-neither ends, such as a long call of a library in the main thread, there is a thread that tells of the limit and ends
-the process; the processes that it started end when they notice that (`runtime/supervisor.py`).
+Most of a command is Python in the main thread: an alarm interrupts it. A wait for another process
+(`TimeLimit.waiting`) ends by itself, with an error that says more, so the alarm lets it finish for up to WAITS_S. A
+thread handles the rest, such as a long library call in the main thread: it prints the error and ends the process. Its
+child processes end when they notice that (`runtime/ray/supervisor.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import click
 from distxla.errors import TimeLimitError
 from distxla.time_limit import TimeLimit, time_limit
 
-AGAIN_S = 0.02  # between looks of the alarm, while it may not interrupt
-WAITS_S = 3.0  # what a wait that looks at the limit itself may take beyond it: for the report of all devices
-STUCK_S = 0.3  # beyond the limit the main thread runs no Python: then no alarm reaches it
+AGAIN_S = 0.02  # between retries of the alarm, while it may not interrupt
+WAITS_S = 3.0  # that a wait which checks the limit itself may exceed it, to collect the report of all devices
+STUCK_S = 0.3  # after the limit without Python code in the main thread: then the alarm cannot reach it
 CLOSING_S = 20.0  # for taking down what was started
 
 time_limit_option = click.option(
@@ -37,11 +37,11 @@ time_limit_option = click.option(
 
 
 class Expired(BaseException):
-    """The limit has run out; no `except Exception` on its way may take it for something else."""
+    """The limit has run out. A BaseException, so that no `except Exception` catches it."""
 
 
 class LimitedCommand(click.Command):
-    """A command whose option `time_limit`, where it has one, holds for all of it."""
+    """A command whose option `time_limit`, if it has one, limits all of it."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with enforced(ctx.params.get("time_limit"), as_json=bool(ctx.params.get("as_json"))):
@@ -50,7 +50,7 @@ class LimitedCommand(click.Command):
 
 @contextmanager
 def enforced(seconds: float | None, *, as_json: bool = False) -> Iterator[None]:
-    """TimeLimitError when what is within takes longer. Only in a main thread can everything be interrupted."""
+    """TimeLimitError if the with-body takes longer. Only in the main thread can everything be interrupted."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         with time_limit(seconds):
             yield
@@ -96,7 +96,7 @@ class _Alarm:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._former)
         left, interval = self._former_timer
-        if left:  # somebody else's alarm, for whom no time was added
+        if left:  # another alarm was pending; its time is not extended
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - self._begin)), interval)
         sys.unraisablehook = self._former_hook
         self._removed.set()
@@ -112,7 +112,7 @@ class _Alarm:
         raise Expired
 
     def _unraisable(self, found: Any) -> None:
-        """It was raised where Python drops errors, such as in a destructor: then once more."""
+        """Expired was raised where Python drops errors, such as in a destructor: raise it again."""
         if found.exc_type is Expired:
             self._limit.is_told = False
         else:
@@ -127,7 +127,7 @@ class _Alarm:
 
 
 def _end(error: TimeLimitError, *, as_json: bool) -> None:
-    """Tell of the failure and end this process at once, from any thread."""
+    """Print the failure and end this process at once, from any thread."""
     from distxla.cli.failures import tell
 
     try:

@@ -152,7 +152,7 @@ Step = Kernel | Copy | Swap | Communicate | Loop | Branch | Invoke
 
 @dataclass(eq=False, slots=True)
 class Routine:
-    """A computation that is executed from several places. Its buffers have a part of the arena that nobody else uses
+    """A computation that is executed from several places. Its buffers have a part of the arena that no other step uses
     while it runs: callers copy arguments to `parameters` and results from `results`.
 
     arena_bytes: of that part, which begins at `base`.  calls: numbers of the routines that it executes.
@@ -244,8 +244,8 @@ def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:
 
 
 def place_routines(routines: Sequence[Routine], entry_calls: Iterable[int], entry_bytes: int) -> int:
-    """Give each routine its part of the arena, behind those of all that may be under way when it runs; returns the
-    bytes of all. routines: called ones before their callers."""
+    """Give each routine its part of the arena, behind the parts of all its callers; returns the bytes of the whole
+    arena. routines: callees before callers."""
     total = entry_bytes
     for number in entry_calls:
         routines[number].base = entry_bytes

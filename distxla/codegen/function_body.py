@@ -1,8 +1,8 @@
-"""One LLVM function that executes steps of a plan: where its memory is, and how it fails.
+"""One LLVM function that executes steps of a plan: addresses of buffers, and returns on failure.
 
     i32 function(Context* context)
 
-Places are computed once a call, in the block `begin`; a status other than OK returns at once.
+Addresses are computed once a call, in the block `begin`; a status other than OK returns at once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FunctionBody:
         self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
 
     def finish(self) -> None:
-        """All steps have been emitted."""
+        """Complete the function after the last step."""
         self.builder.ret(I32(Status.OK))
         self.begin.branch(self._first)
         self._emit_failure()
@@ -104,7 +104,7 @@ class FunctionBody:
         return self.begin.select(self.begin.icmp_unsigned("==", base, I64(0)), I64(0), offset)
 
     def place_of(self, buffer: Buffer) -> ir.Value:
-        """Where a buffer has its offset: of Region.SHARED, once the round that writes it is over."""
+        """The address of a buffer's offset; for Region.SHARED valid after the round that writes the buffer."""
         place = self.chosen.get(id(buffer))
         if place is None:
             place = self.chosen[id(buffer)] = self.begin.alloca(I64)
@@ -146,7 +146,7 @@ class FunctionBody:
         builder.ret(status)
 
     def stop_if_released(self) -> None:
-        """Return where somebody has ended the call: a failed device, or a time limit."""
+        """Emit a return if the call was aborted, by a failed device or a time limit."""
         poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
         poisoned = self.builder.icmp_unsigned("!=", poison, I32(0))
         self.fail_unless_zero(self.builder.select(poisoned, I32(Status.RELEASED), I32(Status.OK)))

@@ -1,8 +1,8 @@
-"""Where a program asks whether a fault is to be injected: only in programs that are compiled for that.
+"""Injection points: calls of a hook that may inject a fault, emitted only in programs that are compiled for faults.
 
     void distxla_inject(Context*, u32 code)
 
-calls `context->inject` if there is one; abi.py has the codes. Points are steps of the plan; their numbers count from
+calls `context->inject` unless it is null; abi.py has the codes. Points are steps of the plan; their numbers count from
 0, in the order of `CompiledProgram.points`.
 """
 
@@ -69,7 +69,7 @@ class InjectionPoints:
                 self.points.append(InjectionPoint(mine, communicates))
 
     def _names_of(self, step: Step, names: dict[str | Span, str]) -> tuple[str, ...]:
-        """Those of the wanted names that the step stands for: a fusion for all that it computes."""
+        """The wanted names that the step computes: a fusion computes several."""
         inside: list[Instruction] = [step.instruction]
         if isinstance(step, Kernel):
             called = (self._module[name] for name in step.instruction.op.called_computations)
@@ -81,11 +81,11 @@ class InjectionPoints:
         return id(step) in self._numbers
 
     def before(self, builder: ir.IRBuilder, context: ir.Value, step: Step) -> None:
-        """Ask before a step, if it is a point."""
+        """Call the hook before a step, if it is a point."""
         self._emit(builder, context, step, BEFORE_STEP)
 
     def after(self, builder: ir.IRBuilder, context: ir.Value, step: Step) -> None:
-        """Ask after a step, if it is a point."""
+        """Call the hook after a step, if it is a point."""
         self._emit(builder, context, step, AFTER_STEP)
 
     def _emit(self, builder: ir.IRBuilder, context: ir.Value, step: Step, moment: int) -> None:
@@ -94,7 +94,7 @@ class InjectionPoints:
 
 
 def emit_inside_wait(builder: ir.IRBuilder, context: ir.Value) -> None:
-    """Ask from within a wait, in a program that has points."""
+    """Call the hook from within a wait, in a program that has points."""
     hook = builder.module.globals.get(HOOK)
     if hook is not None:
         builder.call(hook, [context, _I32(INSIDE_WAIT)])

@@ -1,4 +1,4 @@
-"""Copies that are meant to happen all at once, one after the other."""
+"""Sequentialises parallel copies."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Move = tuple[Buffer, Buffer]  # source, target
 
 
 def one_by_one(moves: Iterable[Move], staged: Callable[[Buffer], Buffer]) -> Iterator[Move]:
-    """The moves in an order in which nothing is overwritten that is still to be read: the given one as far as possible.
+    """The moves in an order in which no buffer is overwritten before it was read; the given order as far as possible.
 
-    staged: a new place for a buffer's contents; of a ring, in which every target is still to be read, one source moves
-    there first. Takes n log n.
+    staged: returns a temporary buffer. In a cycle, where every target is still to be read, one source moves there
+    first. Takes n log n.
     """
     left = dict(enumerate(moves))
     read = Counter(id(source) for source, _ in left.values())
@@ -38,7 +38,7 @@ def one_by_one(moves: Iterable[Move], staged: Callable[[Buffer], Buffer]) -> Ite
             count += 1
         read[id(source)] -= 1
         if not read[id(source)]:
-            for number in into[id(source)]:  # nobody reads their target any more
+            for number in into[id(source)]:  # their target has no reader any more
                 if number in left:
                     heappush(ready, number)
 

@@ -1,4 +1,4 @@
-"""Computations that several calls execute, planned once each: a part of the arena, and steps over it."""
+"""Plans each computation that several calls share once: a part of the arena, and steps over it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Program:
-    """What the planners of the entry and of all routines have in common."""
+    """State that the planners of the entry and of all routines share."""
 
     constants: list[Literal] = field(default_factory=list)
     by_literal: dict[Literal, Buffer] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Program:
 
 
 def kept_computations(module: Module) -> list[str]:
-    """The computations of calls that are kept, in the order of the text: called ones before their callers."""
+    """The computations of KeptCalls, in the order of the text: callees before callers."""
     kept = {i.op.to_apply for computation in module.computations for i in computation if isinstance(i.op, KeptCall)}
     return [computation.name for computation in module.computations if computation.name in kept]
 

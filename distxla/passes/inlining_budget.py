@@ -1,4 +1,4 @@
-"""Which calls stay calls, since copies in their place would make too much of a program.
+"""Chooses calls that are not inlined, because the program would become too large.
 
 f1 calls f0 twice, f2 calls f1 twice, … f30: a billion instructions from 3 kB of text. Up to COPIED instructions every
 call is replaced by what it calls, which lets it fuse with what is around it. Beyond, computations that are large and
@@ -21,18 +21,18 @@ from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
 
-COPIED = 100_000  # instructions up to which everything is copied
-TIMES = 4  # or so many times as many as the text has
-MOST = 4  # beyond so many times as many a program is refused
-LEAST_KEPT = 16  # instructions that are always copied: a call costs as much
+COPIED = 100_000  # instructions up to which everything is inlined
+TIMES = 4  # or up to this multiple of the text's instructions, if that is more
+MOST = 4  # a program beyond this multiple of those is refused
+LEAST_KEPT = 16  # computations up to this many instructions are always inlined: a call costs as much
 EXECUTED = (Lowering.CALL, Lowering.CONTROL)  # their computations are executed; those of others are applied to elements
 
 
 def within_budget(module: Module) -> Module:
-    """The module with calls that must stay calls as KeptCall; the same object where all may be replaced.
+    """The module with KeptCall for calls that are not inlined; the same object if all can be inlined.
 
-    Raises UnsupportedOpError, located, where that needs calls to be kept that can't be: of computations that are
-    applied to elements, hold dynamic dimensions, transfers, or halves of asynchronous pairs.
+    Raises UnsupportedOpError, with a location, if the module is too large and the calls can't be kept: of computations
+    that are applied to elements, or hold dynamic dimensions, transfers, or an async start or done.
     """
     copied = max(COPIED, TIMES * sum(len(computation.instructions) for computation in module.computations))
     sizes = _sizes(module, frozenset())
@@ -49,7 +49,7 @@ def within_budget(module: Module) -> Module:
 
 
 def _sizes(module: Module, kept: frozenset[str]) -> dict[str, int]:
-    """By computation how many instructions it has with copies of all that it calls, but for those that are kept."""
+    """By computation its number of instructions after inlining all callees, except kept ones."""
     found: dict[str, int] = {}
     for computation in module.computations:  # called ones stand before their callers
         found[computation.name] = len(computation.instructions) + sum(
@@ -64,7 +64,7 @@ def _applied(reached: Iterable[Computation]) -> set[str]:
 
 
 def _share(reached: tuple[Computation, ...], copied: int) -> int:
-    """So many instructions may each call be replaced by."""
+    """The number of instructions that each call may be replaced by."""
     return max(LEAST_KEPT, copied // (2 * _times(reached).total()))
 
 
@@ -95,7 +95,7 @@ def _chosen(module: Module, reached: tuple[Computation, ...], applied: set[str],
 
 
 def _obstacle(module: Module, name: str) -> str | None:
-    """Why calls of a computation can't be kept."""
+    """Why calls of a computation can't be kept; None if they can."""
     for computation in module.reached(name):
         for instruction in computation:
             op = instruction.op

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people read and write them."""
+"""Formats and parses sizes in bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])?(?:iB|B)?)", re.IGNORECASE
 
 
 def amount(size: int) -> str:
-    """A number of bytes in the largest unit of which it has at least one: `3.5 MiB`."""
+    """The size in the largest unit that does not exceed it: `3.5 MiB`."""
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1

@@ -22,8 +22,8 @@ from distxla.runtime.program_key import program_key
 class ProgramCache:
     """Compiled programs in a folder; safe to share between processes.
 
-    folder, max_bytes: as DISTXLA_CACHE_DIR and DISTXLA_CACHE_SIZE say where they are not given. What is wrong with the
-    folder or the disk is told (CacheFolder) and makes it forget, not fail.
+    folder, max_bytes: as DISTXLA_CACHE_DIR and DISTXLA_CACHE_SIZE say where they are not given. Problems of the
+    folder or the disk are warnings (CacheFolder), after which nothing is found or kept.
     """
 
     def __init__(self, folder: Path | None = None, max_bytes: int | None = None) -> None:

@@ -1,16 +1,16 @@
-"""A folder of checked files that only this user can have written: where it is, when it is safe, what goes first.
+"""A folder of checksummed files that only this user can write: its place, its safety checks, its eviction.
 
     DIR/distxla-cache-1000/CACHEDIR.TAG            the mark of a folder that this module made; backups leave it out
     DIR/distxla-cache-1000/3f…c2.program           an entry: MAGIC, SHA-256 of name and content, content
     DIR/distxla-cache-1000/.new-9d…41              an entry while it is written
 
-Entries are machine code, so whoever can write there can run code as the user. The folder is opened once an operation,
-checked by its descriptor, and everything in it is reached through that descriptor: whoever can rename the folders
-around it gains nothing. A folder that is not safe is not used, and neither its mode nor a file of others is changed.
+Entries are machine code, so a user who can write there can run code as this one. Each operation opens the folder once,
+checks the descriptor, and reaches all files through it, so renaming the folders around it has no effect. An unsafe
+folder is not used, and neither its mode nor a file of others is changed.
 
-No order here depends on the clock. The time of an entry's last use is kept as its mtime, but each is later than that
-of CACHEDIR.TAG, which is as late as the last one given; so the order holds when the clock jumps. A temporary file is
-abandoned when nobody holds its lock, however old it looks.
+No order depends on the clock. An entry's mtime is the time of its last use, but always later than the mtime of
+CACHEDIR.TAG, which is the latest one given; so the order survives jumps of the clock. A temporary file is abandoned
+if its lock is free, whatever its age.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TAG_CONTENT = b"""Signature: 8a477f597d28d172789f06886806bc55
 # This folder was made by distxla for compiled programs; `distxla cache --clear` empties it.
 # About such tags see https://bford.info/cachedir/
 """
-STEP_NS = 1000  # between two uses, if the clock does not go on
+STEP_NS = 1000  # between the mtimes of two uses, if the clock does not advance
 OTHERS_WRITE = 0o022
 
 _ENTRY = re.compile(r"[0-9a-f]{64}\.program")
@@ -54,12 +54,12 @@ _told: set[str] = set()
 
 
 class UnsafeFolderError(Exception):
-    """Why a folder is not used; its text completes `the cache folder X is not used: …`."""
+    """Why a folder is not used; the text completes `the cache folder X is not used: …`."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """How many entries there are, or were removed, and their bytes."""
+    """Number and bytes of entries that exist, or were removed."""
 
     entries: int = 0
     bytes: int = 0
@@ -75,8 +75,8 @@ class _File:
 def cache_folder() -> Path:
     """`distxla-cache-UID` in DISTXLA_CACHE_DIR, or `distxla` in XDG_CACHE_HOME or ~/.cache.
 
-    Links on the way are followed, and one in its place if it is the user's own. Without any home directory it is a
-    path that cannot be made, so nothing is kept.
+    Symbolic links in the path are followed; the last component may be a link if the user owns it. Without a home
+    directory the path cannot be created, so nothing is cached.
     """
     if given := os.environ.get("DISTXLA_CACHE_DIR"):
         folder = Path(given).resolve() / f"distxla-cache-{os.geteuid()}"
@@ -103,9 +103,9 @@ def cache_limit() -> int:
 class CacheFolder:
     """Entries by key, in a folder that processes may share. No method fails for what it finds on disk.
 
-    path: of a folder that is made where it is missing, with mode 0700.  max_bytes: of all entries together; beyond it
-    the least recently used ones go. 0: nothing is read or written. A folder that is not safe, and a full disk, are
-    told of once a process by a warning of the logger `distxla`; then nothing is found, or kept.
+    path: the folder is created if missing, with mode 0700.  max_bytes: of all entries together; the least recently
+    used ones are evicted beyond it. 0: nothing is read or written. For an unsafe folder or a full disk the logger
+    `distxla` warns once a process; then nothing is found, or kept.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -113,7 +113,7 @@ class CacheFolder:
         self.max_bytes = max_bytes
 
     def refusal(self) -> str | None:
-        """Why the folder is not used; None if it is, or if there is none yet."""
+        """Why the folder is not used; None if it is used, or does not exist yet."""
         try:
             with self._opened():
                 return None
@@ -146,7 +146,7 @@ class CacheFolder:
         return None
 
     def write(self, key: str, content: bytes) -> None:
-        """Keep the content under this key; remove what was not used for the longest time where there is too much."""
+        """Keep the content under this key; evict the least recently used entries beyond max_bytes."""
         if _HEADER_BYTES + len(content) > self.max_bytes:
             return
         with self._telling(), self._opened(make=True) as folder:
@@ -158,19 +158,19 @@ class CacheFolder:
             self._evict(folder)
 
     def remove(self, key: str) -> None:
-        """Forget what is kept under this key."""
+        """Remove the entry of this key, if any."""
         with self._telling(), self._opened() as folder:
             os.unlink(_entry_name(key), dir_fd=folder)
 
     def usage(self) -> Usage:
-        """What is kept. Raises UnsafeFolderError; OSError if the folder cannot be read."""
+        """Number and bytes of all entries. UnsafeFolderError; OSError if the folder cannot be read."""
         with contextlib.suppress(FileNotFoundError), self._opened() as folder:
             files = _entries(folder)
             return Usage(len(files), sum(file.size for file in files))
         return Usage()
 
     def clear(self) -> Usage:
-        """Remove all entries, and what writers that died have left, but no other file. Raises as `usage`."""
+        """Remove all entries, and temporary files of writers that died, but no other file. Raises as `usage`."""
         with contextlib.suppress(FileNotFoundError), self._opened() as folder:
             files = _entries(folder)
             for file in files:
@@ -181,7 +181,7 @@ class CacheFolder:
 
     @contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder, once it is known to be safe; make: also to be there, and marked."""
+        """A descriptor of the folder, after its checks. make: create and mark it if missing."""
         try:
             if make:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ class CacheFolder:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """What keeps the with-body from its work is told, or is nothing to tell of; it never fails."""
+        """Suppress errors of the with-body; warn of those that the user can mend."""
         try:
             yield
         except UnsafeFolderError as reason:
@@ -215,14 +215,14 @@ class CacheFolder:
                 _tell(f"the cache folder {self.path} is not used: {error.strerror}")
 
     def _use(self, folder: int, name: str) -> None:
-        """Note that the entry is the one that was used last."""
+        """Make the entry the most recently used one."""
         last = os.stat(TAG, dir_fd=folder, follow_symlinks=False).st_mtime_ns
         _set_used(folder, max(time.time_ns(), last + STEP_NS), name, TAG)
 
     def _evict(self, folder: int) -> None:
         _remove_abandoned(folder)
         files = sorted(_entries(folder), key=lambda file: file.used_ns)
-        if files:  # one whose time somebody has set to the future ages from now on
+        if files:  # an entry with a time in the future ages from now on
             last = os.stat(TAG, dir_fd=folder, follow_symlinks=False).st_mtime_ns
             if files[-1].used_ns > last:
                 _set_used(folder, files[-1].used_ns, TAG)
@@ -242,7 +242,7 @@ def _require_safe(folder: os.stat_result) -> None:
 
 
 def _require_mark(folder: int, *, make: bool) -> None:
-    """The folder is one that this module has made, or has nothing in it but what looks like its own files."""
+    """UnsafeFolderError unless this module has made the folder, or all its files have names of this module's files."""
     try:
         descriptor = os.open(TAG, os.O_RDONLY | os.O_NONBLOCK | _NO_LINKS, dir_fd=folder)
     except OSError as error:
@@ -257,7 +257,7 @@ def _require_mark(folder: int, *, make: bool) -> None:
     if make:
         with _new_file(folder) as (descriptor, temporary):
             _write_all(descriptor, TAG_CONTENT)
-            os.fsync(descriptor)  # an empty one, after a power cut, would be no mark
+            os.fsync(descriptor)  # else it might be empty after a power cut
             os.rename(temporary, TAG, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -279,10 +279,10 @@ def _locked_file(folder: int) -> tuple[int, str]:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600, dir_fd=folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # taken for an abandoned one before it was locked
+        except BlockingIOError:  # another process took it for abandoned before it was locked
             os.close(descriptor)
             continue
-        except OSError:  # a file system without locks: there nobody takes a file for abandoned either
+        except OSError:  # a file system without locks: there no file is taken for abandoned either
             return descriptor, name
         if os.fstat(descriptor).st_nlink:
             return descriptor, name
@@ -331,7 +331,7 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 def _checked(name: str, data: bytes) -> bytes | None:
-    """The content of an entry; None if it is not what was written under this name."""
+    """The content of an entry; None if the checksum of name and content does not match."""
     content = data[_HEADER_BYTES:]
     return content if data[:_HEADER_BYTES] == MAGIC + _digest(name, content) else None
 

@@ -158,7 +158,7 @@ class Channels:
         self._communicators.configure(directory + 8 * pair.number, *_halves(pair.offset))
 
     def forget(self, number: int) -> None:
-        """A program was unloaded: give up the pairs that only it had, while nobody runs."""
+        """Free the pairs that only this unloaded program used, while no device runs."""
         self._ends.pop(number, None)
         if any(number == connected for connected, _ in self._connected):
             self._connected = ()

@@ -14,7 +14,7 @@ from distxla.runtime.streams import Streams
 
 @dataclass(frozen=True)
 class _State:
-    """A communicator's. programs: those that have it, by number; None among them keeps it."""
+    """State of a communicator. programs: numbers of those that use it; None among them keeps it for good."""
 
     block: Block
     size: int
@@ -74,7 +74,7 @@ class Communicators:
         return found.block.offset
 
     def forget(self, program: int) -> None:
-        """A program was unloaded: give up what only it had, while nobody runs."""
+        """Free the state that only this unloaded program used, while no device runs."""
         for key, found in list(self._states.items()):
             if program in found.programs:
                 found.programs.discard(program)
@@ -82,7 +82,7 @@ class Communicators:
                     self.release(key)
 
     def release(self, key: tuple[Any, ...]) -> None:
-        """Give up the state that `key` names, while nobody runs."""
+        """Free the state that `key` names, while no device runs."""
         found = self._states.pop(key)
         begin, end = found.block.offset, found.block.offset + found.size
         for words in (self._configured, *self._elsewhere.values()):
@@ -91,7 +91,7 @@ class Communicators:
         self.free(found.block, found.size)
 
     def free(self, block: Block, size: int) -> None:
-        """Give bytes of the control block back, on every host; they are zeroed for who gets them next."""
+        """Give bytes of the control block back, on every host; they are zeroed for the next user."""
         self._block.segment.bytes[block.offset : block.offset + size] = 0
         for index, remote in self._remotes.items():
             remote.control_zero(block.offset, size)

@@ -1,4 +1,4 @@
-"""How much memory the compile process may take: a module's text is short, what comes of it need not be."""
+"""The memory limit of the compile process: a short module can need much memory to compile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def compile_memory_bytes() -> int:
-    """What DISTXLA_COMPILE_MEMORY says, as in 6G; by default half of what this machine, or the cgroup, has.
+    """DISTXLA_COMPILE_MEMORY, as in 6G; by default half of the memory of this machine or its control group, at least
+    LEAST_BYTES.
 
-    Raises ArgumentError where the variable holds no size.
+    Raises ArgumentError if the variable holds no size.
     """
     given = os.environ.get(VARIABLE)
     if given:
@@ -29,7 +30,7 @@ def compile_memory_bytes() -> int:
 
 
 def limit_memory(size: int) -> None:
-    """Let this process have no more than so many bytes of private, writable memory; allocations beyond fail."""
+    """Limit this process to `size` bytes of private, writable memory; allocations beyond fail."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     allowed = size if hard == resource.RLIM_INFINITY else min(size, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))

@@ -2,8 +2,8 @@
 
 LLVM ends its process when it meets an inconsistency; here that costs one compilation.
 
-Parent and child exchange length-prefixed pickles over the child's stdin and stdout. The child writes what it works on
-into a memory file that both have open, so that its last words survive it.
+Parent and child exchange length-prefixed pickles over the child's stdin and stdout. The child writes its current work
+into a memory file that both have open, so that an error can name it after the child has died.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LENGTH = struct.Struct("<Q")
 PROGRESS_BYTES = 512
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 2.0
-OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError")  # what Python, LLVM and C++ say of it
+OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError")  # messages of Python, LLVM and C++
 LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an instruction is only a part of the whole
 
 
@@ -110,7 +110,7 @@ class CompileServer:
         return answer
 
     def _await_answer(self, answers: IO[bytes]) -> None:
-        """Wait until the child answers or has ended; TimeLimitError beyond the limit that holds here."""
+        """Wait until the child answers or has ended; TimeLimitError after this thread's limit."""
         limit = current_limit()
         if limit is None:
             return
@@ -181,7 +181,7 @@ class CompileServer:
         doing = f" while working on {progress}" if progress else ""
         if any(sign in tail for sign in OUT_OF_MEMORY):
             return _out_of_memory(self._limit_bytes, progress)
-        if status == -signal.SIGKILL:  # nobody else ends it so
+        if status == -signal.SIGKILL:  # sent by the kernel: nothing else kills it
             doing += ", probably for want of memory on this machine"
         if request[0] == "compile" and progress in LLVM_STAGES and (culprit := self._culprit(request)):
             doing = f" while {progress}: the code of {culprit}"

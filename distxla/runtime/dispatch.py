@@ -229,14 +229,14 @@ class Dispatcher:
         return [times[device] / 1e9 for device in devices]
 
     def aftermath(self) -> Aftermath:
-        """What is known of all devices now, for whoever injected faults."""
+        """The state of all devices now, for the outcomes of injected faults."""
         lost = self._lost()
         hosts = {remote.index for remote in self._hosts.remotes if remote.is_lost}
         messages = {number: text for agent in self._agents for number, text in agent.injected.items()}
         return Aftermath(self._records(), frozenset(lost), frozenset(hosts), messages)
 
     def _ended_text(self) -> str:
-        """That every replica that has ended has ended, and how."""
+        """Says which replicas have ended, and how."""
         lost = self._lost()
         wholes = dict.fromkeys(one.whole for one in lost.values() if one.whole)
         names = [*wholes, *(one.of(device) for device, one in sorted(lost.items()) if not one.whole)]
@@ -256,7 +256,7 @@ class Dispatcher:
         return [agent.failure for agent in self._agents if agent.failure]
 
     def _damage(self) -> list[str]:
-        """Which messages between hosts came damaged, twice, or not: the reason for all else."""
+        """The messages between hosts that were damaged, repeated or lost: the cause of other failures."""
         return [agent.damage for agent in self._agents if agent.damage]
 
     def _await_losses(self) -> None:
@@ -266,7 +266,7 @@ class Dispatcher:
                 self._hosts.news.wait_for(lambda: self._lost() or self._damage(), LOSS_S)
 
     def unusable(self) -> ReplicaLostError | None:
-        """Why no call can be made any more, once a replica has ended or a host can't go on; else None."""
+        """The error of every further call, if a replica has ended or a host has failed; else None."""
         if damage := self._damage():
             return DamagedMessageError(f"{'; '.join(damage)}; the cluster cannot be used any more")
         if self._lost():
@@ -342,7 +342,7 @@ class Dispatcher:
     def _begin_afresh(self) -> None:
         """All devices of a failed call are back: be ready for the next one."""
         self._unsettled = None
-        kept, self._kept = self._kept, []  # let go once no relay sends out of it
+        kept, self._kept = self._kept, []  # freed once no relay sends from it
         if self._lost() or self._failures():
             return
         self._epoch += 1

@@ -48,7 +48,7 @@ class Loader:
     streams: to and from the host.  channels: between devices."""
 
     def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int, unload: Callable[[int], None]) -> None:
-        """unload: told, in a thread of its own, the number of a program whose executable has gone."""
+        """unload: called in a thread of its own with the number of a program whose executable was destroyed."""
         self._hosts = hosts
         self._heap = heap
         self._counts = (replicas, partitions)
@@ -66,7 +66,7 @@ class Loader:
         self.dispatcher = Dispatcher(hosts, self.communicators, self.streams, self._routine_failure)
 
     def inject(self, injection: Injection, executables: Sequence[Executable]) -> None:
-        """Hand out the faults of the cluster, before the first program is loaded; once. Blocks until devices have them.
+        """Send the cluster's faults to its devices, once, before any program is loaded. Blocks until they have them.
 
         ArgumentError for a host that there is not.
         """
@@ -157,8 +157,8 @@ class Loader:
             self.dispatcher.modules[number] = executed_form(executable.module)
 
     def unload(self, number: int) -> None:
-        """Give up all that a program has, here and on its devices, while no call is under way. Blocks until they have
-        done so; a device that has ended, or can't be reached, is none that holds anything."""
+        """Free all that a program has, here and on its devices, while no call is under way. Blocks until they have done
+        so; devices that have ended, or can't be reached, are skipped."""
         loaded = self._loaded[number]
         pending = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
         pending += [agent.unload.remote(number) for agent in self._hosts.agent_actors]
@@ -174,12 +174,12 @@ class Loader:
         del self._loaded[number]
 
     def close(self) -> None:
-        """The cluster is being closed: unload nothing any more, and end what waits at streams."""
+        """To be called when the cluster is closed: unload nothing any more, and end waits at streams."""
         self._unloader.close()
         self.streams.close()
 
     def _free_number(self) -> int:
-        """For the next program; one that went is used again as late as possible, since reports tell of the past."""
+        """The number of the next program. Numbers are reused as late as possible, since reports name past programs."""
         for _ in range(call_loops.MOST_PROGRAMS):
             number, self._next = self._next, (self._next + 1) % call_loops.MOST_PROGRAMS
             if number not in self._loaded and not self.streams.holds(number):
@@ -221,7 +221,7 @@ class Loader:
         return LocalStreamMemory(self._hosts.local.control.segment.bytes, self._hosts.local.memories[device])
 
     def _unusable(self) -> DistxlaError | None:
-        """What to tell who waits at a stream, once no call can come any more."""
+        """The error for waits at a stream, if no call is possible any more."""
         return self.dispatcher.unusable()
 
     def _routine_failure(self, device: int) -> RoutineFailure | None:

@@ -36,7 +36,7 @@ from distxla.runtime.pages import PAGE, BackedPages
 HUGE_PAGE = 2 << 20
 CONTROL_BYTES = 1 << 30
 KEPT_IDLE_BYTES = 256 << 20  # freed memory that stays in place to be used again
-UNCHECKED_BYTES = 16 << 20  # by which all devices' memories may grow before it is looked what the host has left
+UNCHECKED_BYTES = 16 << 20  # by which all devices' memories may grow before the host's free memory is checked again
 PUNCHED_BYTES = 1 << 20  # smaller ranges are not worth a system call
 _FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux on x86-64
@@ -97,7 +97,7 @@ class Segment:
         mapping = _Mapping([(descriptor, size)] if common is None else [(descriptor, size), common])
         self.bytes: NDArray[np.uint8] = np.asarray(mapping)
         self.address = int(self.bytes.ctypes.data)
-        # elsewhere a page that can't be had never is a SIGBUS: the kernel kills for it, whoever asks
+        # without strict overcommit a lack of pages is no SIGBUS: the kernel kills some process
         self._pages = BackedPages(self.address, self.bytes.nbytes, descriptor) if is_strict() else None
 
     @staticmethod
@@ -138,13 +138,13 @@ class Segment:
         return self.bytes[offset : offset + size]
 
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
-        """Copy bytes into the segment; OutOfMemoryError where it can have no pages for them."""
+        """Copy bytes into the segment; OutOfMemoryError if the kernel has no pages for them."""
         if self._pages is not None:
             self._pages.require(offset, data.nbytes)
         self.bytes[offset : offset + data.nbytes] = data
 
     def require_pages(self, offset: int, size: int) -> None:
-        """Make the pages for bytes that this process will write; OutOfMemoryError where there are none."""
+        """Allocate pages for bytes that this process will write; OutOfMemoryError if the kernel has none."""
         if self._pages is not None:
             self._pages.require(offset, size)
 
@@ -196,7 +196,7 @@ class ControlBlock:
         self.words = self.view.cast("I")
         self.longs = self.view.cast("Q")
         fixed = control.fixed_bytes(devices)
-        # its other end is for what devices leave to a relay
+        # its end is for the queue from devices to the relay
         self._heap = Heap(segment.size - RING_BYTES - fixed, (), begin=fixed)
         self._kept: list[Block] = []
 
@@ -231,7 +231,7 @@ class ControlBlock:
         return block.offset
 
     def allocate(self, size: int) -> Block:
-        """`size` zeroed bytes, 64-byte aligned, until the block is freed. Thread-safe. Who frees it zeroes it first.
+        """`size` zeroed bytes, 64-byte aligned, until the block is freed. Thread-safe. Zero them before freeing them.
 
         OutOfMemoryError where it is full.
         """
@@ -276,15 +276,15 @@ class Headroom(Protocol):
         """How many of these devices live on the host; of none 1."""
 
     def resident(self) -> int:
-        """Bytes that all the memories have taken."""
+        """Bytes that all the memories hold."""
 
     def require(self, promised: int, growth: int, devices: Sequence[int]) -> None:
-        """OutOfMemoryError where the host can't hold so many bytes in all the memories. growth: by which those of these
-        devices are to grow, for the message."""
+        """OutOfMemoryError if the host can't hold `promised` bytes in all the memories. growth: bytes by which the
+        memories of `devices` are to grow, for the message."""
 
 
 class Block:
-    """Bytes at one offset of every device's memory, or of the control block; freed when nobody refers to it."""
+    """Bytes at one offset of every device's memory, or of the control block; freed with its last reference."""
 
     __slots__ = ("_heap", "offset", "size")
 
@@ -294,7 +294,7 @@ class Block:
         self.size = size
 
     def free(self) -> None:
-        """Free it now, before the last reference has gone. Twice is fine."""
+        """Free it now, before its last reference goes. May be called twice."""
         if self.size:
             self._heap.free_later(self.offset, self.size)
             self.size = 0
@@ -311,15 +311,15 @@ class Heap:
     Freed ranges are used again as they are; once more than KEPT_IDLE_BYTES and more than is in use lie idle, ranges of
     at least PUNCHED_BYTES are given back to the system.
 
-    headroom: asked when the part of the memories that may have pages grows: a process that touches a page that can't be
-    had is killed. None for a heap that is small.
+    headroom: checked before the part of the memories that may have pages grows, since a process that touches a page
+    that the kernel can't provide is killed. None for a small heap.
     """
 
     def __init__(self, size: int, segments: Sequence[Pages], begin: int = 0, headroom: Headroom | None = None) -> None:
         self._segments = segments
         self._headroom = headroom
-        self._backed = begin  # beyond, no page was promised to anybody since it was given back
-        self._promised = self._checked = 0  # bytes on the host, and those for which it was asked
+        self._backed = begin  # end of the part that may have pages
+        self._promised = self._checked = 0  # bytes on the host; bytes that the headroom has allowed
         self._begin = begin
         self._lock = threading.Lock()
         self._freed: deque[tuple[int, int]] = deque()
@@ -364,7 +364,7 @@ class Heap:
         self._freed.append((offset, size))
 
     def _grow(self, begin: int, end: int, devices: Sequence[int]) -> None:
-        """Pages are promised from `begin` to `end`, on each of the devices."""
+        """Check the headroom for pages from `begin` to `end`, on each of the devices."""
         if self._headroom is not None:
             growth = (end - begin) * self._headroom.count(devices)
             if self._promised + growth - self._checked > UNCHECKED_BYTES:

@@ -1,11 +1,11 @@
-"""How much memory the processes of this host may have: the machine's, their control groups', their own limits.
+"""Memory limits of this host's processes: of the machine, of control groups, and of the process itself.
 
     most_memory()      Limit(8 GiB, "the control group /job (memory.max)")
     free_memory()      what is left of it now; what the kernel can drop (page cache) counts as left
     address_space()    Limit(7.63 GiB, "RLIMIT_AS (ulimit -v)")
 
-A process is in one group of version 2 of the interface, or one for memory of version 1; every group above it limits it,
-too. In a container the groups above its own can't be seen; they are looked for as far as they can.
+A process is in one control group of version 2, or in one memory group of version 1; every group above limits it, too.
+In a container the groups above its own may be invisible; those that are mounted are used.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_UNLIMITED = 1 << 60  # limits of version 1 that nobody has set are just below 2**63
-ARENAS = 2  # of malloc, in a process of which RLIMIT_AS limits the address space
+_UNLIMITED = 1 << 60  # version 1 reports an unset limit as a number just below 2**63
+ARENAS = 2  # of malloc, in a process with RLIMIT_AS
 _M_ARENA_MAX = -8
 USER_ADDRESSES = 1 << 47  # of a process, on x86-64
 
@@ -35,14 +35,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Group:
-    """A control group that limits memory: its folder, its name, and which version's files it has."""
+    """A control group that limits memory. version: 1 or 2, of its interface files."""
 
     folder: Path
     name: str
     version: int
 
     def most(self) -> Limit | None:
-        """The limit that is set here; None where none is."""
+        """The limit of this group; None if there is none."""
         files = ("memory.max", "memory.high") if self.version == 2 else ("memory.limit_in_bytes",)
         found = [(number, file) for file in files if (number := self._number(file)) is not None]
         found = [(number, file) for number, file in found if number < _UNLIMITED]
@@ -52,7 +52,7 @@ class Group:
         return Limit(number, f"the control group {self.name} ({file})")
 
     def free(self, swap: int) -> Limit | None:
-        """What is left below the limit; None where none is set. swap: free bytes of the machine's."""
+        """Bytes left below the limit; None without a limit. swap: free bytes of swap on the machine."""
         most = self.most()
         if most is None:
             return None
@@ -66,7 +66,7 @@ class Group:
         return Limit(max(0, left), most.source)
 
     def kills(self) -> int | None:
-        """How many processes in it the kernel has killed for want of memory; None where it does not say."""
+        """Number of its processes that the kernel has killed for want of memory; None if unknown."""
         return self._counts("memory.events" if self.version == 2 else "memory.oom_control").get("oom_kill")
 
     def _droppable(self) -> int:
@@ -96,7 +96,7 @@ class Group:
 
 
 def groups_of(process: int | str = "self", proc: Path = Path("/proc")) -> list[Group]:
-    """The groups that limit a process's memory, its own first; none where it has ended."""
+    """The groups that limit a process's memory, its own first; none if it has ended."""
     try:
         return _groups((proc / str(process) / "cgroup").read_text(), (proc / "self" / "mountinfo").read_text())
     except OSError:
@@ -104,7 +104,7 @@ def groups_of(process: int | str = "self", proc: Path = Path("/proc")) -> list[G
 
 
 def own_groups(processes: Iterable[int]) -> set[Group]:
-    """The groups that some processes themselves are in, without those above."""
+    """The groups of these processes, without the groups above."""
     memberships = set()
     for process in processes:
         with contextlib.suppress(OSError):  # it has ended
@@ -120,7 +120,7 @@ def own_groups(processes: Iterable[int]) -> set[Group]:
 
 
 def _groups(memberships: str, mounts: str) -> list[Group]:
-    """As /proc/PID/cgroup and /proc/self/mountinfo have them."""
+    """memberships: /proc/PID/cgroup.  mounts: /proc/self/mountinfo."""
     found: list[Group] = []
     for version, point, root in _hierarchies(mounts):
         for line in memberships.splitlines():
@@ -131,7 +131,7 @@ def _groups(memberships: str, mounts: str) -> list[Group]:
 
 
 def _hierarchies(mounts: str) -> Iterable[tuple[int, str, str]]:
-    """(version, where it is mounted, which of its groups is mounted there) of those that may limit memory."""
+    """(version, mount point, group mounted there) of each hierarchy that can limit memory."""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         fields, (kind, *rest) = left.split(), right.split() or [""]
@@ -142,7 +142,7 @@ def _hierarchies(mounts: str) -> Iterable[tuple[int, str, str]]:
 
 
 def _upwards(point: Path, path: str, root: str, version: int) -> Iterable[Group]:
-    """A group and those above it, as far as they are mounted. path, root: as the kernel names them."""
+    """A group and those above it that are mounted. path, root: the kernel's names."""
     inside = os.path.relpath(path, root)
     parts = () if inside.startswith("..") else Path(inside).parts  # a container sees its own group as the root
     for count in range(len(parts), -1, -1):
@@ -152,12 +152,12 @@ def _upwards(point: Path, path: str, root: str, version: int) -> Iterable[Group]
 
 
 def _unescaped(field: str) -> str:
-    """A path of mountinfo, which has spaces and the like in octal."""
+    """A path of mountinfo, in which spaces and backslashes are octal escapes."""
     return field.encode().decode("unicode_escape") if "\\" in field else field
 
 
 def _table(text: str) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Parse lines of a name and a number."""
     rows = (line.replace(":", " ").split() for line in text.splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) >= 2 and row[1].isdecimal()}
 
@@ -168,14 +168,14 @@ def _own_groups() -> list[Group]:
 
 
 def most_memory(groups: Iterable[Group] | None = None) -> Limit:
-    """The most that all processes of this host, or of its control groups, can have together, without swap."""
+    """The least limit of the machine and of the groups, for all processes together, without swap."""
     machine = Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "this machine")
     limits = [group.most() for group in (_own_groups() if groups is None else groups)]
     return min((machine, *(limit for limit in limits if limit is not None)), key=lambda limit: limit.bytes)
 
 
 def free_memory(groups: Iterable[Group] | None = None, proc: Path = Path("/proc")) -> Limit:
-    """What they can have more, now. Takes 0.1 ms."""
+    """Bytes that can still be allocated now. Takes 0.1 ms."""
     counts = {name: 1024 * number for name, number in _table((proc / "meminfo").read_text(encoding="ascii")).items()}
     swap = counts.get("SwapFree", 0)
     found = [Limit(counts.get("MemAvailable", counts.get("MemFree", 0)) + swap, "this machine")]
@@ -188,8 +188,7 @@ def free_memory(groups: Iterable[Group] | None = None, proc: Path = Path("/proc"
 
 @cache
 def is_strict(proc: Path = Path("/proc")) -> bool:
-    """Whether the kernel promises no more memory than there is: an access to a page of shared memory that can't be had
-    is SIGBUS then."""
+    """Whether the kernel never overcommits memory. Then a shared page that it cannot allocate is a SIGBUS."""
     try:
         return (proc / "sys/vm/overcommit_memory").read_text().strip() == "2"
     except OSError:
@@ -197,19 +196,19 @@ def is_strict(proc: Path = Path("/proc")) -> bool:
 
 
 def address_space() -> Limit | None:
-    """What this process may map, in all; None where nothing but the machine limits it."""
+    """The limit of this process's address space; None if RLIMIT_AS is not set."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else Limit(soft, "RLIMIT_AS (ulimit -v)")
 
 
 def keep_arenas_few() -> None:
-    """Where this process's address space is limited: let malloc reserve no 64 MiB of it for every thread."""
+    """If the address space is limited: keep malloc from reserving 64 MiB of it for every thread."""
     if address_space() is not None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def mapped_bytes() -> int:
-    """What this process has mapped."""
+    """Size of this process's address space."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 

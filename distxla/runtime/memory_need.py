@@ -1,5 +1,4 @@
-"""What a program needs of a device's memory and of its host's, and whether they have that much: known before anything
-starts."""
+"""Memory that a program needs on a device and on its host, and checks of the limits before anything starts."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from distxla.runtime.memory import CONTROL_BYTES, HUGE_PAGE
 from distxla.runtime.memory_limits import USER_ADDRESSES, Limit, address_space, mapped_bytes, most_memory
 
 LARGEST_MEMORY = 64 << 30
-LEAST_MEMORY = 16 << 20  # of a device whose size nobody chose
+LEAST_MEMORY = 16 << 20  # of a device whose size the user did not state
 # What Ray, threads' stacks and libraries map in a process besides, with two arenas of malloc's: 0.6 to 1.1 GiB on
 # 2 cores, more on more
 RESERVED_ADDRESSES = 2 << 30
@@ -22,8 +21,8 @@ RESERVED_ADDRESSES = 2 << 30
 
 @dataclass(frozen=True)
 class Room:
-    """What a host has for the memories of devices. most: all of them together.  addresses: what one process can map,
-    of which everything else takes so many bytes: others."""
+    """What a host has for the memories of devices. most: for all of them together.  addresses: address space of one
+    process.  others: bytes of it that everything else takes."""
 
     most: Limit
     addresses: Limit
@@ -31,15 +30,15 @@ class Room:
 
     @staticmethod
     def here() -> Room:
-        """Of this host, as this process sees it now."""
+        """The room of this host, as this process sees it now."""
         space = address_space() or Limit(USER_ADDRESSES, "the processor")
         return Room(most_memory(), space, mapped_bytes() + CONTROL_BYTES + RESERVED_ADDRESSES)
 
     def device_memory(self, devices: int, wanted: int | None = None) -> Limit:
-        """Bytes of each device's memory, where so many live on this host; `wanted` where they can be had.
+        """The size of each device's memory with `devices` devices on this host: `wanted` bytes, if stated.
 
-        Every process maps the memories of all devices of its host, and as much again behind each, which they have in
-        common. OutOfMemoryError where that is more than it can map.
+        Every process maps the memories of all devices of its host, each followed by a shared part of the same size.
+        OutOfMemoryError if that exceeds its address space.
         """
         maps = 2 * devices + 1
         share = max(0, (self.addresses.bytes - self.others) // maps // HUGE_PAGE - 1) * HUGE_PAGE
@@ -58,14 +57,14 @@ class Room:
 
 
 def segment_bytes(memory: int) -> int:
-    """Bytes of the segment that holds so much memory: whole huge pages."""
+    """Bytes of the segment that holds `memory` bytes: whole huge pages."""
     return -(-memory // HUGE_PAGE) * HUGE_PAGE
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a program needs of each of its devices. Once they are known, after planning: temporaries, working memory
-    of a device; common: what groups of devices share, on each host."""
+    """Memory that a program needs on each of its devices. temporaries: a device's working memory.  common: what groups
+    of devices share, on each host. Both are known after planning only."""
 
     module: Module
     temporaries: int = 0
@@ -73,7 +72,7 @@ class Need:
 
     @staticmethod
     def of(module: Module, program: CompiledProgram) -> Need:
-        """Of a program that is compiled."""
+        """The need of a compiled program."""
         return Need(module, program.arena_bytes, sum(arena.bytes * len(arena.groups) for arena in program.shared))
 
     @property
@@ -86,11 +85,11 @@ class Need:
 
     @property
     def bytes(self) -> int:
-        """All of it: it is needed at once."""
+        """Sum of arguments, results and temporaries, which are needed at once."""
         return self.arguments + self.results + self.temporaries
 
     def refused(self, limits: str) -> OutOfMemoryError:
-        """The error; it points at the largest argument or result. limits: what there is."""
+        """The error, which points at the largest argument or result. limits: in words."""
         module, entry = self.module, self.module.entry_computation
         largest = max((*entry.parameters, entry.root_instruction), key=lambda i: i.shape.byte_size)
         parts = {"arguments": self.arguments, "results": self.results, "temporaries": self.temporaries}
@@ -102,7 +101,7 @@ class Need:
 
 
 def require_memory(need: Need, limit: Limit) -> None:
-    """OutOfMemoryError where one device can't hold the program's arguments, results and temporaries at once.
+    """OutOfMemoryError if one device can't hold the program's arguments, results and temporaries at once.
 
     limit: of a device's memory.
     """
@@ -112,7 +111,7 @@ def require_memory(need: Need, limit: Limit) -> None:
 
 
 def require_host_memory(needs: Sequence[tuple[Need, int]], free: Limit, name: str = "this host") -> None:
-    """OutOfMemoryError where the devices of a host can't have what they need at once.
+    """OutOfMemoryError if a host can't hold what its devices need at once.
 
     needs: of each program, with how many devices of the host run it.  free: what the host has for all of them.
     """

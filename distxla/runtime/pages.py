@@ -1,4 +1,4 @@
-"""Pages for memory that is written here for the first time: their lack is an error, not a SIGBUS."""
+"""Allocates pages before this process first writes to them: a lack of memory is an error instead of a SIGBUS."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from distxla.errors import OutOfMemoryError
 from distxla.runtime.byte_counts import amount
 
 PAGE = 4096
-CHUNK_BYTES = 64 << 20  # so that an interrupt is noticed in between
+CHUNK_BYTES = 64 << 20  # at a time, so that interrupts are handled in between
 _MADV_POPULATE_WRITE = 23  # Linux 5.14
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class BackedPages:
-    """Which pages of a shared mapping are known to be there.
+    """The pages of a shared mapping that are known to be allocated.
 
-    address: of the mapping.  descriptor: of what is mapped from there on, to allocate in where the kernel can't do it
-    in the mapping.
+    address: of the mapping.  descriptor: of the mapped file, to allocate in if the kernel lacks MADV_POPULATE_WRITE.
     """
 
     def __init__(self, address: int, size: int, descriptor: int) -> None:
@@ -31,8 +30,7 @@ class BackedPages:
         self._known = mmap.mmap(-1, -(-size // PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def require(self, offset: int, size: int) -> None:
-        """Have the kernel make the pages of these bytes, where that wasn't done before; OutOfMemoryError where it has
-        none."""
+        """Allocate the pages of these bytes that are not known to be there; OutOfMemoryError if the kernel has none."""
         first, end = offset // PAGE, -(-(offset + size) // PAGE)
         if self._known.find(b"\0", first, end) < 0:
             return
@@ -41,7 +39,7 @@ class BackedPages:
         self._known[first:end] = b"\1" * (end - first)
 
     def forget(self, offset: int, size: int) -> None:
-        """The pages of a page-aligned range were given back."""
+        """The pages of a page-aligned range were released."""
         first, end = offset // PAGE, (offset + size) // PAGE
         self._known[first:end] = bytes(end - first)
 
@@ -49,7 +47,7 @@ class BackedPages:
         if not _libc.madvise(self._address + offset, size, _MADV_POPULATE_WRITE):
             return None
         number = ctypes.get_errno()
-        if number == errno.EINVAL:  # of a kernel that doesn't know it
+        if number == errno.EINVAL:  # a kernel before 5.14
             try:
                 return os.posix_fallocate(self._descriptor, offset, size)
             except OSError as error:

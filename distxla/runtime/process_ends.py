@@ -1,4 +1,4 @@
-"""How the process of a replica has ended, which is nobody's child here."""
+"""How the process of a replica has ended. It is no child of this process, so there is no wait status."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ _STATUS_AT = 49  # in /proc/PID/stat, behind the name
 
 
 class KillCounts:
-    """How many processes the kernel has killed for want of memory, in the control groups of some, or on the machine.
-
-    Made while they live.
+    """Counts of processes that the kernel has killed for want of memory, in the control groups of `processes`, or on
+    the machine if the groups have no such count. To be made while the processes live.
     """
 
     def __init__(self, processes: Iterable[int]) -> None:
@@ -31,8 +30,8 @@ class KillCounts:
         self._last = ("", 0.0)
 
     def risen(self) -> str:
-        """Where there are more than when this was asked before: "the control group /job", "this machine"; else "".
-        The same again for a while: the kernel may have killed several at once."""
+        """Where the count has risen since the last call: "the control group /job", "this machine"; else "". Repeats the
+        answer for TOGETHER_S: the kernel may have killed several processes at once."""
         where, now = self._risen(), time.monotonic()
         if where:
             self._last = where, now
@@ -54,7 +53,7 @@ class KillCounts:
 
 
 def ended_by(process: int, descriptor: int) -> int | None:
-    """The signal that has ended a process, 0 if it has left by itself; None where the kernel does not say.
+    """The signal that has ended a process, 0 if it has exited; None if the kernel does not say.
 
     descriptor: the process's pidfd.
     """
@@ -65,7 +64,7 @@ def ended_by(process: int, descriptor: int) -> int | None:
 
 
 def how_ended(number: int | None, lacking: str) -> str:
-    """`by SIGKILL, probably for want of memory: ...`, to follow "has ended"; "" where nothing is known.
+    """`by SIGKILL, probably for want of memory: ...`, to follow "has ended"; "" if nothing is known.
 
     lacking: where the kernel has killed for want of memory meanwhile.
     """
@@ -81,7 +80,7 @@ def how_ended(number: int | None, lacking: str) -> str:
 
 
 def _status_of_a_zombie(process: int) -> int | None:
-    """Of one that its parent has not asked for yet."""
+    """The wait status of a process that its parent has not waited for yet."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -91,7 +90,7 @@ def _status_of_a_zombie(process: int) -> int | None:
 
 
 def _status_by_descriptor(descriptor: int) -> int | None:
-    """Of one that has been asked for."""
+    """The wait status of a process that its parent has waited for."""
     info = bytearray(64)
     struct.pack_into("<Q", info, 0, _INFO_EXIT)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The name of a compiled program: everything that it was made from and for.
+"""The cache key of a compiled program: a hash of everything that it depends on.
 
 That is the module's text without metadata, the device counts, the CPU and its features, LLVM's version and the source
 of distxla itself.
@@ -23,14 +23,14 @@ from distxla.text.printer import print_module
 def program_key(
     module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
 ) -> str:
-    """A name for everything that the compiled program depends on."""
+    """The hash of everything that the compiled program depends on."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
     kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
     return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
 
 
 def text_key(*texts: str) -> str:
-    """A name for these texts, this CPU and this version of the compiler."""
+    """The hash of these texts, this CPU and this version of the compiler."""
     digest = hashlib.sha256()
     for part in (*texts, _cpu(), _compiler()):
         data = part.encode()

@@ -175,7 +175,7 @@ class Replica:
         row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
 
     def unload(self, number: int) -> None:
-        """Unmap a program that nobody runs any more; one that is not loaded is none."""
+        """Unmap a program that is not run any more; does nothing if it is not loaded."""
         loaded = self._loaded.pop(number, None)
         if loaded is not None:
             row = self._row(number)
@@ -183,7 +183,7 @@ class Replica:
             loaded[0].close()
 
     def _row(self, number: int) -> ctypes.Array[ctypes.c_void_p]:
-        """Of the table of programs that native code reads."""
+        """A row of the table of programs that native code reads."""
         return (ctypes.c_void_p * 2).from_buffer(self._programs, number * call_loops.PROGRAM_ENTRY_BYTES)
 
     def routine_failure(self) -> RoutineFailure | None:

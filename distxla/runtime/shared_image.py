@@ -3,7 +3,7 @@
     with SharedImage(program) as shared:
         ...  # replicas call `load_shared(program, shared.source)`
 
-The pages stay with those who have mapped them; the file can be closed as soon as all have.
+Mappings outlive the file: it can be closed as soon as all replicas have mapped it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from distxla.runtime.memory import open_descriptor
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Where a replica finds an image: a descriptor of a process on its host, and the image's bytes."""
+    """Location of an image: a process on the host, its file descriptor, and the image's size in bytes."""
 
     owner: int
     descriptor: int
@@ -30,7 +30,7 @@ class ImageSource:
 
 
 class SharedImage:
-    """A program's image in a file that nobody can change any more. OutOfMemoryError where there is no room for it."""
+    """A program's image in a sealed file, which cannot be changed. OutOfMemoryError if there is no memory for it."""
 
     def __init__(self, program: CompiledProgram) -> None:
         image = memoryview(program.image)

@@ -1,6 +1,6 @@
-"""Notices about devices that others wait for, for seconds: slow ones, stopped ones, or a host that does not feed them.
+"""Notices about devices that others have waited for: slow ones, stopped ones, or ones that the host does not feed.
 
-They go to the logger `distxla`, whose warnings Python writes to stderr where nobody has said otherwise.
+They go to the logger `distxla`, whose warnings Python writes to stderr by default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distxla.runtime.reports import Scene
 
 LOGGER = logging.getLogger("distxla")
-STOPPED_S = 2.0  # between looks whether processes are stopped
+STOPPED_S = 2.0  # between checks for stopped processes
 NOTICE_S = 5.0  # that a wait lasts before it is worth a notice; the next ones come after twice as long each
 
 
@@ -98,7 +98,7 @@ def late(devices: Iterable[DeviceReport], seconds: float) -> list[str]:
 
 
 def stopped_notices(devices: Mapping[int, DeviceReport]) -> list[str]:
-    """A line for those whose processes are stopped, by where they are."""
+    """A line for the stopped devices at each place."""
     places: dict[str, list[int]] = {}
     for device in devices.values():
         if device.doing is Doing.STOPPED:

@@ -144,7 +144,7 @@ class Infeed(Handle):
     _INTERNAL = frozenset({"cut_after", "failure", "settle", "was_cut"})
 
     def cut_after(self, items: int) -> None:
-        """A fault on purpose: end it behind so many items. Further ones are lost until a program has met the end."""
+        """Injected fault: end the stream after `items` items. Later items are lost until a program reaches the end."""
         self._cut = items
         self._is_cut()
 
@@ -364,13 +364,13 @@ class Streams:
                     outfeed.move(self._area(key, streams.NEAR_BYTES + 2 * size))
 
     def holds(self, number: int) -> bool:
-        """Whether items that a program with this number has put out may still wait."""
+        """Whether items that the program with this number has put out may still be unread."""
         program = self._programs.get(number)
         keys = {spec.stream for spec in program.communicators} if program is not None else set()
         return any(key in keys and outfeed.pending for (_, key), outfeed in self._outfeeds.items())
 
     def forget(self, number: int) -> None:
-        """A program was unloaded. The shapes of what it has put out stay known, until its number is another one's."""
+        """A program was unloaded. The shapes of its output stay known until its number is reused."""
         program = self._programs.pop(number, None)
         if program is not None and any(site.item is not None for site in program.sites):
             self._programs[number] = without_image(program)
@@ -400,7 +400,7 @@ class Streams:
         return f"{stream.pending} item{'' if stream.pending == 1 else 's'} waiting"
 
     def was_cut(self, device: int) -> bool:
-        """Whether the device's infeed has ended on purpose."""
+        """Whether the device's infeed was ended by an injected fault."""
         infeed = self._infeeds.get((device, INFEED))
         return infeed is not None and infeed.was_cut
 

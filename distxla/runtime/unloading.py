@@ -1,4 +1,4 @@
-"""Unloading programs whose executables have gone."""
+"""Unloads programs whose executables were destroyed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 
 class Unloader:
-    """Calls `unload` with the number of each program whose executable has gone, in a thread of its own: an executable
-    may go inside a garbage collection, anywhere, where no lock may be taken and nobody may be asked anything."""
+    """Calls `unload` with the number of each program whose executable was destroyed, in a thread of its own: that may
+    happen inside any garbage collection, where taking a lock or blocking could deadlock."""
 
     def __init__(self, unload: Callable[[int], None]) -> None:
         self._unload = unload

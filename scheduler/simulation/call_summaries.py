@@ -1,4 +1,4 @@
-"""What calls of a program execute, counted and summed up without following each copy.
+"""Counts and summarises what calls execute, without following each execution.
 
 f1 calls f0 twice, f2 calls f1 twice, … f30: a billion executions of what is in f0, of which one stands for all.
 """
@@ -27,7 +27,7 @@ class CallSummaries:
 
     @cached_property
     def executions(self) -> dict[str, int]:
-        """By computation how many instructions one execution of it comes to, those of loops and of each branch once."""
+        """By computation the instructions of one execution; loops count one iteration, conditionals all branches."""
         found: dict[str, int] = {}
         for computation in self.module.computations:  # called ones stand before their callers
             count = 0

@@ -87,7 +87,7 @@ class World:
     _calls: dict[int, CallSummaries] = field(default_factory=dict)
 
     def is_too_long(self, module: Module, call: Instruction) -> bool:
-        """Whether a call executes more than is worked out."""
+        """Whether a call executes too much to be evaluated."""
         found = self._calls.get(id(module))
         if found is None:
             found = self._calls[id(module)] = CallSummaries(module, frozenset())
@@ -278,7 +278,7 @@ class _Computed(Deferred):
         return None
 
     def _of_a_whole(self) -> Deferred | None:
-        """The result of a call that executes too much to be worked out: it depends on the operands alike for all."""
+        """The result of a call that is too long to evaluate: a function of the operands, the same on all devices."""
         frame, instruction, terms = self.frame, self.instruction, self.frame.world.terms
         operands = [frame[name] for name in instruction.operands]
         for operand in operands:
@@ -346,7 +346,7 @@ class _Computed(Deferred):
 
 
 def spread(shape: Shape, value: Unknown, terms: Terms) -> Value:
-    """A value of that shape whose leaves are as unknown as that one."""
+    """A value of `shape` whose leaves are all unknown like `value`."""
     if shape.elements is not None:
         parts = (
             spread(s, Unknown(terms.number("part", value.term, k), value.labels, value.cause), terms)

@@ -123,11 +123,11 @@ class Tracer:
             frame.found[instruction.name] = self._run(op.called_computations[0], arguments, frame.devices, into)
 
     def _call_as_a_whole(self, frame: Frame, instruction: Instruction, into: Trace) -> bool:
-        """A call that executes too much to be followed: each of its collectives once stands for all executions. False
-        where it does more than collectives, or what it executes depends on values.
+        """Summarise a call that is too long to follow: one execution of each collective stands for all. False if it
+        communicates otherwise, or if what it executes depends on values.
 
-        All devices that come to it execute the same ones in the same order, whatever that is. So if they come to it
-        together and one after the other the collectives end, then any sequence of them does.
+        All devices that reach the call execute the same collectives in the same order. So if the collectives complete
+        once, one after the other, then any sequence of them completes.
         """
         name = instruction.op.called_computations[0]
         collectives = self._calls.collectives(name)
@@ -139,7 +139,7 @@ class Tracer:
             self._event(inner, once, Act.MEET, self._site(inner, collective))
         if once:
             count = self._calls.times[name]
-            # devices that call something else execute the same collectives in another order, perhaps
+            # devices with another call may execute the same collectives in another order
             what = structure(self.module, self.module[name])
             deciding = Unknown(self.world.terms.number("all of", what), {}, instruction)
             into.append(Choice(self._decision(instruction, deciding, count), [once], is_loop=True))

@@ -38,7 +38,7 @@ CONNECT_LIMIT_S = 60.0  # for the driver, from `begin` on
 
 @dataclass(frozen=True)
 class RunShape:
-    """What an agent learns of the run. devices: of each host.  secret: what connections prove (runtime/wire/).
+    """An agent's view of the run. devices: of each host.  secret: for the handshakes of connections (runtime/wire/).
 
     attachment: where the driver's memories are, for the agent of the driver's own host; None for others.
     faults: that messages between hosts shall meet.
@@ -128,7 +128,7 @@ class Agent:
         threading.Thread(target=self._require_driver, name="distxla-driver", daemon=True).start()
 
     def hold(self, program: CompiledProgram) -> ImageSource:
-        """Have the program's image in a file for this host's replicas, until `let_go`; where they find it."""
+        """Hold the program's image in a file for this host's replicas until `let_go`; returns its location."""
         self.let_go()
         self._image = SharedImage(program)
         return self._image.source
@@ -144,7 +144,7 @@ class Agent:
         self._relay.load(number, program, communicators)
 
     def unload(self, number: int) -> None:
-        """Forget a program that nobody runs any more."""
+        """Remove a program that no device runs any more."""
         self._relay.unload(number)
 
     def _require_driver(self) -> None:
@@ -187,7 +187,7 @@ class Agent:
                 connection.receive_into(place)
         elif frame.kind == Command.READ:
             part = self._part(frame.a, frame.b, frame.c)
-            if frame.a == commands.CONTROL_BLOCK:  # devices write there: what is sent has to be what was sealed
+            if frame.a == commands.CONTROL_BLOCK:  # devices write there; sealed bytes must not change
                 part = memoryview(bytes(part))
             connection.send(Command.DATA, frame.tag, payload=[part])
         elif frame.kind == Command.RUN:

@@ -1,4 +1,4 @@
-"""How much memory the devices of a run may have, each of them and together, on each host."""
+"""Memory limits of a run: of each device, and of all devices of each host together."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from distxla.runtime.memory_need import Need, Room, require_host_memory, require
 
 
 class Budget:
-    """Known once the hosts are; of an embedded Ray's one host, from the begin on.
+    """The limits, once the hosts are known (with an embedded Ray, from the start).
 
-    wanted: bytes that the user gives each device's memory, None for what the hosts have.  limit: of each device's
-    memory, the same on all hosts.
+    wanted: bytes of each device's memory as the user states them, None for what the hosts have.  limit: of each
+    device's memory, the same on all hosts; None until it is known.
     """
 
     def __init__(self, wanted: int | None) -> None:
@@ -26,30 +26,30 @@ class Budget:
         self.limit: Limit | None = None
 
     def settle(self, hosts: Sequence[tuple[str, range, Room, Callable[[], Limit]]]) -> None:
-        """The hosts are known: name, devices, what the host has for their memories, and what it has left now for all of
-        them. OutOfMemoryError where a host can't take its devices' memories."""
+        """Set the limit. hosts: (name, devices, room for their memories, function that gives what is left for all of
+        them). OutOfMemoryError if a host can't map its devices' memories."""
         limits = [room.device_memory(len(devices), self._wanted) for _, devices, room, _ in hosts if len(devices)]
         self.limit = min(limits, key=lambda limit: limit.bytes)
         self._hosts = [(name, devices, free) for name, devices, _, free in hosts]
 
     def settle_here(self, devices: int, free: Callable[[], Limit]) -> None:
-        """All devices live on this host."""
+        """As `settle`, with all devices on this host."""
         self.settle([("this host", range(devices), Room.here(), free)])
 
     @property
     def device_bytes(self) -> int:
-        """Of each device's memory."""
+        """Bytes of each device's memory."""
         assert self.limit is not None
         return self.limit.bytes // ALIGNMENT * ALIGNMENT
 
     @property
     def segment_bytes(self) -> int:
-        """Of the segment of each device's memory."""
+        """Bytes of the segment of each device's memory."""
         return segment_bytes(self.device_bytes)
 
     def require(self, need: Need, devices: Sequence[int]) -> None:
-        """OutOfMemoryError where a program can't have what it needs on these devices: on one of them, or on all that
-        live on one host."""
+        """OutOfMemoryError if these devices can't hold what a program needs: one of them, or all of one host
+        together."""
         require_memory(need, self.limit or Room.here().device_memory(1, self._wanted))
         for name, there, free in self._hosts:
             if count := sum(device in there for device in devices):
@@ -59,7 +59,7 @@ class Budget:
 class HostHeadroom:
     """What this host has left for its devices' memories; see memory.Headroom.
 
-    devices: that live here.  resident: bytes that they have taken.  free: what the host has for all that they hold.
+    devices: of this host.  resident: bytes that they hold.  free: bytes for all that they hold and can still take.
     """
 
     def __init__(self, devices: range, resident: Callable[[], int], free: Callable[[], Limit]) -> None:
@@ -84,7 +84,7 @@ class HostHeadroom:
 
 
 def checked_memory(size: int | str | None) -> int | None:
-    """Bytes of a device's memory, as a user gives them; ArgumentError where that is no such number."""
+    """A size that a user states, in bytes; ArgumentError if it is no positive size."""
     if size is None:
         return None
     try:

@@ -114,8 +114,8 @@ class Hosts:
     # --- start
 
     def prepare(self) -> None:
-        """What can be known before anything starts. OutOfMemoryError where this host can't take all devices' memories,
-        and no other one is to take them."""
+        """Checks before anything starts. OutOfMemoryError if all devices are to live on this host and their memories
+        don't fit."""
         if access.is_embedded(self._address):
             self.budget.settle_here(self.device_count, self._free_here)
             keep_arenas_few()
@@ -225,7 +225,7 @@ class Hosts:
 
     @contextmanager
     def shared_image(self, program: CompiledProgram, reference: Any = None) -> Iterator[list[ImageSource]]:
-        """Within, every host has the program's image in a file for its replicas: where, by host.
+        """Every host holds the program's image in a file for its replicas during the with-body; locations by host.
 
         reference: Ray's, to the program; needed where there are agents. Blocks until all have it. Raises as `ask`.
         """
@@ -238,12 +238,12 @@ class Hosts:
                     agent.let_go.remote()
 
     def _free_here(self) -> Limit:
-        """What this host has for all that its devices hold, now: what is left, and what they have."""
+        """Bytes that this host's devices may hold now: what is left, plus what they hold."""
         free = free_memory()
         return Limit(free.bytes + (self._local.resident_bytes() if self._local is not None else 0), free.source)
 
     def headroom(self) -> HostHeadroom:
-        """For the heaps of the devices' memories."""
+        """The headroom for the heaps of the devices' memories."""
         return HostHeadroom(self.local.devices, self.local.resident_bytes, self._free_here)
 
     def _make_local(self, name: str) -> LocalHost:
@@ -284,7 +284,7 @@ class Hosts:
                 raise ClusterError(f"{missing} did not answer within {seconds:g} s")
 
     def _require_undamaged(self) -> None:
-        """DamagedMessageError where that is why an agent has ended; it says so before it does. Blocks for DAMAGE_S."""
+        """DamagedMessageError if an agent has ended because of one, which it reports first. Blocks for DAMAGE_S."""
         with self.news:
             if self.agents:
                 self.news.wait_for(lambda: any(agent.damage for agent in self.agents), DAMAGE_S)
@@ -315,7 +315,7 @@ class Hosts:
             agent.close()
         self.agents = []
         if self._local is not None:
-            # nobody else looks at an embedded Ray, whose own way takes seconds on a busy machine
+            # an embedded Ray must be checked here: Ray's own detection takes seconds on a busy machine
             self._local.close_processes(0 if access.is_embedded(self._address) else 2.5)
         if self._holds_ray:
             self._holds_ray = False
@@ -326,5 +326,5 @@ class Hosts:
 
 
 def _as_it_was(free: Limit) -> Limit:
-    """Of another host nobody asks again what it has left: nothing has taken memory there when it is asked."""
+    """Returns `free`: another host is asked once, before devices take memory there."""
     return free

@@ -20,7 +20,7 @@ from distxla.runtime.hosts.host import Lost
 from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.records import Buffer
 
-SIGN_S = 0.5  # between signs of life that an agent is asked for
+SIGN_S = 0.5  # between requests for an agent's sign of life
 LONGEST_HOW = 300  # characters
 ANSWER_S = 2.0  # for an agent to say what it knows of its devices
 CLOCK_READINGS = 8
@@ -163,13 +163,13 @@ class RemoteHost:
         return self._records
 
     def begin_waits(self) -> int:
-        """Ask for whom the host's relay waits; a number for `waits`."""
+        """Ask which hosts the host's relay waits for; returns a number for `waits`."""
         expected = self._answers.get(Command.WAITING, 0) + 1
         self._send(Command.WAITS)
         return expected
 
     def waits(self, expected: int) -> list[str]:
-        """For which other hosts the relay has waited long, a line each; none if the agent does not answer in time."""
+        """A line for each long wait of the host's relay; none if the agent does not answer in time."""
         return self._waits if self._wait_for(Command.WAITING, expected, ANSWER_S) else []
 
     # --- memory
@@ -252,7 +252,7 @@ class RemoteHost:
         return fetch.done
 
     def silent_s(self) -> float:
-        """Seconds since the agent was asked for a sign of life that it has not given. Asks again; does not wait."""
+        """Age in seconds of an unanswered request for a sign of life, else 0. Sends one when due; does not wait."""
         if self.is_lost or self._closing:
             return 0.0
         now, (sign, number, asked) = time.monotonic(), self._sign
@@ -407,7 +407,7 @@ class _Fetch:
 
     @classmethod
     def answered(cls) -> _Fetch:
-        """One that nobody waits for."""
+        """A fetch without a waiting thread."""
         found = cls(memoryview(b""))
         found.done = True
         return found
@@ -443,6 +443,6 @@ class RemoteMemory:
 
 
 def relay_waits(agents: Sequence[RemoteHost]) -> list[str]:
-    """For which hosts the relays of these have waited long, a line each. Blocks for a round trip to each host."""
+    """A line for each long wait of these agents' relays. Blocks for a round trip to each host."""
     asked = [(agent, agent.begin_waits()) for agent in agents]
     return [line for agent, number in asked for line in agent.waits(number)]

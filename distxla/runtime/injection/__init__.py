@@ -1,1 +1,1 @@
-"""Faults on purpose: what `--inject` and `Cluster(inject=…)` ask for, where it happens, and what came of it."""
+"""Fault injection: the faults of `--inject` and `Cluster(inject=…)`, where they happen, and which have happened."""

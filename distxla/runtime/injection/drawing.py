@@ -16,14 +16,14 @@ SHORTEST_MS = {Kind.STOP: 50, Kind.DELAY: 1, Kind.SLOW: 1, Kind.LATE: 1}
 
 
 def _streams(fault: Fault) -> Iterator[tuple[random.Random, Kind]]:
-    """For each fault that is drawn its kind, and where the rest of it comes from."""
+    """(random generator, kind) of each fault to draw."""
     for number in range(fault.count):
         stream = random.Random(f"{fault.seed}/{number}")
         yield stream, stream.choice(fault.kinds)
 
 
 def draw_between_hosts(fault: Fault, hosts: int) -> Iterator[Fault]:
-    """The faults between hosts that a random one stands for."""
+    """The faults between hosts that a random fault draws."""
     for stream, kind in _streams(fault):
         if kind not in BETWEEN_HOSTS:
             continue
@@ -35,7 +35,7 @@ def draw_between_hosts(fault: Fault, hosts: int) -> Iterator[Fault]:
 
 
 def draw(fault: Fault, points: Sequence[tuple[int, Sequence[InjectionPoint]]]) -> Iterator[Fault]:
-    """The faults of devices that a random one stands for. points: of the program that each device runs."""
+    """The faults of devices that a random fault draws. points: (device, points of the program that it runs)."""
     places = {
         device: names
         for device, mine in sorted(points, key=lambda pair: pair[0])

@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 
 class When(StrEnum):
-    """At which moment of an instruction. WAITING: when the device first has to wait in it."""
+    """The moment within an instruction. WAITING: when the device first has to wait in it."""
 
     BEFORE = "before"
     WAITING = "waiting"
@@ -46,11 +46,13 @@ IN_A_PROGRAM = frozenset({Kind.KILL, Kind.STOP, Kind.DELAY, Kind.SLOW, Kind.HOST
 
 @dataclass(frozen=True)
 class Fault:
-    """spec: the text that asks for it.  device, host, source, target: -1 where there is none; the last two are hosts,
-    between which the `message`-th message of a round is meant.  at: an instruction's name, "" for
-    any that communicates.  round: the device's n-th execution of it, from 1.  ms: how long; 0 where no end is stated.
-    after: items of an infeed.  seed, count, kinds, rounds: of a random one (drawing.py).
-    places: where the values of its keys stand in the spec, for errors.
+    """One fault.
+
+    spec: its text.  device, host, source, target: -1 for none; source and target are the hosts between which the
+    `message`-th message of a round is affected.  at: an instruction's name, "" for any that communicates.  round: the
+    device's n-th execution of it, from 1.  ms: duration in milliseconds; 0 if no end is stated.  after: items of an
+    infeed.  seed, count, kinds, rounds: of a random fault (drawing.py).  places: location of each key's value in the
+    spec, for errors.
     """
 
     kind: Kind
@@ -72,13 +74,13 @@ class Fault:
     places: dict[str, Location] = field(default_factory=dict, compare=False, repr=False)
 
     def between_hosts(self) -> NetworkFault:
-        """As relays take it; of one of BETWEEN_HOSTS."""
+        """The same fault for relays; its kind is one of BETWEEN_HOSTS."""
         target = None if self.target < 0 else self.target
         kind, seconds = BETWEEN_HOSTS[self.kind], self.ms / 1000
         return NetworkFault(kind, self.source, target, self.at or None, self.round, self.message, seconds)
 
     def applies_to(self, device: int) -> bool:
-        """Whether the device carries it out, as far as this is known without knowing who lives on which host."""
+        """Whether the device may carry it out. Which devices a host has is not known here."""
         return self.kind in IN_A_PROGRAM and self.device in (device, -1)
 
 

@@ -1,6 +1,6 @@
 """Reads `kill:device=3,at=all-reduce.7,round=2`: a kind, and keys with values.
 
-`KINDS` says what there is; docs/fault_injection.md has the same table.
+`KINDS` and `KEYS` hold the grammar; docs/fault_injection.md has the same tables.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from distxla.errors import ArgumentError, Location
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind, When
 
 LONGEST_MS = 3_600_000
-MOST_FAULTS = 64  # that one device carries out, and that one random fault draws
+MOST_FAULTS = 64  # of one device (the bits of R_INJECTED), and of one random fault
 
 
 @dataclass(frozen=True)
 class Key:
-    """What the value of a key may be. field: of Fault.  says: for errors.  read: raises ValueError for others."""
+    """The values that a key takes. field: of Fault.  says: in words, for errors.  read: ValueError for other values."""
 
     field: str
     says: str
@@ -91,9 +91,9 @@ _DEFAULTS: dict[Kind, dict[str, Any]] = {Kind.RANDOM: {"kinds": DRAWN, "rounds":
 
 
 def parse_faults(specs: Iterable[str], devices: int, origin: str = "inject") -> tuple[Fault, ...]:
-    """The faults of these specs for a run of so many devices.
+    """The faults of these specs for a run of `devices` devices.
 
-    origin: stands for the file in errors.  Raises ArgumentError with the place in the spec.
+    origin: the file name in errors.  Raises ArgumentError with the place in the spec.
     """
     if isinstance(specs, str):
         specs = [specs]
@@ -113,7 +113,7 @@ def parse_faults(specs: Iterable[str], devices: int, origin: str = "inject") -> 
 
 
 def refuse(fault: Fault, key: str, message: str, candidates: Iterable[str] = (), hint: str = "") -> NoReturn:
-    """Raise ArgumentError at the value of a key. candidates: of which a near one is proposed."""
+    """Raise ArgumentError at the value of a key. candidates: a similar one is proposed."""
     raise _error(message, fault.places.get(key), _text_at(fault.places.get(key)), candidates, hint)
 
 
@@ -140,7 +140,7 @@ def _parse(spec: str, origin: str) -> Fault:
 
 
 def _pair(part: str, at: int, spec: str, origin: str, kind: Kind, keys: Sequence[str]) -> tuple[str, Any, Location]:
-    """Key, value, and where the value stands, of `key=value` at a place of the spec."""
+    """(key, value, location of the value) of `key=value` at offset `at` of the spec."""
     key, equals, text = part.partition("=")
     where = _place(origin, spec, at, at + len(key))
     if key not in keys:

@@ -1,7 +1,7 @@
-"""What compiled code calls at the points of a program, in the replica: counts, and carries faults out.
+"""The hook that compiled code calls at injection points, in the replica: counts executions and carries faults out.
 
-The device's record tells of each fault before it happens (control_block.R_INJECTED), since afterwards nobody may be
-there to tell.
+Each fault is recorded in the device's record before it happens (control_block.R_INJECTED), since the process may not
+survive it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLICE_S = 0.01  # of a delay, after which a failed call ends it
 
 
 class Injector:
-    """A device's faults. owner: the process that holds the host's memory, in other hosts than the driver's its agent.
+    """A device's faults. owner: process id of the holder of the host's memory: the driver, or the host's agent.
 
     Rounds are counted by instruction, over all programs of the device, from the first one on.
     """
@@ -38,7 +38,7 @@ class Injector:
         self._current: InjectionPoint | None = None
 
     def hook(self, points: Sequence[InjectionPoint]) -> ctypes._FuncPointer:
-        """What Context.inject of a program with these points is to be; it must live as long as the program."""
+        """The value of Context.inject for a program with these points; it must live as long as the program."""
 
         def ask(_: int, code: int) -> None:
             if code == INSIDE_WAIT:
@@ -59,7 +59,7 @@ class Injector:
         return HOOK_TYPE(ask)
 
     def _reach(self, point: InjectionPoint, when: When) -> None:
-        """A device has come so far: carry out what is to happen now."""
+        """The device has reached a point: carry out its faults that are due."""
         for number, fault in list(self._faults):
             if fault.when is not when or not (fault.at in point.names or (not fault.at and point.communicates)):
                 continue
@@ -83,14 +83,14 @@ class Injector:
             self._wait(fault.ms / 1000)
 
     def _wait(self, seconds: float) -> None:
-        """Do nothing for so long, or until the call has failed."""
+        """Sleep for `seconds`, or until the call has failed."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._block.words[control.H_POISON // 4]:
             time.sleep(min(SLICE_S, left))
 
 
 def _stop(seconds: float) -> None:
-    """Stop this process, for so long, or until somebody else continues it."""
+    """Stop this process for `seconds`, or until another process sends SIGCONT."""
     if not seconds:
         os.kill(os.getpid(), signal.SIGSTOP)
         return

@@ -1,4 +1,4 @@
-"""The faults of a cluster: where its programs need points for them, who carries them out, and which have happened."""
+"""The faults of a cluster: the points that its programs need, the devices that carry them out, and their outcomes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LOGGER = logging.getLogger("distxla")
 
 @dataclass(frozen=True)
 class Aftermath:
-    """What is known when a call is over. records: of all devices.  lost: those whose processes have ended, and hosts
-    that are lost as a whole.  messages: what was done to those between hosts, by number of the fault."""
+    """State after a call. records: of all devices.  lost: devices whose processes have ended.  lost_hosts: hosts that
+    are lost as a whole.  messages: what was done to messages between hosts, by number of the fault."""
 
     records: Records
     lost: frozenset[int]
@@ -40,9 +40,9 @@ class Aftermath:
 
 
 class Injection:
-    """Faults of one cluster; each happens once, but for slow ones.
+    """Faults of one cluster. Each happens once, except SLOW.
 
-    specs: as docs/fault_injection.md has them.  devices: how many the run has.  origin: stands for the file in errors.
+    specs: see docs/fault_injection.md.  devices: their number in the run.  origin: the file name in errors.
     Raises ArgumentError.
     """
 
@@ -61,7 +61,7 @@ class Injection:
     # --- compiling
 
     def points(self, module: Module, devices: Iterable[int]) -> tuple[str, ...]:
-        """Where a program of these devices needs points: names of instructions, or ANY_POINT.
+        """The points that a program of these devices needs: names of instructions, or ANY_POINT.
 
         ArgumentError for an instruction that is neither in this module nor in one that came before.
         """
@@ -102,8 +102,8 @@ class Injection:
     # --- running
 
     def between_hosts(self, hosts: int) -> tuple[NetworkFault, ...]:
-        """Faults of messages, in a run with so many hosts, drawn ones among them. ArgumentError where there are none
-        of these hosts."""
+        """Faults of messages in a run with `hosts` hosts, including drawn ones. ArgumentError for a host that the run
+        does not have."""
         for fault in list(self._undrawn):
             if (wanted := [kind for kind in fault.kinds if kind in BETWEEN_HOSTS]) and hosts < 2:
                 refuse(fault, "kinds", f"{wanted[0]}: there are no messages between hosts, the run has 1 host")
@@ -121,9 +121,9 @@ class Injection:
             LOGGER.warning("distxla: %s draws --inject %s", fault.spec, one.spec)
 
     def prepare(self, executables: Sequence[Executable], hosts: Sequence[range]) -> dict[int, tuple[Fault, ...]]:
-        """Draw the random faults, and say so; what each device is to carry out. Once: nothing after the first time.
+        """Draw the random faults, log them, and return the faults of each device; a second call returns nothing.
 
-        hosts: the devices of each.
+        hosts: the devices of each host.
         """
         if self._armed:
             return {}
@@ -154,14 +154,14 @@ class Injection:
         return fault.kind in IN_A_PROGRAM and fault.device == device
 
     def connect_feeds(self, streams: Streams) -> None:
-        """Let infeeds end; before anybody asks for one."""
+        """Let infeeds end on purpose; to be called before the first one is used."""
         streams.ends = {fault.device: fault.after for fault, _ in self._faults if fault.kind is Kind.FEED_ENDS}
         self._feed_ended = streams.was_cut
 
-    # --- what came of it
+    # --- outcomes
 
     def call_over(self, aftermath: Aftermath, error: BaseException | None = None) -> None:
-        """A call has ended so: its error is to say what was injected, and where."""
+        """A call has ended: add to its error which faults were injected, and where."""
         self._aftermath = aftermath
         if isinstance(error, DistxlaError):
             self._explain(error)
@@ -194,7 +194,7 @@ class Injection:
 
     @property
     def found(self) -> tuple[Injected, ...]:
-        """All faults, in the order in which they were asked for."""
+        """All faults, in the order of the specs."""
         return tuple(told for _, told in self._told())
 
     def _told(self) -> Iterator[tuple[Fault, Injected]]:

@@ -1,1 +1,1 @@
-"""How a driver comes by a Ray: one that it joins, or an embedded one of its own, which ends with it."""
+"""The Ray of a driver: one that it joins, or an embedded one of its own, which ends with it."""

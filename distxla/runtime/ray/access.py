@@ -21,18 +21,18 @@ from distxla.runtime.ray.embedded import EmbeddedRay
 from distxla.runtime.ray.plain import PlainRay
 from distxla.runtime.ray.session import RayHere, Session
 
-WORKERS_AHEAD = 64  # may be starting at the same time, where nobody knows yet how many will be wanted
-DEVICES_AHEAD = 128  # for which the servers then have open files enough
+WORKERS_AHEAD = 64  # may start at the same time, while the number of devices is not known
+DEVICES_AHEAD = 128  # for which the servers then have enough open files
 
 _lock = threading.Lock()
 _users = 0
 _running: EmbeddedRay | PlainRay | None = None
 _ahead: _Ahead | None = None
-_joined: str | None = None  # the address of a Ray that others have started and this module has joined
+_joined: str | None = None  # the address of a running Ray that this module has joined
 
 
 class _Ahead:
-    """An embedded Ray that starts, in a thread, before a cluster wants it. It lives elsewhere (elsewhere.py)."""
+    """An embedded Ray that a thread starts before a cluster needs it. Another process is its driver (elsewhere.py)."""
 
     def __init__(self) -> None:
         machine.require_startable(DEVICES_AHEAD)
@@ -44,7 +44,7 @@ class _Ahead:
     def _start(self) -> None:
         try:
             self._ray.start(WORKERS_AHEAD)
-        except BaseException as error:  # for whoever wants it
+        except BaseException as error:  # raised by `get`
             self._failure = error
 
     def get(self) -> EmbeddedRay:
@@ -56,22 +56,22 @@ class _Ahead:
         return self._ray
 
     def abandon(self) -> None:
-        """Let it go down, without waiting for it."""
+        """Let it end, without waiting."""
         self._ray.abandon()
 
 
 def begin() -> None:
-    """Start an embedded Ray for the first cluster of this process, in the background: it takes about as long as the
-    import of NumPy and reading a module. It ends with the process, or before: `abandon`."""
+    """Start an embedded Ray for the first cluster of this process, in the background; that takes about as long as
+    importing NumPy and reading a module. It ends with the process, or by `abandon`."""
     global _ahead
-    with suppress(ClusterError):  # whoever wants it tries again, and tells
+    with suppress(ClusterError):  # `acquire` tries again, and raises
         if _has_servers():
             _ahead = _Ahead()
             atexit.register(abandon)
 
 
 def abandon() -> None:
-    """No cluster wants what `begin` has begun; does not wait for its end."""
+    """End what `begin` has started, since no cluster needs it; does not wait."""
     global _ahead
     ahead, _ahead = _ahead, None
     if ahead is not None:
@@ -121,7 +121,7 @@ def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
 
 
 def _new_ray() -> EmbeddedRay | PlainRay:
-    """One that is not started yet, as the installed version needs it."""
+    """An embedded Ray, not started yet, for the installed version."""
     return EmbeddedRay() if _has_servers() else PlainRay()
 
 
@@ -130,13 +130,13 @@ def _has_servers() -> bool:
 
 
 def started() -> None:
-    """The cluster that `acquire` was called for has started: it needs no more workers."""
+    """Note that the cluster of the last `acquire` has started and needs no more workers."""
     if _running is not None:
         _running.started()
 
 
 def require_progress(answers: int) -> None:
-    """ClusterError if the embedded Ray, where there is one, can't start a cluster any more. answers: of its actors."""
+    """ClusterError if the embedded Ray, if any, can't start a cluster any more. answers: actors that answer."""
     if _running is not None:
         _running.require_progress(answers)
 
@@ -172,10 +172,10 @@ def _head() -> str:
 
 
 def _require_token(address: str) -> None:
-    """ClusterError where the Ray there lets in only who has its token, and this process hasn't.
+    """ClusterError if the Ray at `address` requires a token that this process does not have.
 
-    `ray.init` would try again for half a minute and then say nothing of tokens. A client that names a cluster id of its
-    own asks for none, and is answered at once: where the token is right, that the id is another one.
+    `ray.init` would retry for half a minute and then not mention tokens. A client with a made-up cluster id is
+    answered at once: with the right token, the answer is that the id is wrong.
     """
     loader = client.reread_environment()
     if loader is None:
@@ -202,7 +202,7 @@ def _require_token(address: str) -> None:
             f"the Ray at {address} lets in only who has its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
             "RAY_AUTH_TOKEN_PATH, a file; ~/.ray/auth_token by default)"
         ) from error
-    except Exception:  # whatever else is wrong, ray.init says it
+    except Exception:  # ray.init reports anything else
         return
 
 

@@ -1,4 +1,4 @@
-"""Ray's client in this process: its settings and its signal handlers, which it would keep or change behind our back."""
+"""Ray's client in this process. It caches settings and replaces signal handlers; both are undone here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 
 
 def introduce(port: str, answer: str) -> None:
-    """Tell a new gcs_server what others will ask it for, and write "ADDRESS CLUSTER" into the file `answer`.
+    """Store in a new gcs_server what other processes ask it for, and write "ADDRESS CLUSTER" into the file `answer`.
 
     port: the file into which the server writes it; blocks until that is there.
     """
@@ -41,9 +41,9 @@ def introduce(port: str, answer: str) -> None:
 
 
 def join(address: str) -> Callable[..., None]:
-    """Join the embedded Ray at this address, and return Ray's function that prints workers' words, which is replaced.
+    """Join the embedded Ray at this address, and return Ray's function that prints workers' output, which is replaced.
 
-    Ray's words on a worker that died would come between the user's output: ReplicaLostError says it.
+    Otherwise Ray would print messages on dead workers into the user's output; ReplicaLostError reports them.
     """
     import ray
     from ray._private import ray_constants, worker
@@ -81,8 +81,8 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def same_end() -> Iterator[None]:
-    """What SIGTERM does is as before when this is left: Ray's own handler prints stacks, and sets an alarm that aborts
-    the process if it still lives 3 s later. Unlike `signal.signal` this works in every thread."""
+    """Restore the action of SIGTERM after the with-body: Ray's own handler prints stacks, and sets an alarm that
+    aborts the process 3 s later. Unlike `signal.signal` this works in every thread."""
     sigaction, before = ctypes.CDLL(None).sigaction, ctypes.create_string_buffer(_SIGACTION_BYTES)
     sigaction(int(signal.SIGTERM), None, before)
     try:
@@ -96,7 +96,7 @@ def _say_nothing(data: object, ignore_prefix: bool = False) -> None:
 
 
 def reread_environment() -> Any:
-    """Let Ray read its settings and its token again, since it keeps what it found first.
+    """Let Ray read its settings and its token again, since it caches them.
 
     Returns the token's loader; None of a Ray before 2.52, which has no tokens.
     """
@@ -111,8 +111,7 @@ def reread_environment() -> Any:
 
 
 def leave() -> None:
-    """`ray.shutdown`, without the import of compiled graphs (0.15 s), of which there are none if nobody has imported
-    them."""
+    """`ray.shutdown`, without importing compiled graphs (0.15 s): there are none unless they were imported before."""
     import ray
 
     graphs, name = ModuleType("no graphs"), "ray.dag.compiled_dag_node"

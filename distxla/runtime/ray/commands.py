@@ -19,7 +19,7 @@ MOST_REQUEST_BYTES = 3000  # of PIPE_BUF, with room for what the raylet puts in 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an embedded Ray is. package: the folder of the package ray.  private: a directory of this user alone.
+    """Files of an embedded Ray. package: the folder of the package ray.  private: a directory of this user alone.
     node: hexadecimal id."""
 
     package: Path
@@ -45,32 +45,32 @@ class Place:
 
     @property
     def fifo(self) -> str:
-        """In which the zygote is asked for workers."""
+        """The FIFO that takes requests for workers to the zygote."""
         return os.path.join(self.private, "workers")
 
     @property
     def forked(self) -> str:
-        """In which the zygote writes a byte for each worker."""
+        """The FIFO into which the zygote writes a byte for each worker."""
         return os.path.join(self.private, "forked")
 
     @property
     def port(self) -> str:
-        """Into which the gcs_server writes its port."""
+        """The file into which the gcs_server writes its port."""
         return os.path.join(self.session, f"gcs_server_port_{self.node}")
 
     @property
     def introduced(self) -> str:
-        """Into which the zygote writes the gcs_server's address and the cluster's id."""
+        """The file into which the zygote writes the gcs_server's address and the cluster's id."""
         return os.path.join(self.private, "introduced")
 
     @property
     def driver(self) -> str:
-        """A socket: see elsewhere.py."""
+        """The socket of elsewhere.py."""
         return os.path.join(self.private, "driver")
 
     @property
     def folders(self) -> list[str]:
-        """Those that the servers expect, parents first."""
+        """The folders that the servers expect, parents first."""
         return [self.directory, self.session, self.logs, self.sockets, os.path.join(self.session, "runtime")]
 
 
@@ -91,7 +91,7 @@ def gcs_command(place: Place) -> list[str]:
 
 
 def worker_command(place: Place, address: str, cluster: str) -> list[str]:
-    """What the raylet runs for each worker, once it has put something in place of the two placeholders.
+    """The command that the raylet runs for each worker, after it has replaced the two placeholders.
 
     address: of the gcs_server.  cluster: its id, hexadecimal.
     """
@@ -122,16 +122,16 @@ def worker_command(place: Place, address: str, cluster: str) -> list[str]:
 
 
 def zygote_command(place: Place, raylet: int, *, drives: bool) -> list[str]:
-    """Of the process that forks workers (zygote.py). raylet: a process id.  drives: a copy of it is the driver."""
+    """The command of the zygote (zygote.py). raylet: a process id.  drives: a fork is the driver."""
     script = str(Path(__file__).with_name("zygote.py"))
     files = [place.fifo, place.forked, place.port, place.introduced, place.driver if drives else ""]
     return [sys.executable, "-P", script, str(raylet), *files]
 
 
 def raylet_command(place: Place, address: str, cluster: str, workers: int) -> list[str]:
-    """workers: how many may be starting at the same time."""
-    # The raylet insists on two agents and ends when they end. Nobody calls them: no runtime environment is asked
-    # for and no metrics are wanted, so a process that only waits stands in for each, and their ports are not used.
+    """The command of the raylet. workers: how many may start at the same time."""
+    # The raylet insists on two agents and ends when they end. They are never called: runtime environments
+    # and metrics are not used, so a process that only waits stands in for each, and their ports are not used.
     stand_in = str(Path(__file__).with_name("agent.sh"))
     agent = subprocess.list2cmdline(["/bin/sh", stand_in, str(os.getpid()), place.private])
     store = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else place.session
@@ -176,7 +176,7 @@ def raylet_command(place: Place, address: str, cluster: str, workers: int) -> li
         "--labels=",
         f"--cluster-id={cluster}",
         "--head",
-        # with others, `ray.init` waits for them, with Python's lock: nothing here would see it if they never came
+        # with others, `ray.init` waits for them holding the GIL, so a failure could not be noticed here
         "--num_prestart_python_workers=0",
         f"--dashboard_agent_command={agent}",
         f"--runtime_env_agent_command={agent}",

@@ -1,10 +1,10 @@
 """A Ray that another process has joined for this one.
 
-The command line needs nothing of Ray but actors. A copy of the zygote, which has imported Ray, is their driver then:
-`distxla run` neither imports Ray (0.35 s) nor is ended by it when the raylet is killed.
+The command line uses only actors of Ray. A fork of the zygote, which has imported Ray, is their driver, so
+`distxla run` does not import Ray (0.35 s), and Ray does not end it when the raylet is killed.
 
-Both exchange length-prefixed pickles over a socket in the embedded Ray's private directory. Of the requests only ASKED
-are answered, by (error, value); what goes wrong with the others is told by the next answer.
+The two processes exchange length-prefixed pickles over a socket in the embedded Ray's private directory. Only requests
+in ASKED are answered, by (error, value); errors of other requests come with the next answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from distxla.runtime.ray.session import RayHere
 
 LENGTH = struct.Struct("<Q")
 ASKED = {"join", "nodes", "answers"}
-LOOK_MS = 50  # between looks whether the servers live
+LOOK_MS = 50  # between checks that the servers live
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Actor:
 
 
 class RayElsewhere:
-    """See session.Session. check: raises an error if no answer can be expected any more."""
+    """A session.Session by requests to the other process. check: raises an error if it cannot answer any more."""
 
     def __init__(self, connection: socket.socket, check: Callable[[], None]) -> None:
         self._connection, self._check = connection, check
@@ -69,7 +69,7 @@ class RayElsewhere:
         self._numbers = itertools.count()
 
     def next_number(self) -> int:
-        """For a new actor or reference."""
+        """The number of a new actor or reference."""
         return next(self._numbers)
 
     def join(self, address: str) -> None:
@@ -102,7 +102,7 @@ class RayElsewhere:
         self._connection.close()
 
     def tell(self, *request: Any) -> None:
-        """Send a request that is not answered."""
+        """Send a request without an answer."""
         with self._lock:
             self._send(request)
 
@@ -134,7 +134,7 @@ class RayElsewhere:
 
 
 class _Served:
-    """The other process's side: what has a number there."""
+    """The other process's side: actors and references by number."""
 
     def __init__(self) -> None:
         self._ray = RayHere()

@@ -34,16 +34,16 @@ from distxla.runtime.ray.session import RayHere, Session
 from distxla.runtime.ray.token import Token
 
 START_LIMIT_S = 60.0
-STALL_LIMIT_S = 30.0  # for a step of the start that takes no time: a shell
+STALL_LIMIT_S = 30.0  # for a step of the start that is quick, such as a shell
 LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
-_STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's last words that tell a user nothing
+_STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's messages that do not help a user
 
 
 class EmbeddedRay:
     """gcs_server and raylet of this process, under a supervisor. Blocking: `start` takes about 0.6 s, `close` 0.2 s."""
 
     def __init__(self, *, elsewhere: bool = False) -> None:
-        """elsewhere: another process joins it for this one."""
+        """elsewhere: another process is its driver (elsewhere.py)."""
         self.session: Session
         self._listener: socket.socket | None = None
         self._elsewhere: RayElsewhere | None = None
@@ -56,7 +56,7 @@ class EmbeddedRay:
         try:
             for path in self._place.folders:
                 os.mkdir(path, 0o700)
-            # open for both, so that nothing is lost while nobody else has them open, and nobody blocks
+            # open for reading and writing, so that opening never blocks and no byte is lost
             self._requests, self._forked = (_open_fifo(path) for path in (self._place.fifo, self._place.forked))
             if elsewhere:
                 self._listener = socket.socket(socket.AF_UNIX)
@@ -66,7 +66,7 @@ class EmbeddedRay:
                 [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C in a terminal is the driver's alone
+                start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
             )
         except OSError as error:
             shutil.rmtree(self._place.private, ignore_errors=True)
@@ -110,7 +110,7 @@ class EmbeddedRay:
         return self._elsewhere
 
     def abandon(self) -> None:
-        """Let everything end by itself: the supervisor sees to it."""
+        """Let the supervisor end everything; does not wait."""
         assert self._supervisor.stdin is not None
         self._supervisor.stdin.close()
 
@@ -189,17 +189,17 @@ class EmbeddedRay:
             time.sleep(0.002)
 
     def begin(self) -> None:
-        """Take note of the processes that there are: they have to stay until a cluster has started."""
+        """Note the present processes, which must live until a cluster has started."""
         self._there = [name for name, descriptor in self._servers.items() if not _is_readable(descriptor)]
         self._progress = (0, 0), time.monotonic()
 
     def started(self) -> None:
-        """No more workers are wanted for now."""
+        """No more workers are needed for now."""
         self._there = [name for name in self._there if name != "zygote"]
 
     def require_progress(self, answers: int) -> None:
-        """ClusterError if one of those processes has ended, or if neither the workers that were forked nor the actors
-        that answer (`answers`) have become more for long."""
+        """ClusterError if one of those processes has ended, or if for STALL_LIMIT_S neither more workers were forked
+        nor more actors have answered. answers: number of actors that answer."""
         self._require(True, "")
         progress, since = self._progress
         forked = progress[0]
@@ -211,7 +211,7 @@ class EmbeddedRay:
             self._require(time.monotonic() < since + STALL_LIMIT_S, f"Ray asks for no more workers than {forked}")
 
     def _require(self, fine: bool, what: str) -> None:
-        """ClusterError if a process has ended, or things are not fine."""
+        """ClusterError if a process has ended, or if not `fine`; `what` says why."""
         ended = [name for name in self._there if _is_readable(self._servers[name])]
         if ended:
             raise ClusterError(f"the {ended[0]} of the embedded Ray has ended\n{self._messages()}".strip())
@@ -226,7 +226,7 @@ class EmbeddedRay:
 
 
 def _package() -> Path:
-    """The folder of the package ray, which need not be imported for it."""
+    """The folder of the package ray, found without importing it."""
     found = importlib.util.find_spec("ray")
     if found is None or found.origin is None:
         raise ClusterError("the package ray is not installed")
@@ -234,7 +234,7 @@ def _package() -> Path:
 
 
 def _is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Of a process descriptor: whether the process has ended."""
+    """Whether a descriptor is readable within `seconds`; of a process descriptor: whether the process has ended."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

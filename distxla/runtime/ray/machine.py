@@ -1,4 +1,4 @@
-"""What a machine must have for an embedded Ray; without it Ray's servers wait for half a minute, or end the driver."""
+"""Checks of a machine before an embedded Ray starts: without them its servers hang for 30 s, or end the driver."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import tempfile
 from distxla.errors import ClusterError
 from distxla.runtime.ray.commands import LOOPBACK
 
-# open files that were counted with 2, 8 and 24 devices: 59, 83, 147 of a server, 49, 67, 115 of the driver
+# open files, as counted with 2, 8 and 24 devices: 59, 83, 147 of a server, 49, 67, 115 of the driver
 _SERVER, _SERVER_A_DEVICE = 56, 4
 _DRIVER, _DRIVER_A_DEVICE = 48, 3
 LEAST_ROOM_BYTES = 1 << 20  # logs, and the port of gcs_server
 
 
 def require_startable(devices: int) -> None:
-    """ClusterError where an embedded Ray with so many replicas cannot start.
+    """ClusterError if an embedded Ray with `devices` replicas cannot start.
 
-    Raises the soft limit of this process's open files, which its servers inherit, where it is too low and the hard
-    limit allows more."""
+    Raises the soft limit of this process's open files, which its servers inherit, if it is too low and the hard
+    limit allows it."""
     _require_descriptors(devices)
     _require_loopback()
     _require_room(tempfile.gettempdir())
@@ -56,11 +56,11 @@ def _require_loopback() -> None:
 
 
 def _require_room(folder: str) -> None:
-    """gcs_server ends, without a word, when it can't write its port."""
+    """gcs_server exits without a message if it can't write its port."""
     try:
         found = os.statvfs(folder)
     except OSError:
-        return  # it is not used, or the attempt to says what is wrong
+        return  # the folder is not used, or using it reports the error
     if found.f_blocks and found.f_bavail * found.f_frsize < LEAST_ROOM_BYTES:
         raise ClusterError(
             f"the embedded Ray writes to {folder}, where only {found.f_bavail * found.f_frsize >> 10} KiB are free; "

@@ -1,8 +1,8 @@
-"""A Ray of our own by `ray.init`, where the servers of its version have not been tested (versions.py).
+"""An embedded Ray started by `ray.init`, for versions whose servers distxla does not start itself (versions.py).
 
 It listens on the loopback interface only, has a private directory, and asks for a token if its version has tokens.
-`ray.init` runs in a process of its own (plain_server.py) under the supervisor, as the servers do that distxla starts
-itself: when the driver ends, however it ends, so does everything else.
+`ray.init` runs in a process of its own (plain_server.py) under the supervisor, which also runs the servers that distxla
+starts itself: it ends all processes when the driver ends, however it ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _told = False
 
 
 class PlainRay:
-    """What `ray.init` has started for this process. Blocking: `start` takes some seconds, `close` about one."""
+    """A Ray started by `ray.init` for this process. Blocking: `start` takes some seconds, `close` about one."""
 
     def __init__(self) -> None:
         self.session: Session = RayHere()
@@ -57,7 +57,7 @@ class PlainRay:
         self._send({"directory": self._private})
 
     def start(self, workers: int) -> None:
-        """Start Ray and join it; a line of the logger `distxla` says, once a process, what is lost.
+        """Start Ray and join it; the logger `distxla` warns of the disadvantages, once a process.
 
         Raises ClusterError with Ray's reason if it does not come up.
         """
@@ -114,10 +114,10 @@ class PlainRay:
         """See EmbeddedRay."""
 
     def begin(self) -> None:
-        """Nothing to take note of: Ray watches its own processes."""
+        """Does nothing: Ray watches its own processes."""
 
     def require_progress(self, answers: int) -> None:
-        """Nothing is known of workers that are still starting."""
+        """Does nothing: the progress of starting workers is not known."""
 
     def close(self) -> None:
         """Leave Ray, end its processes, remove the directory. Never raises."""

@@ -1,4 +1,4 @@
-"""What the runtime asks of Ray, in a process that has joined it."""
+"""The functions of Ray that the runtime uses, in a process that has joined it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Session(Protocol):
     def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any] | None]:
         """How many of these references have values; all values, once they have. Blocks for 0.2 s at most.
 
-        names: of the hosts that were asked, for errors; of replicas none is needed. Raises actors' errors as ours.
+        names: of the hosts that were asked, for errors; none for replicas. Raises actors' errors as distxla's.
         """
 
     def kill(self, actors: Sequence[Any]) -> None:
@@ -32,7 +32,7 @@ class Session(Protocol):
 
 
 class RayHere:
-    """In this process. See Session."""
+    """A Session by Ray in this process."""
 
     def nodes(self) -> tuple[str, list[dict[str, Any]]]:
         import ray

@@ -1,4 +1,4 @@
-"""The process above all processes of an embedded Ray: when the driver is gone, however it went, so is everything else.
+"""The ancestor of all processes of an embedded Ray: ends them when the driver has ended, however it ended.
 
 Run as `python -I -S supervisor.py`, with nothing but the standard library. One JSON object a line on standard input:
 
@@ -48,7 +48,7 @@ def descendants() -> list[int]:
 
 
 def kill_descendants(seconds: float = 10.0) -> None:
-    """SIGKILL until nobody is left; a process that does not die within `seconds` hangs in the kernel."""
+    """SIGKILL descendants until none is left; one that does not die within `seconds` hangs in the kernel."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for pid in descendants():
@@ -84,7 +84,7 @@ def _await_command(pipe: int) -> NoReturn:
     try:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # what Python changes
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # whose actions Python changes
             signal.signal(number, signal.SIG_DFL)
         with open(pipe, "rb") as text:
             request = json.loads(text.read() or "{}")
@@ -102,7 +102,7 @@ def _await_command(pipe: int) -> NoReturn:
 
 
 def reap(marks: dict[int, str]) -> None:
-    """Wait for all that have ended, and remove their marks."""
+    """Reap all children that have ended, and remove their mark files."""
     with suppress(ChildProcessError):
         while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
             if mark := marks.pop(pid, ""):

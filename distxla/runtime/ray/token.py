@@ -1,4 +1,4 @@
-"""The token that lets this driver, and nobody else, into the Ray that it starts."""
+"""The token that only this driver has for the Ray that it starts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Token:
         self._before: dict[str, str | None] = {}
 
     def environment(self) -> dict[str, str]:
-        """This process's, with the token in it."""
+        """This process's environment with the token added."""
         others = {name: value for name, value in os.environ.items() if name not in _NAMES}
         return others | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._text}
 
     def hold(self) -> None:
-        """From now on this process's environment has the token, until `forget`: Ray may read it again."""
+        """Put the token into this process's environment until `forget`, since Ray may read it again."""
         self._before = {name: os.environ.get(name) for name in _NAMES}
         os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=self._text)

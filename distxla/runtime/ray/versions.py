@@ -1,8 +1,8 @@
-"""How a version of Ray is started; the one table of what was tested (docs/ray_versions.md, `make rays`).
+"""How a version of Ray is started: the table of tested versions (docs/ray_versions.md, `make rays`).
 
-Since 2.55 a driver finds the raylet of commands.py: 2.54 looks for the node's files elsewhere, and before that
-gcs_server tells nobody its port. Since 2.52 there are tokens. A version that is not in the table is started by
-`ray.init`, too, since nobody has tried its servers' options.
+Since 2.55 a driver finds the raylet of commands.py: 2.54 looks for the node's files in another place, and before that
+gcs_server does not publish its port. Since 2.52 there are tokens. A version that is not in the table is started by
+`ray.init`, since its servers' options are untested.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TESTED: dict[str, Start] = {
 
 
 def installed() -> str:
-    """The version of the package ray, which is not imported for it. ClusterError if there is none."""
+    """The version of the package ray, found without importing it. ClusterError if it is not installed."""
     try:
         return version("ray")
     except PackageNotFoundError:
@@ -50,7 +50,7 @@ def start_of(ray: str) -> Start:
 
 
 def what_is_lost(ray: str, *, tokens: bool) -> str:
-    """A line for the user of a Ray that `ray.init` starts. tokens: whether this version has them."""
+    """A warning about a Ray that `ray.init` starts. tokens: whether this version has them."""
     known = [minor for minor, start in TESTED.items() if start is Start.SERVERS]
     text = (
         f"Ray {ray} is started by ray.init, which takes longer and more memory a replica: distxla starts the servers "

@@ -1,17 +1,17 @@
-"""The process whose copies become the workers of an embedded Ray: it has imported once what each of them needs.
+"""The process whose forks become the workers of an embedded Ray: it imports their modules once.
 
     python -P zygote.py RAYLET REQUESTS FORKED PORT INTRODUCED DRIVER
 
-RAYLET: a process id.  REQUESTS: a FIFO in which it is asked for workers.  FORKED: one in which it writes a byte for
-each.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.serve; "" for none.
+RAYLET: a process id.  REQUESTS: a FIFO with requests for workers.  FORKED: a FIFO into which it writes a byte for
+each worker.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.serve; "" for none.
 
 The raylet starts a shell for each worker (worker.sh), which writes the worker's command into the FIFO and ends: the
 raylet knows a worker by an id among the command's arguments, and its process by what the worker says. A copy of this
 process then does what the command would: it becomes Ray's own `default_worker.py`. A start takes 0.04 s of processor
 time instead of 0.6 s, and workers share the pages of what was imported.
 
-A copy has one thread, whatever its original had, and every connection twice: so no thread may run here, and nothing may
-be connected. This process ends with the supervisor, with the driver, which holds the FIFO open, and with the raylet.
+A fork has only the forking thread, and shares every connection: so this process must run no other thread and hold no
+connection. This process ends with the supervisor, with the driver, which holds the FIFO open, and with the raylet.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from contextlib import suppress
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.append(str(Path(__file__).resolve().parents[3]))  # where the driver has distxla from
+    sys.path.append(str(Path(__file__).resolve().parents[3]))  # where the driver imports distxla from
 
 from distxla.runtime.ray import client
 
-# what a worker and a replica import in the course of their work, beside what default_worker.py itself imports
+# modules that a worker and a replica import later, besides those that default_worker.py itself imports
 MODULES = (
     "asyncio",
     "concurrent.futures.thread",
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def _reap(*_: object) -> None:
-    """Wait for the copies that have ended: their processor time counts, which the kernel forgets of ignored ones."""
+    """Reap forks that have ended. With SIGCHLD ignored, the kernel would drop their processor time."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
@@ -113,7 +113,7 @@ def _count(forked: str) -> None:
 
 
 def _fork(work: Callable[..., None], *arguments: str) -> None:
-    """Do something in a copy, and end it."""
+    """Fork; the child calls `work` and exits."""
     if os.fork() == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
@@ -145,17 +145,17 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
         if value is not None:
             os.environ[name] = value
     gc.collect()
-    gc.freeze()  # a collection in a copy would write to every page
+    gc.freeze()  # a collection in a fork would write to every page
     gc.enable()
     return code
 
 
 def _become(code: types.CodeType, job: str, command: list[str]) -> None:
-    """In a copy: be the worker that `command` would have started: an interpreter, setup_worker.py, default_worker.py
-    and arguments, of which the language is setup_worker.py's."""
+    """In a fork: become the worker that `command` would have started. command: an interpreter, setup_worker.py,
+    default_worker.py and arguments, of which the language is setup_worker.py's."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ["RAY_JOB_ID"] = job
-    os.setpgid(0, 0)  # as the raylet does: it ends a worker's whole group
+    os.setpgid(0, 0)  # as in a worker that the raylet starts: it ends a worker's whole group
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
     arguments = [word for word in command[2:] if not word.startswith("--language=")]
@@ -172,7 +172,7 @@ def _become(code: types.CodeType, job: str, command: list[str]) -> None:
 
 
 def _restore_threads() -> None:
-    """As many threads for NumPy's linear algebra as the user's environment asks for; Ray's own default is one."""
+    """Set OpenBLAS's threads to the number in the user's environment; Ray's default is one."""
     count = next((value for name in BLAS_THREADS if (value := os.environ.get(name, "")).isdigit()), "1")
     if int(count) > 1:
         import numpy

@@ -1,4 +1,4 @@
-"""What other hosts have said of rounds that have not begun here: that they are ready, and operands that came along."""
+"""READY messages, with their operands, for rounds that have not begun on this host."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Key = tuple[int, int]  # offset of the group's state, and number of the round, f
 
 
 class EarlyRounds:
-    """READY messages by round and host. Its user keeps threads apart.
+    """READY messages by round and host. Not thread-safe.
 
-    A host ends a round only once all hosts of the group are ready for it, and begins one only once that of ROUNDS
-    before has ended. So a host that is ready is in the round that has not ended here, or in the one ROUNDS later. Any
-    other number, and one that comes twice, is an error. Of a group that no program here has, ROUNDS rounds are kept:
+    A host ends a round only once all hosts of the group are ready for it, and begins one only once the round ROUNDS
+    before has ended. So a ready host is in the round that has not ended here, or at most in the one ROUNDS later. Any
+    other number, and a repeated one, is an error. For a group that no program here has, at most ROUNDS rounds are kept:
     its other hosts can't end any.
     """
 
     def __init__(self, groups: Mapping[int, Group]) -> None:
-        """groups: that are known here, by offset; they may change."""
+        """groups: of this host, by offset; the mapping may change."""
         self._groups = groups
         self._found: dict[Key, dict[int, memoryview]] = {}
 
     def keep(self, host: int, key: Key, payload: memoryview) -> None:
-        """A host is ready for a round that has not begun here. Raises ClusterError where it cannot be."""
+        """Keep that a host is ready for a round that has not begun here. ClusterError if it cannot be ready."""
         offset, number = key
         group = self._groups.get(offset)
         if group is not None:
@@ -43,7 +43,7 @@ class EarlyRounds:
         found[host] = payload
 
     def take(self, key: Key) -> dict[int, memoryview]:
-        """By host, what came of a round that begins here."""
+        """Remove and return the payloads, by host, for a round that begins here."""
         return self._found.pop(key, {})
 
     def clear(self) -> None:

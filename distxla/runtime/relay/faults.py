@@ -1,7 +1,7 @@
-"""Faults between hosts on purpose: messages that a relay drops, repeats, damages or delays, and hosts that it cuts off.
+"""Injected faults between hosts: a relay drops, repeats, damages or delays messages, or cuts off its host.
 
-A relay without faults asks nobody. With them, its links ask a FrameFaults about each frame as it leaves, after the
-frame was numbered and sealed; so the other side sees what a faulty network would make of it.
+Links ask a FrameFaults about each frame before it is sent, after it was numbered and sealed, so the receiver sees
+the effect of a faulty network. A relay without faults has no FrameFaults.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from distxla.runtime.relay.subject import Subject
 
 
 class FaultKind(StrEnum):
-    """What happens to a message between hosts."""
+    """The effect on a message between hosts."""
 
-    DROP = "drop"  # it never leaves
+    DROP = "drop"  # it is not sent
     DUPLICATE = "duplicate"  # it arrives twice
     CORRUPT = "corrupt"  # one bit of it is flipped
-    DELAY = "delay"  # it, and all that comes behind it, arrives later
-    CUT = "cut"  # its sender's connections to all other hosts end
+    DELAY = "delay"  # it and all later messages arrive later
+    CUT = "cut"  # its sender's connections to all other hosts are closed
 
 
 @dataclass(frozen=True)
 class NetworkFault:
-    """One fault, which happens once: to the message with that number of the round with that number.
+    """One fault, which happens once: to message `message` of round `round`.
 
-    source, target: hosts; None for any.  instruction: by name, None for any.  round: from 1; counts the rounds, of all
-    that match, in which `source` has something to send to `target`, from the start of the cluster.  message: from 1;
-    counts a round's messages.  seconds: of a delay.  bit: which one is flipped, modulo their number.
+    source, target: hosts; None for any.  instruction: its name, None for any.  round: from 1; counts the matching
+    rounds in which `source` sends something to `target`, from the start of the cluster.  message: from 1; counts a
+    round's messages.  seconds: of a delay.  bit: the one to flip, modulo the number of bits.
     """
 
     kind: FaultKind
@@ -46,7 +46,7 @@ class NetworkFault:
 
 @dataclass(frozen=True)
 class Leaving:
-    """A frame that is about to leave. source, target: hosts."""
+    """A frame that is about to be sent. source, target: hosts."""
 
     source: int
     target: int
@@ -54,14 +54,14 @@ class Leaving:
 
 
 class FrameFaults(Protocol):
-    """Decides which frames meet a fault. Called by the threads of all links; must not block."""
+    """Decides which frames are affected by a fault. Called by the threads of all links; must not block."""
 
     def outgoing(self, frame: Leaving) -> NetworkFault | None:
-        """What is to happen to a frame, None for nothing."""
+        """The fault of a frame, or None."""
 
 
 class PlannedFaults:
-    """FrameFaults of a list. told: called when one happens, with its place in the list and what is done, in words."""
+    """FrameFaults of a list. told: called when a fault happens, with its index in the list and a description."""
 
     def __init__(self, faults: Sequence[NetworkFault], told: Callable[[int, str], None]) -> None:
         self._told = told
@@ -94,7 +94,7 @@ class PlannedFaults:
 
 
 def done_text(fault: NetworkFault, frame: Leaving) -> str:
-    """What was done to which message, for reports."""
+    """Describes, for reports, the effect on the message."""
     way = f"host {frame.source} to host {frame.target}"
     what = {
         FaultKind.DROP: "dropped",

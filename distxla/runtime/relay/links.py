@@ -20,7 +20,7 @@ from distxla.runtime.wire.records import Buffer
 
 Done = Callable[[], None]
 PULSE = 0  # kind of a frame without content
-PULSE_S = 1.0  # of silence until one is sent: it shows that a frame before it is missing
+PULSE_S = 1.0  # of silence until one is sent: its number shows whether a frame before it is missing
 Faults = Callable[[int, Frame], NetworkFault | None]
 
 
@@ -40,8 +40,8 @@ class Link:
 
     on_frame: called with each header that comes in, in the link's receiving thread; takes the payload from the link.
     on_loss: called once with the error when the connection ends, unless `close` ended it.
-    faults: asked what is to happen to a frame that leaves for that host; None: nothing ever.
-    heard: seconds of time.monotonic when the last frame came.
+    faults: returns the injected fault of a frame to that host; None if there are no faults.
+    heard: when the last frame came, in seconds of time.monotonic.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Link:
         self._bulk: deque[_Item] = deque()
         self._begun: tuple[list[Buffer], Done | None] | None = None  # a frame of which the kernel has a part
         self.heard = time.monotonic()
-        self._held_until = 0.0  # in seconds of time.monotonic: nothing is sent before, because of a fault
+        self._held_until = 0.0  # in seconds of time.monotonic: an injected delay; nothing is sent before
         self._sending = threading.Lock()
         self._left = threading.Semaphore(0)
         self._closed = False
@@ -136,7 +136,7 @@ class Link:
                 done()
 
     def _suffer(self, fault: NetworkFault | None, parts: list[Buffer]) -> list[Buffer]:
-        """What is sent instead of the parts of a frame that may meet a fault."""
+        """The parts to send for a frame, after its injected fault, if any."""
         if fault is None:
             return parts
         if fault.kind is FaultKind.DROP:
@@ -152,7 +152,7 @@ class Link:
         return parts
 
     def _is_free(self, *, wait: bool) -> bool:
-        """Whether frames may be sent now that have met a delay; with `wait`, after it."""
+        """Whether an injected delay, if any, is over; with `wait`, block until it is."""
         while wait and not self._closed and time.monotonic() < self._held_until:
             time.sleep(min(0.05, max(0.0, self._held_until - time.monotonic())))
         if time.monotonic() < self._held_until:
@@ -184,6 +184,6 @@ class Link:
             self._closed = True
             self._left.release()
             try:
-                self._on_loss(self.host, error)  # first, so that the cause is told before what follows from it
+                self._on_loss(self.host, error)  # first, so that the cause is reported before its consequences
             finally:
                 self.connection.close()

@@ -1,4 +1,4 @@
-"""What a relay knows of programs that devices of its host run: groups that cross hosts, and plans of their rounds."""
+"""A relay's view of the loaded programs of its host: groups that span hosts, and plans of their rounds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class LoadedPrograms:
-    """programs: by number.  groups: those that cross hosts, by the offset of their state.  areas: theirs, by offset.
+    """programs: by number.  groups: those that span hosts, by the offset of their state.  areas: of their states, by
+    offset.
 
-    They change while no device runs only.
+    They change only while no device runs.
     """
 
     def __init__(self, relay: Relay, home: Mapping[int, int], pairs: Pairs) -> None:
-        """home: the host of each device.  pairs: told of permutes that cross hosts."""
+        """home: the host of each device.  pairs: gets the permutes that span hosts."""
         self._block, self._host, self._home, self._pairs = relay.block, relay.host, dict(home), pairs
         self.programs: dict[int, CompiledProgram] = {}
         self.groups: dict[int, Group] = {}
@@ -36,7 +37,7 @@ class LoadedPrograms:
         self._plans: dict[tuple[int, int, int, int], Plan] = {}
 
     def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
-        """Make a program known that local devices run.
+        """Add a program that local devices run.
 
         communicators: for each local device that runs it, the offset of its group's state by communicator.
         """
@@ -52,7 +53,7 @@ class LoadedPrograms:
                     self._pairs.add(offset, group, spec.pairs)
                     continue
                 if spec.state_bytes[spec.groups.index(group)] != state.group_bytes(len(group)):
-                    continue  # no group that meets in rounds
+                    continue  # not a group with rounds
                 crossing = True
                 if offset not in self.groups:
                     found = Group(self._block, offset, group, self._home, self._host)
@@ -62,7 +63,7 @@ class LoadedPrograms:
             self._images[number] = load_image(program, _resolve)
 
     def unload(self, number: int) -> None:
-        """Forget a program that no device runs any more, and the groups that only it had."""
+        """Remove a program that no device runs any more, and the groups that only it used."""
         self.programs.pop(number, None)
         image = self._images.pop(number, None)
         if image is not None:
@@ -79,7 +80,7 @@ class LoadedPrograms:
                     del self.areas[area.offset]
 
     def plan(self, area: Area, signature: int, site: int, device: int) -> Plan:
-        """Of a round that a device here has come to."""
+        """The plan of a round that a device of this host has reached."""
         number = self._block.record(device, control.R_PROGRAM)
         key = (number, site, signature, area.group.offset)
         plan = self._plans.get(key)
@@ -96,7 +97,7 @@ class LoadedPrograms:
 
 
 def _resolve(name: str) -> int:
-    """Where an imported function is; the user's own are never called from here."""
+    """The address of an imported function; the user's own functions are never called from here."""
     try:
         return resolve_import(name)
     except CompileError:

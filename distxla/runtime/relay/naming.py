@@ -1,4 +1,4 @@
-"""What frames between relays are about, as far as the host knows: kind, instruction, devices, round."""
+"""Names the subjects of frames between relays, as far as this host knows: kind, instruction, devices, round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_CHANNELS = {PairKind.VALUE_PART, PairKind.VALUE, PairKind.RECEIVING, PairKin
 
 
 class Names:
-    """Reads what is known of a frame's subject out of the control block of this host. Never raises for odd frames."""
+    """Looks up a frame's subject in the control block of this host. Malformed frames raise no error."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class Names:
         groups: Mapping[int, Group],
         messages: Mapping[int, Message],
     ) -> None:
-        """kinds: of frames below FIRST_KIND.  The mappings grow with what is loaded."""
+        """kinds: names of frame kinds below FIRST_KIND.  The mappings grow as programs are loaded."""
         self._block, self._kinds = block, kinds
         self._programs, self._groups, self._messages = programs, groups, messages
 
     def subject(self, frame: Frame) -> Subject:
-        """What a frame to or from another relay is about."""
+        """The subject of a frame to or from another relay."""
         kinds = self._kinds if frame.kind < FIRST_KIND else PairKind
         kind = next((one.name for one in kinds if one == frame.kind), f"kind {frame.kind}")
         if frame.kind < FIRST_KIND:
@@ -48,7 +48,7 @@ class Names:
         return self.message_at(frame.a & 0xFFFFFFFF, frame.b, kind)
 
     def round_of(self, offset: int, number: int, kind: str = "") -> Subject:
-        """Of the group whose state lies at `offset`; number: from 0."""
+        """The subject of a round of the group whose state is at `offset`. number: of the round, from 0."""
         group = self._groups.get(offset)
         if group is None:
             return Subject(kind, "", (), number + 1)
@@ -60,7 +60,7 @@ class Names:
         return Subject(kind, name, group.members, number + 1)
 
     def message_at(self, place: int, use: int, kind: str = "") -> Subject:
-        """Of a permute, in that place of a pair's ring. use: of the place, from 1."""
+        """The subject of a permute's message in slot `place` of a pair's ring. use: of the slot, from 1."""
         message = self._messages.get(place)
         if message is None:
             return Subject(kind, "", (), use)

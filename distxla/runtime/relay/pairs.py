@@ -56,7 +56,7 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """The devices of a place in the ring of a permute's pair, and its number there."""
+    """The devices of a slot in the ring of a permute's pair, and the slot's number."""
 
     source: int
     target: int
@@ -115,7 +115,7 @@ class Pairs:
             self._incoming.clear()
 
     def waits(self, before: float) -> list[tuple[float, int, int, int]]:
-        """(since, host, place, use) of large messages that began to come before that time and have not come whole.
+        """(since, host, place, use) of large messages that began to arrive before `before` and are incomplete.
 
         since, before: seconds of time.monotonic.
         """
@@ -268,7 +268,10 @@ class Pairs:
             self._receive_part(link, frame, place, message)
 
     def _require_turn(self, link: Link, frame: Frame, place: int) -> None:
-        """Each use of a place begins once the one before was taken. Who asks may be told of that later than it asks."""
+        """ClusterError unless the frame is for the use that follows the last one taken.
+
+        An ASK may be one use ahead, since this host may learn later than the asking host that a use was taken.
+        """
         ahead = (frame.b - self._word(place + state.M_TAKEN)) & 0xFFFFFFFF
         if frame.kind != Kind.PART and ahead != 1 and not (frame.kind == Kind.ASK and ahead == 2):
             raise ClusterError(

@@ -47,7 +47,7 @@ from distxla.runtime.wire.records import Buffer
 PURPOSE = 2  # of a relay's connections
 CONNECT_S = 30.0  # until all other relays must have connected
 QUIET_S = 10.0  # until threads must have left rounds that were given up
-LONG_S = 1.0  # that a round waits for other hosts before it is told of
+LONG_S = 1.0  # that a round waits for other hosts before notices name it
 WORKERS = 2  # threads that fold and copy for rounds that other hosts must not wait for
 
 
@@ -110,15 +110,15 @@ class Relay:
     # --- life
 
     def on_failure(self, callback: Callable[[int, str, bool], None]) -> None:
-        """callback(host, reason, damaged): the connection to another relay ended, or carried what no relay sends.
+        """callback(host, reason, damaged): the connection to another relay ended, or broke the protocol.
 
-        damaged: a message on it was damaged, came twice, or is missing. It is called in a thread of the relay, after
-        the poison word was set.
+        damaged: a message on it was damaged, repeated or is missing. Called in a thread of the relay, after the abort
+        flag was set.
         """
         self._failure = callback
 
     def inject(self, faults: FrameFaults) -> None:
-        """Let frames to other hosts meet faults. To be called before `connect`."""
+        """Inject faults into frames to other hosts. To be called before `connect`."""
         self._faults = faults
 
     def listen(self, address: str) -> int:
@@ -209,7 +209,7 @@ class Relay:
         self._workers.shutdown(wait=True, cancel_futures=True)
 
     def waits(self) -> list[str]:
-        """For which hosts this relay has waited for long, with what, and since when; a line each."""
+        """A line for each long wait of this relay: for which host, in what, and since when."""
         now = time.monotonic()
         with self._lock:
             rounds = [round_ for round_ in self._rounds.values() if now - round_.since >= LONG_S]
@@ -256,7 +256,7 @@ class Relay:
         link.start()
 
     def _fault_of(self, target: int, frame: Frame) -> NetworkFault | None:
-        """What is to happen to a frame that leaves."""
+        """The injected fault of a frame that is about to be sent."""
         assert self._faults is not None
         fault = self._faults.outgoing(Leaving(self.host, target, self._names.subject(frame)))
         if fault is not None and fault.kind is FaultKind.CUT:

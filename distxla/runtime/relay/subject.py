@@ -1,4 +1,4 @@
-"""What a frame between relays is about, in words for reports."""
+"""The subject of a frame between relays, for reports."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Frames over an authenticated TCP connection.
 
-A frame is a header, then `length` bytes of payload. What the fields mean is up to users (relay/, hosts/commands.py);
+A frame is a header, then `length` bytes of payload. Users define the fields (relay/, hosts/commands.py);
 here they are numbers with limits. Payloads are sent from and received into memory that the caller gives, device memory
 for example, without a copy in between. Nothing that a peer sends is ever unpickled.
 
@@ -9,7 +9,7 @@ verified before a header is looked at, and before a call that receives payload r
 
     header  tag  |  payload, at most RECORD_BYTES  tag  |  ...
 
-They are not encrypted. A length that was damaged is never waited for, because the header has a check of its own.
+They are not encrypted. The header has a tag of its own, so the receiver never waits for a damaged length.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Frame:
 class Connection:
     """An authenticated connection. One thread may send while another receives; several may call `send`.
 
-    purpose, node: what the peer has said of itself, proved by its knowledge of the secret.
-    Every method raises ClusterError when the connection is lost, closed, or carries what no peer of ours sends, and
-    DamagedMessageError where what came is not what the peer has sent; then nothing more may be received.
+    purpose, node: of the peer, authenticated by the handshake.
+    Every method raises ClusterError if the connection is lost, closed, or breaks the protocol, and
+    DamagedMessageError if a check fails; nothing more may be received then.
     """
 
     def __init__(
@@ -75,19 +75,19 @@ class Connection:
         self._seals, self._opens = sending, receiving
         self._sending = threading.Lock()
         self._sealed = 0  # frames
-        self._ahead = memoryview(bytearray(_AHEAD_BYTES))  # of it what came and was not taken: from _begin to _end
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))  # received, not taken yet: bytes _begin to _end of it
         self._begin = self._end = 0
-        self._came = 0  # frames whose headers have come
-        self._frame: Frame | None = None  # whose payload comes
-        self._left = self._record = 0  # bytes of it that are still to come, and its records that have come
-        self._opened = memoryview(b"")  # of the last record, not yet asked for
+        self._came = 0  # number of received headers
+        self._frame: Frame | None = None  # the frame whose payload is received
+        self._left = self._record = 0  # its bytes still to come, its records received
+        self._opened = memoryview(b"")  # rest of the last record, not taken yet
 
     # --- sending
 
     def send(self, kind: int, tag: int = 0, a: int = 0, b: int = 0, c: int = 0, payload: Sequence[Buffer] = ()) -> None:
         """Send one frame; blocks until the kernel has taken all of it. payload: buffers of bytes, sent in order.
 
-        They may change meanwhile: then the other side gets what was there at some time. Interrupted, it closes the
+        The buffers may change meanwhile; the receiver gets their contents at some moment. An interrupt closes the
         connection.
         """
         frame = Frame(kind, tag, a, b, c, sum(len(part) for part in payload))
@@ -98,14 +98,14 @@ class Connection:
                 else:
                     for parts in self._seal_large(frame, payload, copies=True):
                         self.send_parts(parts)
-            except BaseException:  # a Ctrl-C, too: nothing may follow a part of a frame
+            except BaseException:  # Ctrl-C, too: no frame may follow an incomplete one
                 self.close()
                 raise
 
     def send_parts(self, parts: Sequence[Buffer], *, wait: bool = True) -> list[Buffer]:
-        """Send buffers that make up whole frames; what is left of them (nothing where `wait`).
+        """Send buffers that make up whole frames; returns those not sent yet (none with `wait`, which blocks).
 
-        The caller sees to it that no other thread sends meanwhile.
+        The caller must keep other threads from sending meanwhile.
         """
         flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
         rest: list[Buffer] = [part for part in parts if len(part)]
@@ -128,7 +128,7 @@ class Connection:
         return rest
 
     def seal(self, frame: Frame, payload: Sequence[Buffer]) -> list[Buffer]:
-        """The buffers of a frame as they go over the connection, for `send_parts`: in the order of these calls.
+        """The buffers of a frame for `send_parts`. Frames must be sent in the order in which they were sealed.
 
         From now on the payload must not change until it is sent, unless it is below _JOINED_BYTES.
         """
@@ -137,7 +137,7 @@ class Connection:
         return [part for parts in self._seal_large(frame, payload, copies=False) for part in parts]
 
     def _seal_small(self, frame: Frame, payload: Sequence[Buffer]) -> bytes:
-        """All of a frame."""
+        """A whole frame in one buffer."""
         number, self._sealed = self._sealed, self._sealed + 1
         seal = self._seals.seal
         header = seal(number, 0, frame.pack(number))
@@ -146,7 +146,7 @@ class Connection:
         return b"".join((*header, *seal(number, 1, payload[0] if len(payload) == 1 else b"".join(payload))))
 
     def _seal_large(self, frame: Frame, payload: Sequence[Buffer], *, copies: bool) -> Iterator[list[Buffer]]:
-        """A record at a time, the first one with the header."""
+        """The buffers of each record, the first one with the header."""
         number, self._sealed = self._sealed, self._sealed + 1
         sent: list[Buffer] = [*self._seals.seal(number, 0, frame.pack(number))]
         for record, data in enumerate(in_records(payload), 1):
@@ -177,7 +177,7 @@ class Connection:
         return self._frame
 
     def receive_into(self, view: memoryview) -> None:
-        """Fill `view`, bytes, with payload of the last frame; blocks until it is full and was verified."""
+        """Fill `view`, of bytes, with payload of the last frame; blocks until it is full and verified."""
         while len(view):
             if not len(self._opened):
                 size = min(self._left, RECORD_BYTES)
@@ -206,7 +206,7 @@ class Connection:
         return payload
 
     def discard(self) -> None:
-        """Take what is left of a payload that nobody wants, without verifying it."""
+        """Receive and drop the rest of the last frame's payload, without verifying it; blocks."""
         self._opened = memoryview(b"")
         left = self._left + -(-self._left // RECORD_BYTES) * TAG_BYTES
         self._left = 0
@@ -214,7 +214,7 @@ class Connection:
             left -= len(self._take_ahead(min(left, _AHEAD_BYTES)))
 
     def _verified(self, record: memoryview, tag: memoryview) -> memoryview:
-        """The next record of a payload, opened."""
+        """Open the next record of a payload. DamagedMessageError if its check fails."""
         self._record += 1
         self._left -= len(record)
         if not self._opens.open(self._came - 1, self._record, record, tag):
@@ -224,7 +224,7 @@ class Connection:
         return record
 
     def _header_error(self, number: int, header: memoryview) -> DamagedMessageError:
-        """Why a header is not that of frame `number`: it may be another frame's."""
+        """The error for a header that fails its check as frame `number`: it may belong to another frame."""
         _, kind, mark, a, b, c, length, said = _HEADER.unpack_from(header)
         if said == number or not self._opens.open(said, 0, header[:-TAG_BYTES], header[-TAG_BYTES:]):
             return self._damaged(f"message {number} of node {self.node} failed its check: its header was damaged", None)
@@ -242,7 +242,7 @@ class Connection:
         return error
 
     def _take_ahead(self, size: int) -> memoryview:
-        """The next bytes, at most _AHEAD_BYTES; blocks. They stay where they are until the next call."""
+        """The next bytes, at most _AHEAD_BYTES; blocks. The view is valid until the next call."""
         begin, end = self._begin, self._end
         if end - begin < size:
             if begin + size > _AHEAD_BYTES or begin == end:
@@ -255,7 +255,7 @@ class Connection:
         return self._ahead[begin : begin + size]
 
     def _fill(self, view: memoryview) -> None:
-        """Receive so many bytes; blocks."""
+        """Receive bytes until `view` is full; blocks."""
         held = min(len(view), self._end - self._begin)
         view[:held] = self._ahead[self._begin : self._begin + held]
         self._begin += held
@@ -275,7 +275,7 @@ class Connection:
     # --- life
 
     def close(self) -> None:
-        """End the connection; whoever sends or receives on it gets ClusterError. Twice is fine."""
+        """Close the connection; pending sends and receives raise ClusterError. May be called twice."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -288,9 +288,9 @@ class Connection:
 
 
 def tune(sock: socket.socket) -> None:
-    """Options of every connection's socket."""
+    """Set the options of a connection's socket."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # a host that was switched off says nothing: ask after two seconds of silence, give up three seconds later
+    # a host that was switched off sends nothing: probe after 2 s of silence, give up 3 s later
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3)):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)

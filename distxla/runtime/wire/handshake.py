@@ -11,10 +11,10 @@ sent back. A hello says who the sender is: a number for the purpose and a number
 Keys for the checks of frames come from the secret and the hellos, too (records.py). Nothing that a peer sends is ever
 unpickled.
 
-A Listener serves all peers that have not proved anything yet in one thread and waits for none of them: a silent or slow
-one delays nobody. It is disconnected HANDSHAKE_S after it connected, or earlier, when there are more than
-MOST_STRANGERS, or MOST_PER_ADDRESS of one address, beside the peers that are expected: then the oldest one has to go.
-So one that connects anew always gets its turn, and who keeps many connections open shuts out only itself.
+A Listener serves all unauthenticated peers in one thread without blocking, so silent and slow peers delay no other.
+A peer is disconnected HANDSHAKE_S after it connected. If there are more than MOST_STRANGERS, or MOST_PER_ADDRESS of one
+address, besides the expected peers, the oldest is disconnected at once. So a new peer is always served, and an address
+with many connections shuts out only itself.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from distxla.runtime.wire.connection import LARGEST_FRAME, Connection, tune
 from distxla.runtime.wire.records import protections
 
 SECRET_BYTES = 32
-HANDSHAKE_S = 5.0  # from a peer's connecting to its proof
+HANDSHAKE_S = 5.0  # from a peer's connection to its proof
 CONNECT_S = 20.0
-MOST_STRANGERS = 64  # connections that have not proved anything yet, at one time
-MOST_PER_ADDRESS = 16  # of them
+MOST_STRANGERS = 64  # unauthenticated connections at one time
+MOST_PER_ADDRESS = 16  # unauthenticated connections of one address
 
 _MAGIC, _VERSION = b"dxla", 2
 _HELLO = struct.Struct("<4sHHI32s")  # magic, version, purpose, node, challenge
 _PROOF_BYTES = 32
-_PAUSE_S = 0.05  # until connections are accepted again, where descriptors are short
+_PAUSE_S = 0.05  # until connections are accepted again, after descriptors ran out
 
 
 def new_secret() -> bytes:
@@ -64,8 +64,8 @@ def connect(
 ) -> Connection:
     """Connect to a Listener and prove the secret; blocks, at most about `timeout` seconds.
 
-    purpose (u16), node (u32): what the listener learns of this side. ClusterError where nobody listens there, or where
-    another secret is known.
+    purpose (u16), node (u32): what the listener learns of this side. ClusterError if nothing listens there, or if the
+    listener has another secret.
     """
     where = f"{address[0]}:{address[1]}"
     end = time.monotonic() + timeout
@@ -116,13 +116,13 @@ class Listener:
             raise ClusterError(f"a secret has {SECRET_BYTES} bytes, found {len(secret)}")
         if host in ("", "0.0.0.0", "::"):
             raise ClusterError("a listener is bound to one address of its node")
-        protections(secret, b"")  # what it imports is missed here rather than in the thread
+        protections(secret, b"")  # a missing import fails here rather than in the thread
         self._secret, self._on_connection, self._largest = secret, on_connection, largest
         self._purpose, self._node, self._peers = purpose, node, peers
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
-            tune(self._socket)  # before anybody connects: a connection's window is agreed on as it begins
+            tune(self._socket)  # before the first peer: a connection's window is negotiated as it begins
             self._socket.bind((host, 0))
             self._socket.listen(128)
             self._socket.setblocking(False)
@@ -130,7 +130,7 @@ class Listener:
             self._socket.close()
             raise ClusterError(f"cannot listen on {host}: {error.strerror}") from None
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
-        self._pending: dict[_Pending, None] = {}  # those that connected first stand first
+        self._pending: dict[_Pending, None] = {}  # oldest first
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="distxla-listen", daemon=True)
         self._thread.start()
@@ -160,7 +160,7 @@ class Listener:
                 self._disconnect(selector, peer)
 
     def _patience(self) -> float | None:
-        """Seconds until somebody's time is over; None where nobody is pending."""
+        """Seconds until the oldest pending peer is disconnected; None if no peer is pending."""
         oldest = next(iter(self._pending), None)
         return None if oldest is None else max(0.0, oldest.end - time.monotonic())
 
@@ -185,7 +185,7 @@ class Listener:
         selector.register(sock, selectors.EVENT_READ, peer)
 
     def _surplus(self, address: str) -> _Pending | None:
-        """Who has to go before another one of this address may be pending."""
+        """The peer to disconnect before another one of this address may be pending; None if there is room."""
         counts = Counter(peer.address for peer in self._pending)
         if counts[address] >= MOST_PER_ADDRESS + self._peers:
             return next(peer for peer in self._pending if peer.address == address)
@@ -200,7 +200,7 @@ class Listener:
         peer.socket.close()
 
     def _advance(self, selector: selectors.BaseSelector, peer: _Pending) -> None:
-        """Take what a peer has sent; tell it nothing but a challenge before it has proved that it knows the secret."""
+        """Process what a peer has sent. Before its proof it gets nothing but a challenge."""
         try:
             connection = self._handshake(peer)
         except BlockingIOError:
@@ -214,7 +214,7 @@ class Listener:
             threading.Thread(target=self._on_connection, args=(connection,), name="distxla-peer", daemon=True).start()
 
     def _handshake(self, peer: _Pending) -> Connection | None:
-        """None while something is still to come."""
+        """The authenticated connection; None while the peer's messages are incomplete."""
         if not peer.hello:
             if not peer.take(_HELLO.size):
                 return None
@@ -232,9 +232,9 @@ class Listener:
 
 
 class _Pending:
-    """A peer that has not proved anything yet. end: when it is disconnected, in seconds of time.monotonic.
+    """An unauthenticated peer. end: when it is disconnected, in seconds of time.monotonic.
 
-    hello, answer: both sides' hellos, once they have been said.  taken: what has come of its next message.
+    hello, answer: both sides' hellos, b"" before they were exchanged.  taken: received bytes of its next message.
     """
 
     __slots__ = ("address", "answer", "end", "hello", "socket", "taken")
@@ -244,8 +244,8 @@ class _Pending:
         self.hello = self.answer = self.taken = b""
 
     def take(self, count: int) -> bool:
-        """Whether `count` bytes have come. Raises BlockingIOError where the next ones have not, ClusterError where none
-        will, or where this is no hello."""
+        """Whether `count` bytes have come. BlockingIOError while they have not, ClusterError if the peer has closed the
+        connection or does not send a hello."""
         while len(self.taken) < count:
             part = self.socket.recv(count - len(self.taken))
             if not part:
@@ -256,7 +256,7 @@ class _Pending:
         return True
 
     def say(self, data: bytes) -> None:
-        """Into the empty buffer of the kernel, which takes all of it."""
+        """Send `data` without blocking: it fits the kernel's empty buffer."""
         if self.socket.send(data, socket.MSG_NOSIGNAL) != len(data):
             raise ClusterError("it does not read")
 
@@ -266,7 +266,7 @@ def _hello(purpose: int, node: int) -> bytes:
 
 
 def _proof(secret: bytes, label: bytes, connecting: bytes, listening: bytes) -> bytes:
-    """label: which side proves; the hellos hold both challenges and who is who."""
+    """The HMAC of one side. label: which side; the hellos hold both challenges and identities."""
     return hmac.digest(secret, label + b"\0" + connecting + listening, hashlib.sha256)
 
 
@@ -281,7 +281,7 @@ def _checked_hello(data: bytes) -> tuple[int, int]:
 
 
 def _exactly(sock: socket.socket, count: int, end: float) -> bytes:
-    """`count` bytes of a peer that is not trusted yet, until `end` (monotonic seconds)."""
+    """`count` bytes of an unauthenticated peer; blocks until `end`, in seconds of time.monotonic."""
     data = b""
     while len(data) < count:
         sock.settimeout(max(0.001, end - time.monotonic()))

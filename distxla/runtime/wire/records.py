@@ -1,15 +1,15 @@
-"""What protects a connection: a keyed checksum over every record that goes over it.
+"""Protection of a connection: a keyed checksum over every record.
 
-A frame's header is a record, and so is each RECORD_BYTES of its payload. Behind each record stands a tag of TAG_BYTES,
-that only who knows the key can make. A tag covers the record's number, too: of its frame on this connection, and within
-the frame. So a record that was damaged, left out, repeated, moved, or sent back to where it came from fails its check.
+A frame's header is a record, and so is each RECORD_BYTES of its payload. Each record is followed by a tag of TAG_BYTES,
+which only holders of the key can make. A tag covers the record's number, too: of its frame on this connection, and
+within the frame. So a record that was damaged, dropped, repeated, reordered or reflected fails its check.
 
 The two directions of a connection have keys of their own, derived from the run's secret and both sides' challenges. So
 no two records are ever sealed with the same key and number, as GMAC requires.
 
 GMAC is AES-GCM without its encryption, from the `cryptography` package: 29 GB/s on a core with VAES, where a keyed
-BLAKE2b of hashlib reaches 1.4. An encrypting Protection returns other bytes from `seal` and puts them back in `open`;
-nothing else has to change for it.
+BLAKE2b of hashlib reaches 1.4. An encrypting Protection would return ciphertext from `seal` and decrypt it in `open`;
+nothing else would change.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _NONCE = struct.Struct("<QI")  # frame, record
 
 
 class Protection(Protocol):
-    """One direction of a connection. frame, record: what the data's number is, for which it is asked once.
+    """One direction of a connection. frame, record: number of the data; each pair is sealed once.
 
     A frame's header is record 0.
     """
 
     def seal(self, frame: int, record: int, data: Buffer) -> tuple[Buffer, bytes]:
-        """What is sent instead of the data, as many bytes, and TAG_BYTES behind it."""
+        """(bytes to send in place of the data, of the same length; tag of TAG_BYTES)."""
 
     def open(self, frame: int, record: int, data: memoryview, tag: Buffer) -> bool:
-        """Whether data and tag are what the other side has sealed. Turns data into what it was before, in place."""
+        """Whether data and tag are as the other side has sealed them. Restores the data in place."""
 
 
 class Gmac:
-    """A Protection that sends data as they are. key: 32 bytes."""
+    """A Protection that sends plain data. key: 32 bytes."""
 
     def __init__(self, key: bytes) -> None:
         from cryptography.exceptions import InvalidTag
@@ -63,7 +63,7 @@ class Gmac:
 
 
 def protections(secret: bytes, challenges: bytes) -> tuple[Gmac, Gmac]:
-    """Of what the connecting side sends, and of what the listening side sends.
+    """The protections of what the connecting side sends, and of what the listening side sends.
 
     challenges: of both sides, new for each connection.
     """
@@ -73,7 +73,7 @@ def protections(secret: bytes, challenges: bytes) -> tuple[Gmac, Gmac]:
 
 
 def in_records(payload: Sequence[Buffer]) -> Iterator[Buffer]:
-    """The payload cut at each RECORD_BYTES. Its bytes are copied only where a record consists of several buffers."""
+    """The payload in records of RECORD_BYTES. Bytes are copied only if a record consists of several buffers."""
     held: list[Buffer] = []
     size = 0
     for part in payload:
