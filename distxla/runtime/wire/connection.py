@@ -143,7 +143,8 @@ class Connection:
         header = seal(number, 0, frame.pack(number))
         if not frame.length:
             return b"".join(header)
-        return b"".join((*header, *seal(number, 1, payload[0] if len(payload) == 1 else b"".join(payload))))
+        data = b"".join(payload)  # a copy: what is sealed must be what is sent, even if somebody writes there meanwhile
+        return b"".join((*header, *seal(number, 1, data)))
 
     def _seal_large(self, frame: Frame, payload: Sequence[Buffer], *, copies: bool) -> Iterator[list[Buffer]]:
         """The buffers of each record, the first one with the header."""

@@ -44,6 +44,21 @@ def test_unwanted_payloads_can_be_skipped_and_taken_whole(listener, accepted):
     assert mine.receive_bytes(mine.receive()) == b"abcdef"
 
 
+@pytest.mark.parametrize("size", [100, 200_000])
+def test_what_changes_while_it_is_sent_arrives_as_it_was_at_some_time(listener, accepted, size):
+    mine, theirs = join(listener, accepted)
+    live, seal = bytearray(size), mine._seals.seal
+
+    def seal_and_change(*what):
+        sealed = seal(*what)
+        live[:] = bytes([live[0] + 1]) * size
+        return sealed
+
+    mine._seals.seal = seal_and_change
+    mine.send(1, payload=[memoryview(live)])
+    assert theirs.receive_bytes(theirs.receive()) == b"\1" * size
+
+
 def test_what_the_kernel_does_not_take_at_once_is_left_to_send(listener, accepted):
     mine, theirs = join(listener, accepted)
     payload = bytes(range(256)) * (1 << 17)
