@@ -455,13 +455,11 @@ class Cluster(Handle):
         Raises what `verify_together` does of programs that can't communicate.
         """
         key = tuple(executable.serial for executable in executables)
-        found = executables[0].together.get(key)
+        first, *others = executables
+        found = first.together.get(key)
         if found is None:
             found = self._settled(executables)
-            first, others = executables[0], executables[1:]
-            first.together[key] = found
-            for other in others:  # what was compiled for them goes with them, however long the first one lives
-                weakref.finalize(other, first.together.pop, key, None).atexit = False
+            first.keep_together(key, others, found)
         return [other or executable for executable, other in zip(executables, found, strict=True)]
 
     def _settled(self, executables: list[Executable]) -> list[Executable | None]:

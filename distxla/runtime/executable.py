@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ class Executable(Handle):
             "arena",
             "arity",
             "call_area",
+            "keep_together",
             "number",
             "place_arguments",
             "place_results",
@@ -84,6 +86,7 @@ class Executable(Handle):
         self.traced = traced
         self.serial = next(self._serials)
         self.together: dict[tuple[int, ...], list[Executable | None]] = {}
+        self._others: dict[tuple[int, ...], list[weakref.ref[Executable]]] = {}
         self.program = program
         self.devices = devices
         self.compile_s = compile_s
@@ -123,6 +126,19 @@ class Executable(Handle):
         """
         outs = self._cluster.call([(self, rows_of(args, self.devices))], time_limit=time_limit, repeat=repeat)
         return outs[0]
+
+    def keep_together(self, key: tuple[int, ...], others: Iterable[Executable], found: list[Executable | None]) -> None:
+        """Note what runs in the places of this one and others, until one of them goes, however long the rest live."""
+        first = weakref.ref(self)
+
+        def forget(_: object) -> None:
+            kept = first()
+            if kept is not None:
+                kept.together.pop(key, None)
+                kept._others.pop(key, None)
+
+        self.together[key] = found
+        self._others[key] = [weakref.ref(other, forget) for other in others]
 
     def place_arguments(self, rows: list[Sequence[Any]]) -> list[Any]:
         """Write the offsets of all arguments into the call area, copying those that are not on their device.
