@@ -107,22 +107,35 @@ class RayElsewhere:
             self._send(request)
 
     def _send(self, request: tuple[Any, ...]) -> None:
+        data = _packed(request)
         try:
-            send(self._connection, request)
+            with self._in_step():
+                self._connection.sendall(data)
         except OSError as error:
             raise self._gone() from error
+
+    @contextlib.contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Interrupted within, a part of a request may have been sent, or an answer comes that nobody waits for: it must
+        not be taken for the next one's. So nothing can be asked any more."""
+        try:
+            yield
+        except BaseException:
+            self._connection.close()
+            raise
 
     def _ask(self, *request: Any) -> Any:
         with self._lock:
             self._send(request)
-            poll = select.poll()
-            poll.register(self._connection, select.POLLIN)
-            while not poll.poll(LOOK_MS):
-                self._check()
-            try:
-                error, value = receive(self._connection)
-            except (EOFError, OSError) as ended:
-                raise self._gone() from ended
+            with self._in_step():
+                poll = select.poll()
+                poll.register(self._connection, select.POLLIN)
+                while not poll.poll(LOOK_MS):
+                    self._check()
+                try:
+                    error, value = receive(self._connection)
+                except (EOFError, OSError) as ended:
+                    raise self._gone() from ended
         if error is not None:
             raise error
         return value
@@ -198,8 +211,12 @@ def _requests(connection: socket.socket) -> Iterator[tuple[Any, ...]]:
 
 def send(connection: socket.socket, value: object) -> None:
     """Send one pickle."""
+    connection.sendall(_packed(value))
+
+
+def _packed(value: object) -> bytes:
     data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    connection.sendall(LENGTH.pack(len(data)) + data)
+    return LENGTH.pack(len(data)) + data
 
 
 def receive(connection: socket.socket) -> Any:

@@ -111,8 +111,7 @@ class EmbeddedRay:
 
     def abandon(self) -> None:
         """Let the supervisor end everything; does not wait."""
-        assert self._supervisor.stdin is not None
-        self._supervisor.stdin.close()
+        self._release_supervisor()
 
     def close(self) -> None:
         """Leave Ray, end the servers, remove the directory. Never raises."""
@@ -125,9 +124,8 @@ class EmbeddedRay:
             self._elsewhere.close()
         if self._printer is not None:
             ray._private.worker.print_to_stdstream = self._printer
-        assert self._supervisor.stdin is not None
         assert self._supervisor.stdout is not None
-        self._supervisor.stdin.close()
+        self._release_supervisor()
         try:
             self._supervisor.wait(15)
         except subprocess.TimeoutExpired:
@@ -138,6 +136,12 @@ class EmbeddedRay:
             os.close(descriptor)
         shutil.rmtree(self._place.private, ignore_errors=True)
         self._token.forget()
+
+    def _release_supervisor(self) -> None:
+        """It ends at the end of its input."""
+        assert self._supervisor.stdin is not None
+        with suppress(OSError):  # it has ended before it took the last request, which is written again here
+            self._supervisor.stdin.close()
 
     def _send(self, request: dict[str, object]) -> None:
         assert self._supervisor.stdin is not None
@@ -189,8 +193,8 @@ class EmbeddedRay:
             time.sleep(0.002)
 
     def begin(self) -> None:
-        """Note the present processes, which must live until a cluster has started."""
-        self._there = [name for name, descriptor in self._servers.items() if not _is_readable(descriptor)]
+        """A cluster starts: the processes must live until it has. Without a zygote workers start the long way."""
+        self._there = [name for name, end in self._servers.items() if name != "zygote" or not _is_readable(end)]
         self._progress = (0, 0), time.monotonic()
 
     def started(self) -> None:

@@ -110,11 +110,17 @@ def reap(marks: dict[int, str]) -> None:
                     os.unlink(mark)
 
 
+def _end_input(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would close another file, opened at the end as 0
+    with suppress(OSError):
+        os.close(0)
+
+
 def main() -> None:
     directory: str | None = None
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os.close(0))
+    signal.signal(signal.SIGTERM, _end_input)
     ended, wake = os.pipe()
     for end in (ended, wake):
         os.set_blocking(end, False)
