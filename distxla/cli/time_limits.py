@@ -79,6 +79,7 @@ class _Alarm:
         self._limit, self._as_json = limit, as_json
         self.error: TimeLimitError | None = None
         self.is_set = False
+        self._former_timer = 0.0, 0.0
         self._seen = threading.Event()  # the main thread runs Python code
         self._removed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="distxla-time-limit", daemon=True)
