@@ -318,7 +318,8 @@ class Heap:
     def __init__(self, size: int, segments: Sequence[Pages], begin: int = 0, headroom: Headroom | None = None) -> None:
         self._segments = segments
         self._headroom = headroom
-        self._backed = begin  # end of the part that may have pages
+        # ranges given back and not allocated since; beyond _high nothing ever was
+        self._holes: list[tuple[int, int]] = []
         self._promised = self._checked = 0  # bytes on the host; bytes that the headroom has allowed
         self._begin = begin
         self._lock = threading.Lock()
@@ -349,8 +350,7 @@ class Heap:
             for i, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
                 offset = (start + alignment - 1) // alignment * alignment
                 if offset + size <= end:
-                    if offset + size > self._backed:
-                        self._grow(max(offset, self._backed), offset + size, devices)
+                    self._promise(offset, offset + size, devices)
                     self._cut(i, offset, offset + size)
                     self._used += size
                     self._idle -= max(0, min(offset + size, self._high) - offset)
@@ -363,21 +363,30 @@ class Heap:
         """Called by Block; takes no lock, since a garbage collection may run it inside `allocate`."""
         self._freed.append((offset, size))
 
-    def _grow(self, begin: int, end: int, devices: Sequence[int]) -> None:
+    def _promise(self, begin: int, end: int, devices: Sequence[int]) -> None:
         """Check the headroom for pages from `begin` to `end`, on each of the devices."""
-        if self._headroom is not None:
-            growth = (end - begin) * self._headroom.count(devices)
-            if self._promised + growth - self._checked > UNCHECKED_BYTES:
-                try:
-                    self._headroom.require(self._promised + growth, end - begin, devices)
-                except OutOfMemoryError:
-                    if self._idle < PUNCHED_BYTES:
-                        raise
-                    self._give_back()
-                    self._headroom.require(self._promised + growth, end - begin, devices)
-                self._checked = self._promised + growth
-            self._promised += growth
-        self._backed = end
+        growth = self._unpromised(begin, end)
+        if self._headroom is None or not growth:
+            return
+        count = self._headroom.count(devices)
+        if self._promised + growth * count - self._checked > UNCHECKED_BYTES:
+            try:
+                self._headroom.require(self._promised + growth * count, growth, devices)
+            except OutOfMemoryError:
+                if self._idle < PUNCHED_BYTES:
+                    raise
+                self._give_back()
+                growth = self._unpromised(begin, end)  # what is given back may be a part of it
+                self._headroom.require(self._promised + growth * count, growth, devices)
+            self._checked = self._promised + growth * count
+        self._promised += growth * count
+        left = [piece for a, b in self._holes for piece in ((a, min(b, begin)), (max(a, end), b))]
+        self._holes = [(a, b) for a, b in left if a < b]
+
+    def _unpromised(self, begin: int, end: int) -> int:
+        """Bytes of a range that have no pages."""
+        inside = sum(max(0, min(end, b) - max(begin, a)) for a, b in self._holes)
+        return inside + max(0, end - max(begin, self._high))
 
     def _cut(self, i: int, begin: int, end: int) -> None:
         start, stop = self._starts[i], self._ends[i]
@@ -404,11 +413,12 @@ class Heap:
             self._give_back()
 
     def _give_back(self) -> None:
+        self._holes = []
         for start, end in zip(self._starts, self._ends, strict=True):
             begin = (start + PAGE - 1) // PAGE * PAGE
             stop = min(end, self._high) // PAGE * PAGE
             if stop - begin >= PUNCHED_BYTES:
-                self._backed = min(self._backed, begin)
+                self._holes.append((begin, stop))
                 for segment in self._segments:
                     segment.punch(begin - self._begin, stop - begin)
         self._idle = 0

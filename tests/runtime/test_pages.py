@@ -137,6 +137,21 @@ def test_idle_memory_is_given_back_before_growth_is_refused() -> None:
     assert len(blocks) == 5
 
 
+def test_what_was_given_back_is_asked_for_when_it_is_used_again() -> None:
+    """Behind it, too, where something is in use, and something larger than it comes first."""
+    host = Host(1024 * MiB)
+    heap = Heap(1 << 40, [host], headroom=host.headroom())
+    blocks = [heap.allocate(size * MiB, (0,)) for size in (400, 100)]
+    host.held = 500 * MiB
+    del blocks[0]  # more than is in use: given back
+    for size in (20, 500, 300):  # in its place; behind all; in its place again
+        blocks.append(heap.allocate(size * MiB, (0,)))
+        host.held += size * MiB
+    assert host.held == 920 * MiB
+    with pytest.raises(OutOfMemoryError):
+        heap.allocate(200 * MiB, (0,))
+
+
 def test_heaps_without_headroom_grow() -> None:
     devices: Sequence[int] = (0, 1)
     assert Heap(1 << 40, []).allocate(1 << 39, devices).size == 1 << 39
