@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,8 @@ from dataclasses import dataclass, replace
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram
 from distxla.collectives import channel_state as state
 from distxla.collectives.channels import End, Program, Route, Transfer, pair_up
-from distxla.errors import ClusterError
+from distxla.collectives.control_block import H_POISON
+from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.memory import Block
 
@@ -166,6 +168,7 @@ class Channels:
             users = self._users.get(pair.number, set())
             users.discard(number)
             if not users:
+                self._await_last(pair)
                 directory = self._communicators.place(self._directory, pair.source, None)
                 assert directory is not None
                 self._communicators.configure(directory + 8 * pair.number, 0, 0)
@@ -189,9 +192,19 @@ class Channels:
                 return
             time.sleep(0.0005)
 
-    def _is_settled(self, pair: Pair) -> bool:
+    def _await_last(self, pair: Pair) -> None:
+        """Wait until the source's host has heard that its last values were taken: what comes later is for no pair."""
+        end = time.monotonic() + SETTLE_S
+        with contextlib.suppress(DistxlaError):  # the host is lost
+            while pair.hosts[0] != pair.hosts[1] and not self._is_settled(pair, of_source=True):
+                if time.monotonic() >= end or self._words[H_POISON // 4]:
+                    return
+                time.sleep(0.0005)
+
+    def _is_settled(self, pair: Pair, *, of_source: bool = False) -> bool:
+        """of_source: as the source's host sees it."""
         words, begin = self._words, pair.offset
-        if 0 not in pair.hosts:  # the driver's host knows nothing of it
+        if 0 not in pair.hosts or (of_source and pair.hosts[0] != 0):  # the driver's host doesn't know it
             words, begin = self._communicators.read(pair.hosts[0], begin, state.pair_bytes(pair.slot_bytes)), 0
         sends = words[(begin + state.C_SENDS) // 4]
         if sends != words[(begin + state.C_RECVS) // 4]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 16  # signature, site, device
 FIRST_KIND = 16
 KIND_SHIFT = 56  # of channel_state's kind of message, above an offset
+SETTLE_S = 2.0  # for what was told last to cross from host to host
 PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is held to run something else
 
 
@@ -103,8 +104,16 @@ class Pairs:
                 self._places.setdefault(offset, set()).add(place)
 
     def remove(self, offset: int) -> None:
-        """Forget the permute's state at `offset`, if there is one."""
-        for place in self._places.pop(offset, ()):
+        """Forget the permute's state at `offset`, if there is one.
+
+        Blocks until the sources here know that their last messages were taken, which may be later than the call's end.
+        """
+        places, end = self._places.pop(offset, set()), time.monotonic() + SETTLE_S
+        while any(self._word(p + state.M_POSTED) != self._word(p + state.M_TAKEN) for p in places):
+            if time.monotonic() > end or self._words[control.H_POISON // 4]:  # then a host may be lost
+                break
+            time.sleep(0.001)
+        for place in places:
             self.messages.pop(place, None)
 
     def reset(self) -> None:

@@ -102,6 +102,7 @@ class Relay:
         self._inside = 0
         self._left = threading.Condition(self._lock)
         self._draining: threading.Event | None = None  # to be set by the relay's own thread
+        self._resting: threading.Event | None = None  # the same, once nothing is left to be handed over
         self._workers = ThreadPoolExecutor(WORKERS, "distxla-relay")
         self._failure: Callable[[int, str, bool], None] | None = None
         self._closed = False
@@ -152,8 +153,19 @@ class Relay:
         self._loaded.load(number, program, communicators)
 
     def unload(self, number: int) -> None:
-        """Forget a program that no device runs any more."""
+        """Forget a program that no device runs any more. Blocks until what its devices have left is under way, and what
+        others say of the end of the last call has come: both may be later than that."""
+        self._come_to_rest()
         self._loaded.unload(number)
+
+    def _come_to_rest(self) -> None:
+        """Wait until the relay's own thread has nothing to do."""
+        rested = self._resting = threading.Event()
+        end = time.monotonic() + QUIET_S
+        while self._thread.is_alive() and time.monotonic() < end:
+            self._queue.wake()
+            if rested.wait(0.01):  # else it was about to sleep
+                return
 
     def release(self) -> None:
         """Give up every round; devices in them are woken, and find the poison word."""
@@ -285,7 +297,11 @@ class Relay:
                     pass
                 draining, self._draining = self._draining, None
                 draining.set()
-            found = self._queue.take(0.5)
+            found = self._queue.take(0 if self._resting is not None else 0.5)
+            if found is None and self._resting is not None:
+                resting, self._resting = self._resting, None
+                resting.set()
+                continue
             try:
                 if found is None:
                     self._pairs.look()

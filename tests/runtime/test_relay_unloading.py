@@ -1,0 +1,36 @@
+"""A program is forgotten once the other hosts' words on its last messages have come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distxla.collectives import control_block as control
+from distxla.collectives import state
+from distxla.runtime.memory import ControlBlock
+from distxla.runtime.relay import pairs
+
+PLACE = 1 << 20
+
+
+@pytest.mark.parametrize(("word", "value"), [("taken", 1), ("poison", 1)])
+def test_a_permute_waits_for_the_word_that_its_message_was_taken(word: str, value: int) -> None:
+    block = ControlBlock.create(2)
+    relay: Any = SimpleNamespace(host=0, block=block)
+    known = pairs.Pairs(relay, {0: 0, 1: 1})
+    known.add(PLACE, (0, 1), ((0, 1),))
+    message = next(iter(known.messages))
+    block.words[(message + state.M_POSTED) // 4] = 1
+    leaving = threading.Thread(target=known.remove, args=(PLACE,))
+    leaving.start()
+    time.sleep(0.05)
+    assert message in known.messages
+    where = {"taken": message + state.M_TAKEN, "poison": control.H_POISON}[word]
+    block.words[where // 4] = value
+    leaving.join(1)
+    assert not known.messages
+    block.close()
