@@ -18,7 +18,7 @@ from distxla.ops.op import Lowering
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind
-from distxla.runtime.injection.grammar import parse_faults, refuse
+from distxla.runtime.injection.grammar import MOST_FAULTS, parse_faults, refuse
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
@@ -140,9 +140,13 @@ class Injection:
                 if executable.module is not None:
                     for name, instruction in _by_name(executable.module).items():
                         self._places.setdefault(name, executable.module.locate(instruction))
+        found = {d: mine for devices in hosts for d in devices if (mine := self.of_device(d))}
+        for device, mine in found.items():
+            if len(mine) > MOST_FAULTS:
+                refuse(mine[-1], "device", f"device {device} has more than {MOST_FAULTS} faults, with those drawn")
         self._undrawn = []
         self._armed = True
-        return {d: mine for devices in hosts for d in devices if (mine := self.of_device(d))}
+        return found
 
     def of_device(self, device: int) -> tuple[Fault, ...]:
         """The faults that a device carries out; their places here are the bits of its record's R_INJECTED."""
