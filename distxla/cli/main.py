@@ -75,7 +75,7 @@ class _Commands(click.Group):
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit status: 0 fine; 1 an error of distxla's own, or results that differ; 2 bad usage, module or inputs; "
-    "3 deadlock or mismatched collectives; 4 a replica was lost; 5 time limit; 130 interrupted.",
+    "3 deadlock or mismatched collectives; 4 a replica or a host was lost; 5 time limit; 130 interrupted.",
 )
 @click.version_option(package_name="distxla", prog_name="distxla")
 def commands() -> None:

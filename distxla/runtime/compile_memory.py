@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import resource
 
 from distxla.errors import ArgumentError
+from distxla.runtime.byte_counts import bytes_of
 from distxla.runtime.memory_limits import most_memory
 
 VARIABLE = "DISTXLA_COMPILE_MEMORY"
 LEAST_BYTES = 1 << 30  # LLVM and NumPy alone take a quarter of it
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def compile_memory_bytes() -> int:
@@ -22,10 +22,10 @@ def compile_memory_bytes() -> int:
     """
     given = os.environ.get(VARIABLE)
     if given:
-        match = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", given.strip(), re.IGNORECASE)
-        if match is None or int(match[1]) == 0:
-            raise ArgumentError(f"{VARIABLE}: expected a size as in 6G, found {given!r}")
-        return int(match[1]) * _UNITS[match[2].upper()]
+        with contextlib.suppress(ValueError):
+            if size := bytes_of(given):
+                return size
+        raise ArgumentError(f"{VARIABLE}: expected a size as in 6G, found {given!r}")
     return max(LEAST_BYTES, most_memory().bytes // 2)
 
 

@@ -214,15 +214,21 @@ class Injection:
         if seen is None or not self._armed:
             return False
         if fault.kind in BETWEEN_HOSTS:
-            known = self._between.index(fault) in seen.messages
+            known = _position(self._between, fault) in seen.messages
             return True if known else None if fault.source in seen.lost_hosts else False
         carriers = [d for devices in self._hosts for d in devices if self._carries_out(d, fault)]
-        if any(seen.records.record_long(d, control.R_INJECTED) >> self.of_device(d).index(fault) & 1 for d in carriers):
+        logs = {d: seen.records.record_long(d, control.R_INJECTED) for d in carriers}
+        if any(log >> _position(self.of_device(d), fault) & 1 for d, log in logs.items()):
             return True
         index = next(i for i, devices in enumerate(self._hosts) if carriers[0] in devices)
         if index not in seen.lost_hosts:
             return False
         return True if fault.kind is Kind.HOST_LOST else None  # the host can't be asked any more
+
+
+def _position(faults: Sequence[Fault], fault: Fault) -> int:
+    """Of this fault; equal ones may be among them, too."""
+    return next(i for i, other in enumerate(faults) if other is fault)
 
 
 def injection_of(inject: Sequence[str] | Injection, devices: int) -> Injection | None:

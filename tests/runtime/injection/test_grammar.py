@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from distxla.collectives import control_block as control
 from distxla.errors import ArgumentError
+from distxla.runtime.hosts.host import Records
 from distxla.runtime.injection.faults import Fault, Kind, When
 from distxla.runtime.injection.grammar import DRAWN, KEYS, KINDS, parse_faults
+from distxla.runtime.injection.injection import Aftermath, Injection
 
 DEVICES = 4
 GOOD = {
@@ -92,3 +95,18 @@ def test_all_kinds_and_keys_are_documented() -> None:
 def test_more_faults_than_a_device_can_tell_of_are_refused() -> None:
     with pytest.raises(ArgumentError, match="device 1 has more than 64 faults"):
         parse_faults([f"delay:device=1,ms=1,round={n + 1}" for n in range(65)], DEVICES)
+
+
+def test_drawn_faults_and_lost_hosts_count_as_well() -> None:
+    lost = Injection([*(f"host-lost:host=1,round={n + 1}" for n in range(40)), *["delay:device=1,ms=1"] * 25], DEVICES)
+    with pytest.raises(ArgumentError, match="device 1 has more than 64 faults, with those drawn"):
+        lost.prepare([], [range(1), range(1, DEVICES)])
+
+
+def test_equal_faults_are_two() -> None:
+    twice = Injection(["delay:device=1,ms=1"] * 2, DEVICES)
+    assert len(twice.prepare([], [range(DEVICES)])[1]) == 2
+    row = bytearray(control.RECORD_BYTES)
+    row[control.R_INJECTED] = 2
+    twice.call_over(Aftermath(Records({1: bytes(row)}, DEVICES), frozenset(), frozenset(), {}))
+    assert [told.happened for told in twice.found] == [False, True]
