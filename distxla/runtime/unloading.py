@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import weakref
 from collections.abc import Callable
+
+LOGGER = logging.getLogger("distxla")
 
 
 class Unloader:
@@ -33,4 +36,7 @@ class Unloader:
 
     def _run(self) -> None:
         while (number := self._gone.get()) is not None:
-            self._unload(number)
+            try:
+                self._unload(number)
+            except Exception as error:  # Ray's, once the user has shut it down; calls tell of that
+                LOGGER.warning("distxla: program %d was not unloaded: %s", number, error)

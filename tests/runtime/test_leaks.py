@@ -35,6 +35,7 @@ def main():
             cluster.compile(parse_module(text))
         step = cluster.adopt(hand_made.{program}(2))
         cluster.wait_started()
+        cluster._loader.load(step)  # by calls of Ray, which itself ends a driver that asks a raylet that has gone
         if os.environ.get("KILL_REPLICA"):
             os.kill(cluster.replicas_info[1][2], signal.SIGKILL)
         print("ready", flush=True)
@@ -44,10 +45,11 @@ def main():
 main()
 """
 
+ONES = "[np.ones(4, np.float32)]"
 WAYS = {
-    "success": ("add_one", "[np.ones(4, np.float32)]", "pass", None, 0),
-    "error": ("add_one", "[np.ones(4, np.float32)]", "raise SystemExit(7)", None, 7),
-    "exit without leaving": ("add_one", "[np.ones(4, np.float32)]", "os._exit(9)", None, 9),
+    "success": ("add_one", ONES, "pass", None, 0),
+    "error": ("add_one", ONES, "raise SystemExit(7)", None, 7),
+    "exit without leaving": ("add_one", ONES, "os._exit(9)", None, 9),
     "ctrl-c": ("waiting", "", "pass", signal.SIGINT, None),
     "terminated": ("waiting", "", "pass", signal.SIGTERM, None),
     "killed": ("waiting", "", "pass", signal.SIGKILL, -signal.SIGKILL),
@@ -154,11 +156,10 @@ def test_nothing_is_left_of_killed_processes(way: str, tmp_path: Path, monkeypat
 
 
 def test_two_drivers_at_once_do_not_disturb_each_other() -> None:
-    text = DRIVER.format(program="add_one", arguments="[np.ones(4, np.float32)]", then="time.sleep({})")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     drivers = [
         subprocess.Popen(
-            [sys.executable, "-c", text.format(seconds)],
+            [sys.executable, "-c", DRIVER.format(program="add_one", arguments=ONES, then=f"time.sleep({seconds})")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,

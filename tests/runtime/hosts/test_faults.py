@@ -116,6 +116,8 @@ def test_ctrl_c_ends_the_call_on_all_hosts(cluster: Cluster) -> None:
 def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) -> None:
     step = fresh.adopt(hand_made.waiting(DEVICES))
     pid = pids(fresh)[device]
+    assert fresh._loader is not None
+    fresh._loader.load(step)
     later(0.5, os.kill, pid, signal.SIGKILL)
     begin = time.monotonic()
     name = rf"the replica of device {device} \(process {pid} on host {device and 1} \(.*\)\)"
