@@ -44,6 +44,7 @@ MODULES = (
     "distxla.runtime.replica",
     "distxla.runtime.release",
 )
+IMPORTING = 5000  # objects between collections: fewer cost time, none at all 1 MiB of each copy
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
 OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # in OpenBLAS's order
@@ -130,7 +131,8 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
 
     then: to be called when Ray is imported.
     """
-    gc.disable()  # nothing that is imported goes again
+    thresholds = gc.get_threshold()
+    gc.set_threshold(IMPORTING)
     wanted = {name: os.environ.get(name) for name in BLAS_THREADS}
     os.environ |= dict.fromkeys(BLAS_THREADS, "1")  # else threads start with NumPy
     from ray._private.workers import default_worker
@@ -146,7 +148,7 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
             os.environ[name] = value
     gc.collect()
     gc.freeze()  # a collection in a fork would write to every page
-    gc.enable()
+    gc.set_threshold(*thresholds)
     return code
 
 
