@@ -64,7 +64,7 @@ def test_results_stay_on_their_devices_and_go_back_in(cluster: Cluster, add_one:
     for _ in range(20):
         outs = add_one(outs)
     assert np.array_equal(np.asarray(outs[2][0]), X + 21)
-    assert cluster.heap.used == used
+    assert cluster.heap.used <= used
 
 
 def test_older_results_are_never_overwritten(add_one: dx.Executable) -> None:

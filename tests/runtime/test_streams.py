@@ -293,7 +293,7 @@ def test_items_may_be_larger_than_the_area(cluster: dx.Cluster) -> None:
         step([])
         assert np.array_equal(cluster.outfeed(0).get(), value)
         used.append(cluster.heap.used)
-    assert used[1] == used[2]
+    assert used[1] >= used[2]
     cluster.infeed(0).put_all(values[:2])
     with pytest.raises(dx.TimeLimitError):
         cluster.infeed(0).put(values[2], timeout=0.1)
@@ -396,10 +396,13 @@ def test_items_leave_no_memory_behind(cluster: dx.Cluster) -> None:
             cluster.outfeed(device).get()
 
     round_()
-    used, top = cluster.heap.used, cluster._hosts.local.control.used
+    control = cluster._hosts.local.control
+    used, top = cluster.heap.used, control.used
     for _ in range(300):
         round_()
-    assert (cluster.heap.used, cluster._hosts.local.control.used) == (used, top)
+    # less is right, too: an executable of another test may have been collected, and its program unloaded
+    assert cluster.heap.used <= used
+    assert control.used <= top
 
 
 def test_a_lost_replica_ends_waiting_puts_and_gets() -> None:

@@ -80,7 +80,7 @@ def test_memory_is_used_again(cluster: Cluster) -> None:
     used = cluster.heap.used
     for _ in range(40):
         cluster.put(np.zeros(1 << 22), 1)  # 32 MiB each: idle memory is given back on every host
-    assert cluster.heap.used == used
+    assert cluster.heap.used <= used
 
 
 def test_an_array_of_another_device_is_refused(cluster: Cluster) -> None:
