@@ -133,7 +133,9 @@ def _interrupted(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
 
 def _gone(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
     """The driver has ended; what is left of it is looked at for all cases."""
-    return "gone" if story.status else "too late", None, "" if story.status is not None else "the driver lives on"
+    if story.struck is None:
+        return "too late", None, ""
+    return "gone", None, "" if story.status is not None else "the driver lives on"
 
 
 _JUDGES = {

@@ -167,7 +167,7 @@ class Runner:
             driver.process.send_signal(signal.SIGUSR1)
             time.sleep(0.5)
             driver.process.kill()
-        if case.expected == "gone":
+        if case.expected == "gone" and story.struck is not None:
             driver.process.wait(30)
         story.status = driver.process.poll()
         story.left = self._left(driver, shared, alone=case.hosts == 1)
