@@ -81,8 +81,8 @@ R_FAULT = 280  # u64: the address that such a signal complains of
 R_DETAIL = 288  # u64: what a status says more (Status.OUT_OF_RANGE: the number of the entry)
 R_CLOCK = 296  # u64 four times: the time-stamp counter and the ns of CLOCK_MONOTONIC when the device began to serve,
 # and again at the last begin or end of a command
-R_IS_STOPPED = 336  # u32: 1 where its process is stopped; never in the block itself, only in what is read of records
-R_INJECTED = 328  # u64: a bit for each of the faults that were to be injected on this device and have been
+R_INJECTED = 328  # u64: a bit for each injected fault of this device that has happened
+R_IS_STOPPED = 336  # u32: 1 if its process is stopped; only in copies of records, never in the block itself
 
 RECORDERS = HEADER_BYTES + MOST_DEVICES * RECORD_BYTES
 RECORDER_BYTES = 16384

@@ -125,21 +125,21 @@ class Archive:
         try:
             with self._zip.open(info) as data, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # headers of Python 2 are read all the same
-                extents, dtype, begin = _header(data)
+                sizes, dtype, begin = _header(data)
         except ArgumentError as error:
             raise self._refused(key, error.message) from error
         except OSError:
             raise
         except Exception as error:  # of zipfile, zlib, NumPy, and Python's parser
             raise self._refused(key, "the file is damaged, or it is no array") from error
-        need = prod(extents) * dtype.itemsize
+        need = prod(sizes) * dtype.itemsize
         if info.file_size - begin != need:
-            sizes = f"{dtype.name}{list(extents)}"
-            raise self._refused(key, f"its header says {sizes}, {need} bytes; it has {info.file_size - begin}")
+            says = f"{dtype.name}{list(sizes)}, {need} bytes"
+            raise self._refused(key, f"its header says {says}; it has {info.file_size - begin}")
         try:
-            stand_in = np.broadcast_to(np.zeros((), dtype), extents)
+            stand_in = np.broadcast_to(np.zeros((), dtype), sizes)
         except ValueError as error:  # an empty array, with a dimension that NumPy does not take
-            raise self._refused(key, f"no array has the extents {list(extents)}") from error
+            raise self._refused(key, f"no array has dimensions of sizes {list(sizes)}") from error
         return Member(key, stand_in, begin, self, info)
 
     def read(self, info: zipfile.ZipInfo, key: str) -> Array:
@@ -175,13 +175,13 @@ def _header(data: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     length = int.from_bytes(prefix, "little")
     if length > _LONGEST_HEADER:
         raise ArgumentError(f"it has a header of {length} bytes; an array of numbers has less than {_LONGEST_HEADER}")
-    extents, _, dtype = read(io.BytesIO(prefix + data.read(length)))
+    sizes, _, dtype = read(io.BytesIO(prefix + data.read(length)))
     if dtype.kind not in "biufcV" or dtype.fields is not None or dtype.subdtype is not None or dtype.itemsize > _WIDEST:
         what = "Python objects" if dtype.hasobject else str(dtype)[:_SHOWN]
         raise ArgumentError(f"it holds {what}, which are no numbers")
-    if any(type(extent) is not int or not 0 <= extent < 1 << 63 for extent in extents):
-        raise ArgumentError(f"no array has the extents {str(list(extents))[:_SHOWN]}")
-    return extents, dtype, len(magic) + width + length
+    if any(type(size) is not int or not 0 <= size < 1 << 63 for size in sizes):
+        raise ArgumentError(f"no array has dimensions of sizes {str(list(sizes))[:_SHOWN]}")
+    return sizes, dtype, len(magic) + width + length
 
 
 __all__ = ["Archive", "Member", "shown"]

@@ -32,7 +32,7 @@ from distxla.codegen.buffers import (
     shares,
 )
 from distxla.codegen.communication import CommunicationEmitter, LoadedRoutine
-from distxla.codegen.function_body import FunctionBody, wanders
+from distxla.codegen.function_body import FunctionBody, has_runtime_offset
 from distxla.codegen.injection import InjectionPoints
 from distxla.codegen.kernels import KernelFunction, emit_kernel_function
 from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of, may_be_long
@@ -148,7 +148,7 @@ class _EntryEmitter:
         caller, self.body = self.body, FunctionBody(self.llvm_module, name, self.constant)
         self.body.function.linkage = "internal"
         if looks:
-            self.body.stop_if_released()
+            self.body.stop_if_aborted()
         self.steps(steps)
         self.body.finish()
         made, self.body = self.body.function, caller
@@ -176,7 +176,7 @@ class _EntryEmitter:
     def steps(self, steps: tuple[Step, ...]) -> None:
         """Many of them become functions of so many each: LLVM takes more than twice as long for twice as long a
         function. Not where a step's place is kept in the function itself."""
-        if len(steps) > 2 * PART_STEPS and not any(map(wanders, self.plan.buffers)):
+        if len(steps) > 2 * PART_STEPS and not any(map(has_runtime_offset, self.plan.buffers)):
             for first in range(0, len(steps), PART_STEPS):
                 part = steps[first : first + PART_STEPS]
                 self.parts += 1
@@ -319,7 +319,7 @@ class _EntryEmitter:
         table = self.body.begin.alloca(I64, size=max(1, len(buffers)))
         for k, buffer in enumerate(buffers):
             place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
-            builder = self.body.builder if wanders(buffer) else self.body.begin
+            builder = self.body.builder if has_runtime_offset(buffer) else self.body.begin
             builder.store(self.body.offset(buffer), place)
         return table
 
@@ -336,7 +336,7 @@ class _EntryEmitter:
                 self.body.builder.store(self.body.in_arena(buffer), place)  # every time: the routine writes there, too
                 self.body.begin.store(self.body.in_shared_arena(buffer), elsewhere)
             else:
-                builder = self.body.builder if wanders(buffer) else self.body.begin
+                builder = self.body.builder if has_runtime_offset(buffer) else self.body.begin
                 builder.store(self.body.offset(buffer), place)
                 self.body.begin.store(I64(0), elsewhere)
         return table
@@ -396,7 +396,7 @@ class _EntryEmitter:
         count = self.begin_count(step) if has_rounds(step) and not self.in_routine else None
         self.body.builder.branch(test)
         self.body.builder.position_at_end(test)
-        self.body.stop_if_released()
+        self.body.stop_if_aborted()
         self.steps(step.condition)
         again = self.body.builder.load(self.body.pointer(step.predicate), typ=I8)
         self.body.builder.cbranch(self.body.builder.icmp_unsigned("!=", again, I8(0)), body, done)

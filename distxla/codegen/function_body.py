@@ -20,7 +20,7 @@ I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
 
 
-def wanders(buffer: Buffer) -> bool:
+def has_runtime_offset(buffer: Buffer) -> bool:
     """Whether the buffer's offset is known at run time only."""
     return buffer.swaps or buffer.region is Region.SHARED
 
@@ -55,7 +55,7 @@ class FunctionBody:
             typ=POINTER,
             name="own_memory",
         )
-        self.poison = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
+        self.abort_flag = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
         self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
         self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
 
@@ -75,7 +75,7 @@ class FunctionBody:
 
     def offset(self, buffer: Buffer) -> ir.Value:
         """The buffer's offset in the device's own memory, i64."""
-        if wanders(buffer):
+        if has_runtime_offset(buffer):
             return self.builder.load(self.place_of(buffer), typ=I64)
         key = (buffer.region, buffer.number)
         found = self._offsets.get(key)
@@ -114,7 +114,7 @@ class FunctionBody:
 
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The buffer's address in this process."""
-        if wanders(buffer):
+        if has_runtime_offset(buffer):
             return self.builder.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)
         key = (buffer.region, buffer.number)
         found = self._pointers.get(key)
@@ -145,11 +145,11 @@ class FunctionBody:
             status.add_incoming(value, block)
         builder.ret(status)
 
-    def stop_if_released(self) -> None:
+    def stop_if_aborted(self) -> None:
         """Emit a return if the call was aborted, by a failed device or a time limit."""
-        poison = self.builder.load_atomic(self.poison, "monotonic", 4, typ=I32)  # another process writes it
-        poisoned = self.builder.icmp_unsigned("!=", poison, I32(0))
-        self.fail_unless_zero(self.builder.select(poisoned, I32(Status.RELEASED), I32(Status.OK)))
+        flag = self.builder.load_atomic(self.abort_flag, "monotonic", 4, typ=I32)  # another process writes it
+        is_aborted = self.builder.icmp_unsigned("!=", flag, I32(0))
+        self.fail_unless_zero(self.builder.select(is_aborted, I32(Status.RELEASED), I32(Status.OK)))
 
 
-__all__ = ["FunctionBody", "wanders"]
+__all__ = ["FunctionBody", "has_runtime_offset"]

@@ -38,7 +38,7 @@ class InjectionPoints:
     """
 
     def __init__(self, llvm_module: ir.Module, module: Module, plan: Plan, wanted: Collection[str], text: Module):
-        self._llvm_module, self._module = llvm_module, module
+        self._module = module
         self._numbers: dict[int, int] = {}  # by id() of a step
         self.points: list[InjectionPoint] = []
         if wanted:
@@ -47,7 +47,7 @@ class InjectionPoints:
 
     def _choose(self, plan: Plan, wanted: Collection[str], text: dict[str, list[Instruction]]) -> None:
         origins: dict[Span | None, str] = {
-            i.span: name for name, alike in text.items() for i in alike if i.span is not None
+            i.span: name for name, instructions in text.items() for i in instructions if i.span is not None
         }
         names: dict[str | Span, str] = {}
         for name in wanted:

@@ -320,7 +320,10 @@ class Heap:
         self._headroom = headroom
         # ranges given back and not allocated since; beyond _high nothing ever was
         self._holes: list[tuple[int, int]] = []
-        self._promised = self._checked = 0  # bytes on the host; bytes that the headroom has allowed
+        # bytes on the host that have pages or may get them; bytes that the headroom has allowed
+        self._promised = self._checked = 0
+        self._in_use: dict[int, int] = {}  # by offset of a block its bytes on the host, touched or not
+        self._in_use_bytes = 0  # their sum
         self._begin = begin
         self._lock = threading.Lock()
         self._freed: deque[tuple[int, int]] = deque()
@@ -350,7 +353,8 @@ class Heap:
             for i, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
                 offset = (start + alignment - 1) // alignment * alignment
                 if offset + size <= end:
-                    self._promise(offset, offset + size, devices)
+                    if self._headroom is not None:
+                        self._promise(self._headroom, offset, offset + size, devices)
                     self._cut(i, offset, offset + size)
                     self._used += size
                     self._idle -= max(0, min(offset + size, self._high) - offset)
@@ -363,25 +367,33 @@ class Heap:
         """Called by Block; takes no lock, since a garbage collection may run it inside `allocate`."""
         self._freed.append((offset, size))
 
-    def _promise(self, begin: int, end: int, devices: Sequence[int]) -> None:
-        """Check the headroom for pages from `begin` to `end`, on each of the devices."""
-        growth = self._unpromised(begin, end)
-        if self._headroom is None or not growth:
-            return
-        count = self._headroom.count(devices)
-        if self._promised + growth * count - self._checked > UNCHECKED_BYTES:
+    def _promise(self, headroom: Headroom, begin: int, end: int, devices: Sequence[int]) -> None:
+        """Check the headroom for a block from `begin` to `end`, on each of the devices."""
+        count = headroom.count(devices)
+        promised = self._promised_with(begin, end, count)
+        if promised - self._checked > UNCHECKED_BYTES:
             try:
-                self._headroom.require(self._promised + growth * count, growth, devices)
+                self._require(headroom, promised, count, devices)
             except OutOfMemoryError:
                 if self._idle < PUNCHED_BYTES:
                     raise
                 self._give_back()
-                growth = self._unpromised(begin, end)  # what is given back may be a part of it
-                self._headroom.require(self._promised + growth * count, growth, devices)
-            self._checked = self._promised + growth * count
-        self._promised += growth * count
+                promised = self._promised_with(begin, end, count)  # what is given back may be a part of the block
+                self._require(headroom, promised, count, devices)
+            self._checked = promised
+        self._promised = promised
+        self._in_use[begin] = (end - begin) * count
+        self._in_use_bytes += (end - begin) * count
         left = [piece for a, b in self._holes for piece in ((a, min(b, begin)), (max(a, end), b))]
         self._holes = [(a, b) for a, b in left if a < b]
+
+    def _promised_with(self, begin: int, end: int, count: int) -> int:
+        """`_promised`, with a block on `count` devices: they may touch pages there that others never did."""
+        grown = self._promised + self._unpromised(begin, end) * count
+        return max(grown, self._in_use_bytes + (end - begin) * count)
+
+    def _require(self, headroom: Headroom, promised: int, count: int, devices: Sequence[int]) -> None:
+        headroom.require(promised, (promised - self._promised) // max(1, count), devices)
 
     def _unpromised(self, begin: int, end: int) -> int:
         """Bytes of a range that have no pages."""
@@ -400,6 +412,7 @@ class Heap:
             offset, size = self._freed.popleft()
             self._used -= size
             self._idle += size
+            self._in_use_bytes -= self._in_use.pop(offset, 0)
             i = bisect.bisect_left(self._starts, offset)
             self._starts.insert(i, offset)
             self._ends.insert(i, offset + size)
@@ -422,5 +435,5 @@ class Heap:
                 for segment in self._segments:
                     segment.punch(begin - self._begin, stop - begin)
         self._idle = 0
-        if self._headroom is not None:
-            self._promised = self._checked = self._headroom.resident()
+        if self._headroom is not None:  # blocks in use may get the pages that they do not have yet
+            self._promised = self._checked = max(self._headroom.resident(), self._in_use_bytes)

@@ -286,10 +286,10 @@ class _Computed(Deferred):
             if needed is not None:
                 return needed
         leaves = [leaf for operand in operands for leaf in leaf_values(operand)]
-        is_alike = is_free_of_chance(frame.module, instruction) and not asks_who(frame.module, instruction)
-        labels = meet([labels_of(leaf) for leaf in leaves], frame.devices) if is_alike else None
+        is_uniform = is_free_of_chance(frame.module, instruction) and not asks_who(frame.module, instruction)
+        labels = meet([labels_of(leaf) for leaf in leaves], frame.devices) if is_uniform else None
         term = terms.number("called", id(frame.module), instruction.op, *(term_of(leaf, terms) for leaf in leaves))
-        self.value = spread(instruction.shape, Unknown(term if is_alike else terms.fresh(), labels, instruction), terms)
+        self.value = spread(instruction.shape, Unknown(term if is_uniform else terms.fresh(), labels, instruction), terms)
         return None
 
     def _of_operands(self) -> Deferred | None:

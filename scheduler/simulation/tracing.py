@@ -117,12 +117,12 @@ class Tracer:
         elif isinstance(op, CollectiveOp):
             self._collective(frame, instruction, into)
         elif op.lowering is Lowering.CALL:
-            if self._calls.is_too_long(instruction) and self._call_as_a_whole(frame, instruction, into):
+            if self._calls.is_too_long(instruction) and self._summarised_call(frame, instruction, into):
                 return
             arguments = [frame[o] for o in instruction.operands]
             frame.found[instruction.name] = self._run(op.called_computations[0], arguments, frame.devices, into)
 
-    def _call_as_a_whole(self, frame: Frame, instruction: Instruction, into: Trace) -> bool:
+    def _summarised_call(self, frame: Frame, instruction: Instruction, into: Trace) -> bool:
         """Summarise a call that is too long to follow: one execution of each collective stands for all. False if it
         communicates otherwise, or if what it executes depends on values.
 

@@ -152,6 +152,30 @@ def test_what_was_given_back_is_asked_for_when_it_is_used_again() -> None:
         heap.allocate(200 * MiB, (0,))
 
 
+def test_untouched_blocks_stay_promised_when_memory_is_given_back() -> None:
+    host = Host(1024 * MiB)
+    heap = Heap(1 << 40, [host], headroom=host.headroom())
+    untouched, idle = heap.allocate(600 * MiB, (0,)), heap.allocate(300 * MiB, (0,))
+    host.held = 300 * MiB
+    del idle
+    with pytest.raises(OutOfMemoryError, match="device 0: 600 MiB more can't be had"):
+        heap.allocate(600 * MiB, (0,))
+    assert host.held == 0
+    assert untouched.size == 600 * MiB
+    assert heap.allocate(400 * MiB, (0,)).size == 400 * MiB
+
+
+def test_memory_that_more_devices_use_again_is_growth() -> None:
+    host = Host(256 * MiB)
+    heap = Heap(1 << 40, [host], headroom=host.headroom())
+    block = heap.allocate(100 * MiB, (0,))
+    host.held = 100 * MiB
+    del block
+    with pytest.raises(OutOfMemoryError, match="devices 0-3: .* more each can't be had"):
+        heap.allocate(100 * MiB, (0, 1, 2, 3))
+    assert heap.allocate(100 * MiB, (0, 1)).size == 100 * MiB
+
+
 def test_heaps_without_headroom_grow() -> None:
     devices: Sequence[int] = (0, 1)
     assert Heap(1 << 40, []).allocate(1 << 39, devices).size == 1 << 39

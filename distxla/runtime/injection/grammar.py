@@ -105,7 +105,7 @@ def parse_faults(specs: Iterable[str], devices: int, origin: str = "inject") -> 
         if fault.device >= devices:
             refuse(fault, "device", f"device {fault.device}: the run has devices 0 to {devices - 1}")
         found.append(fault)
-    for device in {fault.device for fault in found}:
+    for device in {fault.device for fault in found if fault.device >= 0}:
         mine = [fault for fault in found if fault.device == device and fault.kind in IN_A_PROGRAM]
         if len(mine) > MOST_FAULTS:
             refuse(mine[-1], "device", f"device {device} has more than {MOST_FAULTS} faults")

@@ -211,7 +211,11 @@ class Listener:
         if connection is not None:
             del self._pending[peer]
             selector.unregister(peer.socket)
-            threading.Thread(target=self._on_connection, args=(connection,), name="distxla-peer", daemon=True).start()
+            thread = threading.Thread(target=self._on_connection, args=(connection,), name="distxla-peer", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads: the peer sees the end of the connection, others are still served
+                connection.close()
 
     def _handshake(self, peer: _Pending) -> Connection | None:
         """The authenticated connection; None while the peer's messages are incomplete."""

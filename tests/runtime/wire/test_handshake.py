@@ -139,6 +139,21 @@ def test_no_address_shuts_out_another(listener, accepted, monkeypatch):
         assert others[0].recv(1) == b""
 
 
+def test_a_peer_without_a_thread_is_disconnected_and_others_are_served(listener, accepted, monkeypatch):
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with (
+            handshake.connect(listener.address, SECRET, purpose=3, node=2, timeout=5) as refused,
+            pytest.raises(ClusterError, match="closed|lost"),
+        ):
+            refused.receive()
+    assert accepted.empty()
+    join(listener, accepted)
+
+
 def test_many_peers_may_connect_at_once(accepted):
     with contextlib.closing(
         handshake.Listener("127.0.0.1", SECRET, accepted.put, purpose=7, node=1, peers=60)
