@@ -104,8 +104,8 @@ class CacheFolder:
     """Entries by key, in a folder that processes may share. No method fails for what it finds on disk.
 
     path: the folder is created if missing, with mode 0700.  max_bytes: of all entries together; the least recently
-    used ones are evicted beyond it. 0: nothing is read or written. For an unsafe folder or a full disk the logger
-    `distxla` warns once a process; then nothing is found, or kept.
+    used ones are evicted beyond it. 0: nothing is read or written. For an unsafe or inaccessible folder or a full disk
+    the logger `distxla` warns once a process; then nothing is found, or kept.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -203,7 +203,7 @@ class CacheFolder:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Suppress errors of the with-body; warn of those that the user can mend."""
+        """Suppress errors of the with-body; warn of all but a missing file or folder."""
         try:
             yield
         except UnsafeFolderError as reason:
@@ -211,8 +211,8 @@ class CacheFolder:
         except OSError as error:
             if error.errno in _DISK_FULL:
                 _tell(f"the cache folder {self.path} takes no more programs: {error.strerror}")
-            elif error.errno != errno.ENOENT and os.environ.get("DISTXLA_CACHE_DIR"):
-                _tell(f"the cache folder {self.path} is not used: {error.strerror}")
+            elif error.errno != errno.ENOENT:
+                _tell(f"the cache folder {self.path} is not used: {error.strerror}; set DISTXLA_CACHE_DIR")
 
     def _use(self, folder: int, name: str) -> None:
         """Make the entry the most recently used one."""

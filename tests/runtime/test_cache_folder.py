@@ -191,6 +191,18 @@ def test_a_file_that_cannot_be_a_folder_is_told_of(tmp_path: Path, told: Callabl
     assert told() == [f"distxla: the cache folder {folder.path} is not used: it is no folder; set DISTXLA_CACHE_DIR"]
 
 
+def test_a_folder_that_cannot_be_opened_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
+) -> None:
+    monkeypatch.delenv("DISTXLA_CACHE_DIR")
+    folder = CacheFolder(tmp_path / ("x" * 300), 1 << 20)  # root may open any folder whose name is possible
+    for _ in range(2):
+        folder.write(key(1), b"content")
+        assert folder.read(key(1)) is None
+    reason = "File name too long; set DISTXLA_CACHE_DIR"
+    assert told() == [f"distxla: the cache folder {folder.path} is not used: {reason}"]
+
+
 # --- what is in it
 
 
