@@ -58,6 +58,7 @@ class Channels:
         self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
         self._pairs: dict[tuple[int, ...], Pair] = {}
+        self._free_numbers: list[int] = []  # of pairs that were removed
         self._users: dict[int, set[int]] = {}  # the programs that a pair, by its number, is for
         self._connected: tuple[tuple[int, tuple[int, ...]], ...] = ()
         self.in_use: list[Pair] = []
@@ -138,13 +139,13 @@ class Channels:
         key = (transfer.channel, transfer.stream, source, target, slot, staged)
         found = self._pairs.get(key)
         if found is None:
-            taken = {pair.number for pair in self._pairs.values()}
-            number = next(number for number in range(1, len(taken) + 2) if number not in taken)
+            number = self._free_numbers[-1] if self._free_numbers else len(self._pairs) + 1
             if number >= state.MOST_PAIRS:
                 raise ClusterError(f"too many channels: {number} pairs of devices and channels")
             offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot), None)
             staging = self._allocate(state.RING * staged) if staged else None
             found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, staging, staged)
+            del self._free_numbers[-1:]
             self._configure_pair(found)
         return found
 
@@ -164,17 +165,19 @@ class Channels:
         self._ends.pop(number, None)
         if any(number == connected for connected, _ in self._connected):
             self._connected = ()
+        end = time.monotonic() + SETTLE_S
         for key, pair in list(self._pairs.items()):
             users = self._users.get(pair.number, set())
             users.discard(number)
             if not users:
-                self._await_last(pair)
+                self._await_last(pair, end)
                 directory = self._communicators.place(self._directory, pair.source, None)
                 assert directory is not None
                 self._communicators.configure(directory + 8 * pair.number, 0, 0)
                 self._communicators.release(("channel pair", *key))
                 self._users.pop(pair.number, None)
                 del self._pairs[key]
+                self._free_numbers.append(pair.number)
                 self.in_use = [other for other in self.in_use if other is not pair]
 
     def _host(self, device: int) -> int:
@@ -192,20 +195,23 @@ class Channels:
                 return
             time.sleep(0.0005)
 
-    def _await_last(self, pair: Pair) -> None:
-        """Wait until the source's host has heard that its last values were taken: what comes later is for no pair."""
-        end = time.monotonic() + SETTLE_S
-        with contextlib.suppress(DistxlaError):  # the host is lost
-            while pair.hosts[0] != pair.hosts[1] and not self._is_settled(pair, of_source=True):
-                if time.monotonic() >= end or self._words[H_POISON // 4]:
+    def _await_last(self, pair: Pair, end: float) -> None:
+        """Wait until the source's host knows that its last values were taken: later messages would belong to no pair.
+
+        end: seconds of time.monotonic.
+        """
+        with contextlib.suppress(DistxlaError):  # the host is lost, or does not answer
+            while pair.hosts[0] != pair.hosts[1] and (left := end - time.monotonic()) > 0:
+                if self._is_settled(pair, of_source_s=left) or self._words[H_POISON // 4]:
                     return
                 time.sleep(0.0005)
 
-    def _is_settled(self, pair: Pair, *, of_source: bool = False) -> bool:
-        """of_source: as the source's host sees it."""
+    def _is_settled(self, pair: Pair, *, of_source_s: float | None = None) -> bool:
+        """of_source_s: as the source's host sees it, which is asked for so many seconds at most."""
         words, begin = self._words, pair.offset
-        if 0 not in pair.hosts or (of_source and pair.hosts[0] != 0):  # the driver's host doesn't know it
-            words, begin = self._communicators.read(pair.hosts[0], begin, state.pair_bytes(pair.slot_bytes)), 0
+        if 0 not in pair.hosts or (of_source_s is not None and pair.hosts[0] != 0):  # the driver's host doesn't know it
+            size = state.pair_bytes(pair.slot_bytes)
+            words, begin = self._communicators.read(pair.hosts[0], begin, size, of_source_s), 0
         sends = words[(begin + state.C_SENDS) // 4]
         if sends != words[(begin + state.C_RECVS) // 4]:
             return False

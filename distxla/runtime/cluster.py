@@ -195,10 +195,12 @@ class Cluster(Handle):
 
     def close(self) -> None:
         """Take down everything that this cluster started; blocks until it is gone. Twice is fine."""
+        if self._owner != os.getpid():  # a forked child has its parent's handle, not its cluster
+            return
+        self._closing.set()  # before the lock: a thread that has it and waits for actors' answers gives up
         with self._lock:
-            if self._closed or self._owner != os.getpid():  # a forked child has its parent's handle, not its cluster
+            if self._closed:
                 return
-            self._closing.set()
         # Nothing below is undone or left out when a Ctrl-C interrupts it and it is called again.
         if self._thread is not None:
             self._thread.join()
@@ -220,7 +222,7 @@ class Cluster(Handle):
             if self._injection is not None:
                 self._injection.connect_feeds(self._loader.streams)
             self.start_s = time.perf_counter() - begin
-        except BaseException as error:  # handed to whoever waits for the start
+        except BaseException as error:  # raised by `wait_started`
             self._failure = error
 
     # --- programs

@@ -137,9 +137,9 @@ class Communicators:
             if word in self._configured:
                 self._block.words[word] = self._configured[word]
 
-    def read(self, index: int, offset: int, size: int) -> Sequence[int]:
+    def read(self, index: int, offset: int, size: int, seconds: float | None = None) -> Sequence[int]:
         """The u32 words of a state as they are on another host; blocks. Raises as `Host.control_read`."""
-        return memoryview(self._remotes[index].control_read(offset, size)).cast("I")
+        return memoryview(self._remotes[index].control_read(offset, size, seconds)).cast("I")
 
     def await_others(self) -> None:
         """Block until the other hosts have written what was configured or cleared: devices elsewhere may begin to send

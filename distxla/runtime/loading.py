@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from distxla.runtime.routines import RoutineFailure
 
 
+UNLOAD_S = 2.0  # for replicas to unload a program; a stopped one does it later
+
+
 @dataclass(frozen=True)
 class _Loaded:
     """A program on its devices. calls: where the offsets of its arguments and results stand in the control block."""
@@ -157,13 +160,17 @@ class Loader:
             self.dispatcher.modules[number] = executed_form(executable.module)
 
     def unload(self, number: int) -> None:
-        """Free all that a program has, here and on its devices, while no call is under way. Blocks until they have done
-        so; devices that have ended, or can't be reached, are skipped."""
+        """Free all that a program has, here and on its devices, while no call is under way.
+
+        Blocks until relays have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and do
+        what they are asked in order. Devices that have ended, or can't be reached, are skipped.
+        """
         loaded = self._loaded[number]
-        pending = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
-        pending += [agent.unload.remote(number) for agent in self._hosts.agent_actors]
-        with contextlib.suppress(DistxlaError):
-            self._hosts.ask(pending, ATTACH_LIMIT_S)
+        replicas = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
+        relays = [agent.unload.remote(number) for agent in self._hosts.agent_actors]
+        for pending, seconds in ((relays, ATTACH_LIMIT_S), (replicas, UNLOAD_S)):
+            with contextlib.suppress(DistxlaError):
+                self._hosts.ask(pending, seconds)
         self.dispatcher.forget(number)
         self.channels.forget(number)
         self.streams.forget(number)

@@ -71,12 +71,13 @@ class Stragglers:
         self._stopped = stopped, told_at
 
     def _look_at_hosts(self, hosts: Sequence[RemoteHost]) -> None:
-        longest = max(((host.silent_s(), host.name) for host in hosts), default=(0.0, ""))
-        if not longest[0]:
+        silent = {host.silent_s(): host for host in hosts}
+        longest = max(silent, default=0.0)
+        if not longest:
             self._next_silent = STOPPED_S
-        elif longest[0] >= self._next_silent:
+        elif longest >= self._next_silent:
             self._next_silent *= 2
-            tell([f"the agent of {longest[1]} says nothing, for {longest[0]:.0f} s so far; its process may be stopped"])
+            tell([silent[longest].silence(longest)])
 
 
 def tell(lines: Iterable[str]) -> None:

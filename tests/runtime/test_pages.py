@@ -171,7 +171,7 @@ def test_memory_that_more_devices_use_again_is_growth() -> None:
     block = heap.allocate(100 * MiB, (0,))
     host.held = 100 * MiB
     del block
-    with pytest.raises(OutOfMemoryError, match="devices 0-3: .* more each can't be had"):
+    with pytest.raises(OutOfMemoryError, match=r"devices 0-3: .* more each can't be had"):
         heap.allocate(100 * MiB, (0, 1, 2, 3))
     assert heap.allocate(100 * MiB, (0, 1)).size == 100 * MiB
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import distxla as dx
 from distxla.collectives import call_loops
 from distxla.errors import ClusterError
+from distxla.runtime import loading, stragglers
 
 pytestmark = pytest.mark.cluster
 X = np.arange(4, dtype=np.float32)
@@ -166,3 +169,24 @@ def test_a_trace_shows_programs_that_have_gone(cluster: dx.Cluster) -> None:
         again([X])
     names = [piece.name for piece in trace.timeline().slices]
     assert [names.count(name) for name in ("number_7", "number_8", "s")] == [2, 2, 4]
+
+
+def test_loading_onto_a_stopped_replica_ends_and_names_it(
+    cluster: dx.Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = cluster.compile(numbered(90))
+    (_, _, pid) = cluster.replicas_info[1]
+    monkeypatch.setattr(loading, "ATTACH_LIMIT_S", 1.0)
+    monkeypatch.setattr(stragglers, "NOTICE_S", 0.3)
+    monkeypatch.setattr(stragglers.LOGGER, "propagate", True)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        with pytest.raises(ClusterError, match=r"1 of 2 replicas did not answer within 1 s: device 1 is stopped"):
+            step([X])
+        assert time.monotonic() - begin < 1.0 + loading.UNLOAD_S + 2.0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "distxla: device 1 is stopped, until SIGCONT" in [record.getMessage() for record in caplog.records]
+    monkeypatch.undo()
+    assert np.array_equal(np.asarray(step([X])[0][0]), 2 * (X + 90 * FIRST))

@@ -40,8 +40,9 @@ class Host(Protocol):
     def control_zero(self, offset: int, size: int) -> None:
         """Zero a part of the host's control block while nobody runs there."""
 
-    def control_read(self, offset: int, size: int) -> bytes:
-        """Bytes of the host's control block, once everything was written that was asked for before; blocks."""
+    def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
+        """Bytes of the host's control block, once everything was written that was asked for before; blocks, at most
+        for `seconds`: ClusterError then."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any
 
 from distxla.codegen.program import CompiledProgram
+from distxla.collectives.report import DeviceReport, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
+from distxla.runtime import stragglers
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
 from distxla.runtime.hosts.host import DeviceMemory, Host
-from distxla.runtime.hosts.local import LocalHost
+from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.memory import Pages
@@ -125,7 +127,7 @@ class Hosts:
 
         Raises ClusterError where nodes are missing or do not fit, OutOfMemoryError where their memory doesn't.
         """
-        self.session, self._holds_ray = access.acquire(self.device_count, self._address)
+        self.session, self._holds_ray = access.acquire(self.device_count, self._address, self._closing)
         self._joined.set()
         nodes = alive_nodes(*self.session.nodes())
         counts = distribute(self.device_count, [node.cpus for node in nodes], self._devices_per_host)
@@ -265,7 +267,8 @@ class Hosts:
 
         names: of the hosts that are asked, for errors; of replicas none is needed.
         """
-        end = time.monotonic() + seconds
+        begin = time.monotonic()
+        end, notice = begin + seconds, begin + stragglers.NOTICE_S
         while True:
             try:
                 done, values = self.session.answers(pending, names)
@@ -278,10 +281,21 @@ class Hosts:
                 raise ClusterError("the cluster is closed")
             if self._is_starting:
                 access.require_progress(done)
-            if time.monotonic() > end:
+            now = time.monotonic()
+            stopped = stragglers.stopped_notices(self._stopped_here()) if now >= min(notice, end) else []
+            if now > end:
                 what = "hosts" if names else "replicas"
                 missing = f"{len(pending) - done} of {len(pending)} {what}"
-                raise ClusterError(f"{missing} did not answer within {seconds:g} s")
+                reason = f": {'; '.join(stopped)}" if stopped else ""
+                raise ClusterError(f"{missing} did not answer within {seconds:g} s{reason}")
+            if now >= notice:
+                notice = begin + 2 * (notice - begin)
+                stragglers.tell(stopped)
+
+    def _stopped_here(self) -> dict[int, DeviceReport]:
+        """The devices of this host whose processes are stopped."""
+        mine = [one for one in self.identities if one.device in self.devices[0] and is_stopped(one.pid)]
+        return {one.device: DeviceReport(one.device, Doing.STOPPED) for one in mine}
 
     def _require_undamaged(self) -> None:
         """DamagedMessageError if an agent has ended because of one, which it reports first. Blocks for DAMAGE_S."""

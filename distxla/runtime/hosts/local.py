@@ -214,11 +214,11 @@ class LocalHost:
         """See Host."""
         self.control.segment.bytes[offset : offset + size] = 0
 
-    # --- the end
-
-    def control_read(self, offset: int, size: int) -> bytes:
-        """Bytes of the control block."""
+    def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
+        """See Host; does not block."""
         return bytes(self.control.view[offset : offset + size])
+
+    # --- the end
 
     def kill(self) -> None:
         """End all replicas' processes at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 import time
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives import call_loops
-from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
+from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError, printable
 from distxla.ir.unwritten import empty
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
@@ -20,6 +21,8 @@ from distxla.runtime.hosts.host import Lost
 from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.records import Buffer
 
+LOGGER = logging.getLogger("distxla")
+NOTICE_S = 5.0  # that an answer takes before it is worth a notice; the next ones come after twice as long each
 SIGN_S = 0.5  # between requests for an agent's sign of life
 LONGEST_HOW = 300  # characters
 ANSWER_S = 2.0  # for an agent to say what it knows of its devices
@@ -236,8 +239,10 @@ class RemoteHost:
         self._send(Command.WAKE, a=offset)
 
     def _ask(self, kind: Command, target: memoryview, a: int, b: int, c: int, seconds: float | None = None) -> bool:
-        """Ask for what fills `target` and wait for it; False where it does not come any more, or not in time."""
-        fetch, end = _Fetch(target), math.inf if seconds is None else time.monotonic() + seconds
+        """Ask for what fills `target` and wait for it; False where it does not come any more, or not in time. Notices
+        tell of long waits."""
+        fetch, begin, notice = _Fetch(target), time.monotonic(), NOTICE_S
+        end = math.inf if seconds is None else begin + seconds
         with self._news:
             self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
             self._fetches[number] = fetch
@@ -246,10 +251,17 @@ class RemoteHost:
             with self._news:
                 while not fetch.done and not self.is_lost and not self._closing and time.monotonic() < end:
                     self._news.wait(0.2)
+                    if (waited := time.monotonic() - begin) >= notice and not fetch.done:
+                        notice *= 2
+                        LOGGER.warning("%s", printable(f"distxla: {self.silence(waited)}"))
         finally:
             with self._news:
                 self._fetches.pop(number, None)
         return fetch.done
+
+    def silence(self, seconds: float) -> str:
+        """A notice that the agent has not answered for so long."""
+        return f"the agent of {self.name} says nothing, for {seconds:.0f} s so far; its process may be stopped"
 
     def silent_s(self) -> float:
         """Age in seconds of an unanswered request for a sign of life, else 0. Sends one when due; does not wait."""

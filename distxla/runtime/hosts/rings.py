@@ -8,7 +8,6 @@ from distxla.collectives import control_block as control
 from distxla.collectives import recorder
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.hosts.host import Host
-from distxla.runtime.hosts.remote import RemoteHost
 
 RINGS_S = 4.0  # for a host to send what is asked for at once: reports must not wait for one that never answers
 
@@ -34,15 +33,9 @@ def _rings(host: Host, rows: Mapping[int, bytes], most: int) -> Iterator[tuple[i
     pieces = {device: list(recorder.pieces(rows[device], device, most)) for device in known}
     # where no trace is taken they lie side by side
     together = all(begin <= at and at + size <= end for parts in pieces.values() for at, size in parts)
-    whole = _read(host, begin, end - begin) if together and any(pieces.values()) else b""
+    whole = host.control_read(begin, end - begin, RINGS_S) if together and any(pieces.values()) else b""
     for device, parts in pieces.items():
         if together:
             yield device, b"".join(whole[at - begin : at - begin + size] for at, size in parts)
         else:
-            yield device, b"".join(_read(host, at, size) for at, size in parts)
-
-
-def _read(host: Host, offset: int, size: int) -> bytes:
-    if isinstance(host, RemoteHost):
-        return host.control_read(offset, size, RINGS_S)
-    return host.control_read(offset, size)
+            yield device, b"".join(host.control_read(at, size, RINGS_S) for at, size in parts)

@@ -12,7 +12,8 @@ import secrets
 import socket
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from distxla.errors import ClusterError
@@ -23,6 +24,7 @@ from distxla.runtime.ray.session import RayHere, Session
 
 WORKERS_AHEAD = 64  # may start at the same time, while the number of devices is not known
 DEVICES_AHEAD = 128  # for which the servers then have enough open files
+LOOK_S = 0.05  # between checks whether a cluster that waits is being closed
 
 _lock = threading.Lock()
 _users = 0
@@ -38,18 +40,26 @@ class _Ahead:
         machine.require_startable(DEVICES_AHEAD)
         self._ray = EmbeddedRay(elsewhere=True)
         self._failure: BaseException | None = None
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._start, name="distxla-ray", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no more threads
+            self._ray.close()
+            raise ClusterError(f"the embedded Ray cannot be started: {error}") from error
 
     def _start(self) -> None:
         try:
-            self._ray.start(WORKERS_AHEAD)
+            self._ray.start(WORKERS_AHEAD, self._closing)
         except BaseException as error:  # raised by `get`
             self._failure = error
 
-    def get(self) -> EmbeddedRay:
-        """Block until it has started; raises what went wrong."""
-        self._thread.join()
+    def get(self, closing: threading.Event) -> EmbeddedRay:
+        """Block until it has started; raises what went wrong. closing: to be set to make it give up."""
+        while self._thread.is_alive():
+            self._thread.join(LOOK_S)
+            if closing.is_set():
+                self._closing.set()
         if self._failure is not None:
             self._ray.close()
             raise self._failure
@@ -78,13 +88,14 @@ def abandon() -> None:
         ahead.abandon()
 
 
-def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
+def acquire(workers: int, address: str | None, closing: threading.Event) -> tuple[Session, bool]:
     """The Ray to use, and whether `release` must be called for it.
 
-    address: a Ray cluster to join; None for the embedded one. Blocks until joined. Raises ClusterError.
+    address: a Ray cluster to join; None for the embedded one.  closing: to be set, in another thread, to make it give
+    up. Blocks until joined. Raises ClusterError.
     """
     global _users, _running, _joined, _ahead
-    with _lock:
+    with _locked(closing):
         if _joined is not None:
             if address not in (None, "auto", _joined, _head()):
                 raise ClusterError(f"this process has joined the Ray at {_joined} and can join no other")
@@ -103,14 +114,14 @@ def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
         if _running is None and _ahead is not None:
             ahead, _ahead = _ahead, None
             if workers <= DEVICES_AHEAD:
-                _running = ahead.get()
+                _running = ahead.get(closing)
             else:
                 ahead.abandon()
         if _running is None:
             machine.require_startable(workers)
             started = _new_ray()
             try:
-                started.start(workers)
+                started.start(workers, closing)
             except BaseException:
                 started.close()
                 raise
@@ -118,6 +129,18 @@ def acquire(workers: int, address: str | None) -> tuple[Session, bool]:
         _running.begin()
         _users += 1
         return _running.session, True
+
+
+@contextmanager
+def _locked(closing: threading.Event) -> Iterator[None]:
+    """Hold the lock, which another cluster may hold while it starts a Ray; ClusterError once `closing` is set."""
+    while not _lock.acquire(timeout=LOOK_S):
+        if closing.is_set():
+            raise ClusterError("the cluster is closed")
+    try:
+        yield
+    finally:
+        _lock.release()
 
 
 def _new_ray() -> EmbeddedRay | PlainRay:

@@ -16,6 +16,8 @@ import select
 import socket
 import struct
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +33,7 @@ LOOK_MS = 50  # between checks that the servers live
 
 @dataclass(frozen=True)
 class Reference:
-    """A value or a call's answer in the other process."""
+    """A value or a call's answer in the other process, which drops it some time after this object is gone."""
 
     number: int
 
@@ -43,9 +45,9 @@ class _Method:
     name: str
 
     def remote(self, *arguments: Any) -> Reference:
-        number = self.session.next_number()
-        self.session.tell("call", number, self.actor, self.name, arguments)
-        return Reference(number)
+        reference = self.session.reference()
+        self.session.tell("call", reference.number, self.actor, self.name, arguments)
+        return reference
 
 
 class _Actor:
@@ -66,11 +68,14 @@ class RayElsewhere:
     def __init__(self, connection: socket.socket, check: Callable[[], None]) -> None:
         self._connection, self._check = connection, check
         self._lock = threading.Lock()
-        self._numbers = itertools.count()
+        self._numbers = itertools.count()  # of actors and references
+        self._dropped: deque[int] = deque()  # references that are gone; told with the next request
 
-    def next_number(self) -> int:
-        """The number of a new actor or reference."""
-        return next(self._numbers)
+    def reference(self) -> Reference:
+        """A new reference."""
+        made = Reference(next(self._numbers))
+        weakref.finalize(made, self._dropped.append, made.number).atexit = False
+        return made
 
     def join(self, address: str) -> None:
         """Let the other process join. Blocks; ClusterError if it can't."""
@@ -81,14 +86,14 @@ class RayElsewhere:
         return found
 
     def create(self, actor: type, node: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        numbers = [self.next_number() for _ in arguments]
+        numbers = [next(self._numbers) for _ in arguments]
         self.tell("create", numbers, actor, node, list(arguments))
         return [_Actor(self, number) for number in numbers]
 
     def put(self, value: Any) -> Reference:
-        number = self.next_number()
-        self.tell("put", number, value)
-        return Reference(number)
+        reference = self.reference()
+        self.tell("put", reference.number, value)
+        return reference
 
     def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any] | None]:
         found: tuple[int, list[Any] | None] = self._ask("answers", [p.number for p in pending], list(names))
@@ -107,7 +112,8 @@ class RayElsewhere:
             self._send(request)
 
     def _send(self, request: tuple[Any, ...]) -> None:
-        data = _packed(request)
+        dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
+        data = (_packed(("drop", dropped)) if dropped else b"") + _packed(request)
         try:
             with self._in_step():
                 self._connection.sendall(data)
@@ -173,11 +179,11 @@ class _Served:
         self._found[number] = getattr(self._found[actor], method).remote(*given)
 
     def _answers(self, numbers: list[int], names: list[str]) -> tuple[int, list[Any] | None]:
-        done, values = self._ray.answers([self._found[number] for number in numbers], names)
-        if values is not None:
-            for number in numbers:
-                del self._found[number]
-        return done, values
+        return self._ray.answers([self._found[number] for number in numbers], names)
+
+    def _drop(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._found.pop(number, None)
 
     def _kill(self, numbers: list[int]) -> None:
         self._ray.kill([self._found.pop(number) for number in numbers])

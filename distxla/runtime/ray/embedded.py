@@ -10,16 +10,12 @@ three, and takes everything down when the driver ends, however it ends.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import secrets
-import select
-import shutil
 import socket
-import subprocess
 import sys
-import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -31,11 +27,11 @@ from distxla.runtime.ray import client, commands
 from distxla.runtime.ray.commands import Place
 from distxla.runtime.ray.elsewhere import RayElsewhere
 from distxla.runtime.ray.session import RayHere, Session
+from distxla.runtime.ray.supervised import Supervised, is_readable
 from distxla.runtime.ray.token import Token
 
 START_LIMIT_S = 60.0
 STALL_LIMIT_S = 30.0  # for a step of the start that is quick, such as a shell
-LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
 _STACK = re.compile(r"\(\+0x|    @ |StackTrace|\*\*\*")  # lines of a server's messages that do not help a user
 
 
@@ -47,38 +43,35 @@ class EmbeddedRay:
         self.session: Session
         self._listener: socket.socket | None = None
         self._elsewhere: RayElsewhere | None = None
-        self._place = Place(_package(), private_directory(), secrets.token_hex(28))
-        self._servers: dict[str, int] = {}  # process descriptors
-        self._there: list[str] = []  # names of servers
+        self._requests = self._forked = -1  # descriptors of the FIFOs
+        self._there: list[str] = []  # names of processes that must live
         self._progress = (0, 0), 0.0  # workers that were forked and actors that answer, and since when
         self._token = Token()
         self._printer: Any = None
+        self._closing = threading.Event()
+        package = _package()
+        self._supervisor = Supervised()
+        self._place = Place(package, self._supervisor.directory, secrets.token_hex(28))
         try:
             for path in self._place.folders:
                 os.mkdir(path, 0o700)
             # open for reading and writing, so that opening never blocks and no byte is lost
-            self._requests, self._forked = (_open_fifo(path) for path in (self._place.fifo, self._place.forked))
+            self._requests, self._forked = _open_fifo(self._place.fifo), _open_fifo(self._place.forked)
             if elsewhere:
                 self._listener = socket.socket(socket.AF_UNIX)
                 self._listener.bind(self._place.driver)
                 self._listener.listen(1)
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
-            )
         except OSError as error:
-            shutil.rmtree(self._place.private, ignore_errors=True)
+            self.close()
             raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
-        self._send({"directory": self._place.private})
 
-    def start(self, workers: int) -> None:
-        """Start the servers and join them. workers: how many may be starting at the same time.
+    def start(self, workers: int, closing: threading.Event) -> None:
+        """Start the servers and join them. workers: how many may be starting at the same time.  closing: to be set to
+        make it give up.
 
         Raises ClusterError with the end of the servers' messages if they do not come up.
         """
-        self._servers["supervisor"] = os.pidfd_open(self._supervisor.pid)
+        self._closing = closing
         self._there.append("supervisor")
         raylet = self._hold("raylet")
         errors = f"{self._place.logs}/zygote.err"
@@ -93,6 +86,7 @@ class EmbeddedRay:
         self._raylet_socket()
         self.session = self._join_here(address) if self._listener is None else self._join_elsewhere(address)
         self._require(True, "")
+        self._closing = threading.Event()  # other clusters of this process may outlive the one that started it
 
     def _join_here(self, address: str) -> Session:
         client.reread_environment()
@@ -102,7 +96,7 @@ class EmbeddedRay:
     def _join_elsewhere(self, address: str) -> Session:
         assert self._listener is not None
         end = time.monotonic() + START_LIMIT_S
-        while not _is_readable(self._listener.fileno(), 0.05):
+        while not is_readable(self._listener.fileno(), 0.05):
             self._require(time.monotonic() < end, "no driver")
         connection, _ = self._listener.accept()
         self._elsewhere = RayElsewhere(connection, lambda: self._require(True, ""))
@@ -111,7 +105,7 @@ class EmbeddedRay:
 
     def abandon(self) -> None:
         """Let the supervisor end everything; does not wait."""
-        self._release_supervisor()
+        self._supervisor.release()
 
     def close(self) -> None:
         """Leave Ray, end the servers, remove the directory. Never raises."""
@@ -124,58 +118,25 @@ class EmbeddedRay:
             self._elsewhere.close()
         if self._printer is not None:
             ray._private.worker.print_to_stdstream = self._printer
-        assert self._supervisor.stdout is not None
-        self._release_supervisor()
-        try:
-            self._supervisor.wait(15)
-        except subprocess.TimeoutExpired:
-            self._supervisor.kill()
-            self._supervisor.wait()
-        self._supervisor.stdout.close()
-        for descriptor in (self._requests, self._forked, *self._servers.values()):
-            os.close(descriptor)
-        shutil.rmtree(self._place.private, ignore_errors=True)
+        self._supervisor.close()
+        for descriptor in (self._requests, self._forked):
+            if descriptor >= 0:
+                os.close(descriptor)
         self._token.forget()
-
-    def _release_supervisor(self) -> None:
-        """It ends at the end of its input."""
-        assert self._supervisor.stdin is not None
-        with suppress(OSError):  # it has ended before it took the last request, which is written again here
-            self._supervisor.stdin.close()
-
-    def _send(self, request: dict[str, object]) -> None:
-        assert self._supervisor.stdin is not None
-        try:
-            self._supervisor.stdin.write(json.dumps(request).encode() + b"\n")
-            self._supervisor.stdin.flush()
-        except OSError as error:
-            raise ClusterError(f"the supervisor of the embedded Ray has ended: {error}") from error
 
     def _hold(self, name: str) -> int:
         """The id of a new process, which waits for its command."""
-        self._send({"hold": True})
-        assert self._supervisor.stdout is not None
-        answer = self._supervisor.stdout.readline()
-        try:
-            self._servers[name] = os.pidfd_open(int(answer))
-        except (ValueError, ProcessLookupError):
-            raise ClusterError(f"could not start the {name} of the embedded Ray") from None
+        process = self._supervisor.hold(name)
         self._there.append(name)
-        return int(answer)
+        return process
 
-    def _run(self, pid: int, command: list[str], **more: str) -> None:
+    def _run(self, process: int, command: list[str], **more: str) -> None:
         """Give a process its command. more: see supervisor.py."""
-        environment = self._token.environment() | {
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_enable_pipe_based_agent_to_parent_health_check": "1",  # agent.sh waits for the end of that pipe
-            # added to the driver's; Ray's own 15 would let replicas run after everything else on the machine
-            "RAY_worker_niceness": "0",
-        }
-        environment.pop("RAY_ADDRESS", None)
+        environment = self._token.environment()
+        environment["RAY_enable_pipe_based_agent_to_parent_health_check"] = "1"  # agent.sh waits for the pipe's end
         if address_space() is not None:
             environment.setdefault("MALLOC_ARENA_MAX", str(ARENAS))
-        self._send({"pid": pid, "command": command, "environment": environment, **more})
+        self._supervisor.run(process, command, environment, **more)
 
     def _introduced(self) -> tuple[str, str]:
         """The gcs_server's address, and the cluster's id."""
@@ -194,7 +155,8 @@ class EmbeddedRay:
 
     def begin(self) -> None:
         """A cluster starts: the processes must live until it has. Without a zygote workers start the long way."""
-        self._there = [name for name, end in self._servers.items() if name != "zygote" or not _is_readable(end)]
+        ended = self._supervisor.has_ended
+        self._there = [name for name in self._supervisor.names if name != "zygote" or not ended(name)]
         self._progress = (0, 0), time.monotonic()
 
     def started(self) -> None:
@@ -215,8 +177,10 @@ class EmbeddedRay:
             self._require(time.monotonic() < since + STALL_LIMIT_S, f"Ray asks for no more workers than {forked}")
 
     def _require(self, fine: bool, what: str) -> None:
-        """ClusterError if a process has ended, or if not `fine`; `what` says why."""
-        ended = [name for name in self._there if _is_readable(self._servers[name])]
+        """ClusterError if a process has ended, if the cluster is being closed, or if not `fine`; `what` says why."""
+        if self._closing.is_set():
+            raise ClusterError("the cluster is closed")
+        ended = [name for name in self._there if self._supervisor.has_ended(name)]
         if ended:
             raise ClusterError(f"the {ended[0]} of the embedded Ray has ended\n{self._messages()}".strip())
         if not fine:
@@ -237,25 +201,6 @@ def _package() -> Path:
     return Path(found.origin).parent
 
 
-def _is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Whether a descriptor is readable within `seconds`; of a process descriptor: whether the process has ended."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
 def _open_fifo(path: str) -> int:
     os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-
-
-def private_directory() -> str:
-    """A new directory of this user alone, with a path that leaves room for the names of sockets."""
-    room = LONGEST_SOCKET_PATH - len("/distxla-01234567/t/s/sockets/plasma")
-    parent = tempfile.gettempdir()
-    if len(os.fsencode(parent)) > room:
-        parent = "/tmp"
-    try:
-        return tempfile.mkdtemp(prefix="distxla-", dir=parent)
-    except OSError as error:
-        raise ClusterError(f"the embedded Ray needs a directory in {parent}: {error.strerror}") from error

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+import distxla as dx
 from distxla.errors import ClusterError
-from distxla.runtime.ray import elsewhere
+from distxla.runtime.ray import access, commands, elsewhere, supervised
 from distxla.runtime.ray.embedded import EmbeddedRay
 
 
 def test_closing_leaves_nothing_of_a_supervisor_that_was_killed() -> None:
     ray = EmbeddedRay(elsewhere=True)
-    ray._supervisor.kill()
-    ray._supervisor.wait()
+    ray._supervisor.process.kill()
+    ray._supervisor.process.wait()
     with pytest.raises(ClusterError, match="supervisor"):
-        ray._send({"hold": True})
+        ray._supervisor.hold("raylet")
     ray.close()
     assert not os.path.exists(ray._place.private)
 
@@ -39,3 +45,67 @@ def test_the_answer_of_an_interrupted_question_is_nobody_elses() -> None:
             elsewhere.send(there, (None, ("node", [])))
         with pytest.raises(ClusterError, match="has ended"):
             session.answers([], [])
+
+
+class Store:
+    """Ray's part in `elsewhere.serve`: values are their own references."""
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def answers(self, pending: Sequence[Any], names: Sequence[str]) -> tuple[int, list[Any]]:
+        return len(pending), list(pending)
+
+
+def test_values_are_dropped_with_their_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "RayHere", Store)
+    served = elsewhere._Served()
+    here, there = socket.socketpair()
+    session = elsewhere.RayElsewhere(here, lambda: None)
+
+    def serve_all() -> None:
+        there.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                kind, *arguments = elsewhere.receive(there)
+                served.handle(kind, tuple(arguments))
+
+    with here, there:
+        kept, gone = session.put("kept"), session.put("gone")
+        serve_all()
+        assert list(served._found.values()) == ["kept", "gone"]
+        del gone
+        another = session.put("another")
+        serve_all()
+        assert list(served._found.values()) == ["kept", "another"]
+        assert served.handle("answers", ([kept.number, another.number], [])) == (2, ["kept", "another"])
+
+
+def test_a_supervisor_that_does_not_answer_is_an_error_and_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised, "ANSWER_S", 0.2)
+    monkeypatch.setattr(supervised, "CLOSE_S", 0.2)
+    found = supervised.Supervised()
+    os.kill(found.process.pid, signal.SIGSTOP)
+    with pytest.raises(ClusterError, match=r"did not start the raylet within 0.2 s"):
+        found.hold("raylet")
+    found.close()
+    assert found.process.returncode == -signal.SIGKILL
+    assert not os.path.exists(found.directory)
+
+
+@pytest.mark.cluster
+def test_a_start_is_given_up_when_its_cluster_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the process itself, and where the command line has begun it before."""
+    monkeypatch.setattr(commands, "gcs_command", lambda place: ["/bin/sleep", "60"])  # which never writes its port
+    cluster = dx.Cluster(1).start()
+    time.sleep(0.2)
+    begin = time.monotonic()
+    cluster.close()
+    assert time.monotonic() - begin < 5
+    ahead, closing = access._Ahead(), threading.Event()
+    threading.Timer(0.2, closing.set).start()
+    begin = time.monotonic()
+    with pytest.raises(ClusterError, match="the cluster is closed"):
+        ahead.get(closing)
+    assert time.monotonic() - begin < 5
+    assert not os.path.exists(ahead._ray._place.private)

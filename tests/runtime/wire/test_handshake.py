@@ -147,7 +147,7 @@ def test_a_peer_without_a_thread_is_disconnected_and_others_are_served(listener,
         patch.setattr(threading.Thread, "start", start)
         with (
             handshake.connect(listener.address, SECRET, purpose=3, node=2, timeout=5) as refused,
-            pytest.raises(ClusterError, match="closed|lost"),
+            pytest.raises(ClusterError, match=r"closed|lost"),
         ):
             refused.receive()
     assert accepted.empty()

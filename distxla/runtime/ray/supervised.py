@@ -1,0 +1,136 @@
+"""The driver's side of the supervisor (supervisor.py), which starts the processes of an embedded Ray and ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from distxla.errors import ClusterError
+
+ANSWER_S = 30.0  # for the supervisor to start a process
+CLOSE_S = 15.0  # for it to end all processes
+LONGEST_SOCKET_PATH = 107  # bytes, of a Unix socket's address
+_SETTINGS = {  # of every process
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 stays 127.0.0.1
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # added to the driver's; Ray's own 15 would let replicas run after everything else on the machine
+    "RAY_worker_niceness": "0",
+}
+
+
+class Supervised:
+    """A supervisor, and the processes that it has started. process: the supervisor itself.
+
+    directory: a new one of this user alone, which is removed with the processes.  ClusterError if there can be none, if
+    the supervisor cannot be started or, from `hold` and `run`, has ended.
+    """
+
+    def __init__(self) -> None:
+        self.directory = _private_directory()
+        self._ends: dict[str, int] = {}  # process descriptors by name
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C in a terminal reaches the driver only
+            )
+        except OSError as error:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
+        try:
+            self._ends["supervisor"] = os.pidfd_open(self.process.pid)
+            self._send({"directory": self.directory})
+        except OSError as error:
+            self.close()
+            raise ClusterError(f"the embedded Ray cannot be started: {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the supervisor and of all processes, in the order in which they were started."""
+        return list(self._ends)
+
+    def hold(self, name: str) -> int:
+        """Start a process that waits for its command; returns its id. Blocks until it exists."""
+        self._send({"hold": True})
+        assert self.process.stdout is not None
+        if not is_readable(self.process.stdout.fileno(), ANSWER_S):
+            raise ClusterError(f"the supervisor of the embedded Ray did not start the {name} within {ANSWER_S:g} s")
+        answer = self.process.stdout.readline()
+        try:
+            self._ends[name] = os.pidfd_open(int(answer))
+        except (ValueError, OSError):
+            raise ClusterError(f"could not start the {name} of the embedded Ray") from None
+        return int(answer)
+
+    def run(self, process: int, command: list[str], environment: Mapping[str, str], **more: str) -> None:
+        """Give a process of `hold` its command. more: see supervisor.py."""
+        theirs = {**environment, **_SETTINGS}
+        theirs.pop("RAY_ADDRESS", None)
+        self._send({"pid": process, "command": command, "environment": theirs, **more})
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a process has ended; does not wait."""
+        return is_readable(self._ends[name])
+
+    def release(self) -> None:
+        """Let the supervisor end all processes and itself; does not wait."""
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it has ended before it took the last request, which is written again here
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        """End all processes and remove the directory; blocks. Never raises."""
+        self.release()
+        try:
+            self.process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        for descriptor in self._ends.values():
+            os.close(descriptor)
+        self._ends.clear()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _send(self, request: dict[str, object]) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except (OSError, ValueError) as error:  # ValueError: after `release`
+            raise ClusterError(f"the supervisor of the embedded Ray has ended: {error}") from error
+
+
+def is_readable(descriptor: int, seconds: float = 0) -> bool:
+    """Whether a descriptor is readable within `seconds`; of a process descriptor: whether the process has ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _private_directory() -> str:
+    """A new directory with a path that leaves room for the names of sockets."""
+    room = LONGEST_SOCKET_PATH - len("/distxla-01234567/t/s/sockets/plasma")
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > room:
+        parent = "/tmp"
+    try:
+        return tempfile.mkdtemp(prefix="distxla-", dir=parent)
+    except OSError as error:
+        raise ClusterError(f"the embedded Ray needs a directory in {parent}: {error.strerror}") from error
+
+
+__all__ = ["Supervised", "is_readable"]
