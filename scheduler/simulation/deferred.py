@@ -289,7 +289,8 @@ class _Computed(Deferred):
         is_uniform = is_free_of_chance(frame.module, instruction) and not asks_who(frame.module, instruction)
         labels = meet([labels_of(leaf) for leaf in leaves], frame.devices) if is_uniform else None
         term = terms.number("called", id(frame.module), instruction.op, *(term_of(leaf, terms) for leaf in leaves))
-        self.value = spread(instruction.shape, Unknown(term if is_uniform else terms.fresh(), labels, instruction), terms)
+        unknown = Unknown(term if is_uniform else terms.fresh(), labels, instruction)
+        self.value = spread(instruction.shape, unknown, terms)
         return None
 
     def _of_operands(self) -> Deferred | None:
