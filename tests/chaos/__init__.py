@@ -1,5 +1,5 @@
 """Real processes that are killed, stopped and interrupted at random moments: `make chaos`, or `python -m tests.chaos`.
 
-runner.py starts drivers (driver.py) and does to their processes what plan.py draws; judgement.py says whether that
+runner.py starts drivers (driver.py) and signals their processes as plan.py draws; judgement.py says whether a case
 ended right: the right error in time, or the right results, nothing left behind, and the same bits in the next run.
 """

@@ -28,7 +28,7 @@ from distxla.runtime.cluster import Cluster
 from tests.chaos.program import DEVICES, TEXT, WARM_UP, arguments
 
 _out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what libraries print is no part of what is said
+os.dup2(2, 1)  # libraries print to stderr, not among the events
 
 
 def say(event: str, **values: Any) -> None:
@@ -36,7 +36,7 @@ def say(event: str, **values: Any) -> None:
 
 
 class Notices(logging.Handler):
-    """Passes on what the library says of a run while it goes on."""
+    """Passes on the library's notices about a run."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say("notice", text=record.getMessage())
@@ -65,7 +65,7 @@ def told(error: BaseException) -> dict[str, Any]:
 def play(case: dict[str, Any]) -> None:
     """One case: a new cluster, a run without faults, the run with them, another one if the cluster lives."""
     say("starting")
-    module = dx.parse(TEXT, "chaos.hlo")
+    module = dx.parse(TEXT.replace("HloModule chaos", f"HloModule {case['name']}"), "chaos.hlo")
     options = {"address": case["address"], "devices_per_host": case["devices_per_host"]} if case["address"] else {}
     with Cluster(DEVICES, inject=case["inject"], **options) as cluster:
         step = cluster.compile(module)

@@ -11,7 +11,8 @@ from tests.chaos.runner import Story
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds. lost: from a process's death to the error.  stopped: from a stop to a notice of it."""
+    """Seconds. lost: from a process's death, or from the end of the time limit, to the error.  stopped: from a stop to
+    a notice of it."""
 
     lost: float = 2.0
     stopped: float = 5.0
@@ -19,7 +20,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Verdict:
-    """outcome: in a word or two.  seconds: until it was noticed, if that is known.  wrong: what is, "" for nothing."""
+    """outcome: in a word or two.  seconds: until it was noticed, if that is known.  wrong: a description, or ""."""
 
     outcome: str
     seconds: float | None
@@ -32,9 +33,11 @@ def judge(story: Story, bits: str, bounds: Bounds) -> Verdict:
         return Verdict("hangs", None, story.hang)
     outcome, seconds, wrong = _JUDGES[story.case.expected](story, bounds)
     ended = story.event("ended")
-    in_the_run = story.case.victim and story.case.phase == "running"
-    if in_the_run and ended is not None and (story.struck is None or ended["at"] < story.struck + 0.01):
-        outcome, seconds, wrong = "too late", None, ""  # the run was over when, or just as, the signal came
+    if story.case.victim and story.case.phase == "running" and ended is not None:
+        if ended["error"] and (story.struck is None or ended["at"] < story.struck):
+            outcome, seconds, wrong = ended["error"], None, f"an error before the signal: {ended['text']}"
+        elif not ended["error"] and (story.struck is None or ended["at"] < story.struck + 0.01):
+            outcome, seconds, wrong = "too late", None, ""  # the run was over when, or just as, the signal came
     for event in story.events:  # the runs before and after, and those that should end well
         if bits and event.get("bits", bits) != bits:
             wrong = wrong or f"other bits ({event['event']})"
@@ -99,10 +102,12 @@ def _either(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
 
 
 def _noticed(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
-    """A notice in time, and after SIGCONT the right results."""
-    notice = story.event("notice")
+    """A notice of the stopped process in time, and after SIGCONT the right results."""
+    named = "the agent of " if story.case.victim == "agent" else f"device {story.case.which} is stopped"
+    notices = [event for event in story.events if event["event"] == "notice"]
+    notice = next((event for event in notices if named in event["text"]), None)
     if notice is None:
-        return "no notice", None, "nobody said that a process has stopped"
+        return "no notice", None, f"nothing says that a process has stopped: {[event['text'] for event in notices]}"
     seconds = notice["at"] - (story.struck or 0.0)
     outcome, _, wrong = _right(story, bounds)
     if seconds > bounds.stopped:
@@ -111,19 +116,21 @@ def _noticed(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
 
 
 def _limit(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
-    """TimeLimitError, which names the device that was stopped."""
-    ended = story.event("ended")
-    if ended is None or ended["error"] != "TimeLimitError":
+    """TimeLimitError in time, which names the device that was stopped."""
+    ended, running = story.event("ended"), story.event("running")
+    if ended is None or running is None or ended["error"] != "TimeLimitError":
         return "error", None, f"expected TimeLimitError, found {ended}"
-    named = f"device {story.case.which} " in ended["text"]
-    return "limit", None, "" if named else f"device {story.case.which} is not named: {ended['text']}"
+    if f"device {story.case.which} " not in ended["text"]:
+        return "limit", None, f"device {story.case.which} is not named: {ended['text']}"
+    seconds = max(0.0, ended["at"] - running["at"] - (story.case.time_limit or 0.0))
+    return "limit", seconds, f"{seconds:.2f} s after the limit" if seconds > bounds.lost else ""
 
 
 def _interrupted(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
     """KeyboardInterrupt, or it was over before."""
     said = story.event("interrupted")
     if said is None:
-        failed = story.event("failed")
+        failed = next((event for event in story.events if event.get("error")), None)
         return "too late", None, f"{failed['error']}: {failed['text']}" if failed else ""
     again = story.event("again")
     if again is not None and again["error"]:
@@ -132,7 +139,7 @@ def _interrupted(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
 
 
 def _gone(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
-    """The driver has ended; what is left of it is looked at for all cases."""
+    """The driver has ended; leftovers are checked for all cases."""
     if story.struck is None:
         return "too late", None, ""
     return "gone", None, "" if story.status is not None else "the driver lives on"

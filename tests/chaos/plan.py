@@ -19,6 +19,7 @@ class Case:
     none; which: its number among those of that role.  signal: for it, by name.  phase: of the driver, from which on
     `after` seconds pass before the signal.  resume: seconds until SIGCONT; -1 for as soon as the driver has noticed, 0
     for never.  time_limit: of the run.  expected: see judgement.py.  runs: seconds that the run takes without faults.
+    compiles: whether the program is not in the cache, so that the compile process starts.
     """
 
     seed: int
@@ -35,6 +36,7 @@ class Case:
     resume: float = 0.0
     time_limit: float | None = None
     runs: float = 1.5
+    compiles: bool = False
 
     def __str__(self) -> str:
         what = [*self.inject]
@@ -106,11 +108,11 @@ KINDS: dict[str, tuple[int, int, Draw]] = {  # hosts, weight, the rest
     "kill the gcs": (1, 3, _signal("gcs", "SIGKILL", _EITHER)),
     "kill the supervisor": (1, 3, _signal("supervisor", "SIGKILL", _EITHER)),
     "kill the fork server": (1, 2, _signal("zygote", "SIGKILL", _EITHER)),
-    "kill the compiler": (1, 2, _signal("compiler", "SIGKILL", _RIGHT)),
+    "kill the compiler": (1, 2, _signal("compiler", "SIGKILL", _RIGHT, compiles=True)),
     "interrupt the driver in a run": (1, 6, _signal("driver", "SIGINT", "interrupted")),
-    "interrupt the driver at any moment": (1, 6, _any_moment("SIGINT", "interrupted", 6)),
-    "terminate the driver": (1, 3, _any_moment("SIGTERM", "gone", 6)),
-    "kill the driver": (1, 6, _any_moment("SIGKILL", "gone", 6)),
+    "interrupt the driver at any moment": (1, 6, _any_moment("SIGINT", "interrupted", 4)),
+    "terminate the driver": (1, 3, _any_moment("SIGTERM", "gone", 4)),
+    "kill the driver": (1, 6, _any_moment("SIGKILL", "gone", 4)),
     "2 hosts: kill a device at an instruction": (2, 5, _inject("kill", _LOST)),
     "2 hosts: kill a device": (2, 5, _signal("replica", "SIGKILL", _LOST)),
     "2 hosts: stop a device": (2, 3, _stop("replica")),
@@ -125,7 +127,7 @@ KINDS: dict[str, tuple[int, int, Draw]] = {  # hosts, weight, the rest
     "2 hosts: delay a message": (2, 1, _inject("late", _RIGHT, most_ms=300, hosts=2)),
     "2 hosts: cut a host off": (2, 1, _inject("cut", _LOST, hosts=2)),
     "2 hosts: interrupt the driver in a run": (2, 3, _signal("driver", "SIGINT", "interrupted")),
-    "2 hosts: kill the driver": (2, 3, _any_moment("SIGKILL", "gone", 8)),
+    "2 hosts: kill the driver": (2, 3, _any_moment("SIGKILL", "gone", 6)),
 }
 
 

@@ -1,4 +1,4 @@
-"""What the drivers run: a loop with collectives of several kinds, whose results are the same bits in every run."""
+"""The drivers' program: a loop with collectives of several kinds, whose results are the same bits in every run."""
 
 from __future__ import annotations
 

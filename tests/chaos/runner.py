@@ -1,4 +1,4 @@
-"""Starts drivers, lets them play cases, and does to their processes what the cases say."""
+"""Starts drivers, lets them play cases, and signals their processes as the cases say."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from tests.chaos.victims import MARK, of_role, processes, shared_memory
 
 ROOT = Path(__file__).parents[2]
 START_S, RUN_S, CLOSE_S = 120.0, 60.0, 60.0  # after which a driver counts as hanging
-LEFT_S = 8.0  # for what was started to go
+LEFT_S = 8.0  # for the driver's processes and files to go
 DONE = ("ended", "interrupted", "failed")
 
 
 @dataclass
 class Story:
-    """What became of a case. events: what the driver said, in order.  struck: when the fault happened.  status: of a
-    driver that has ended.  left: what stayed behind.  hang: what did not end.  messages: the driver's stderr."""
+    """The course of a case. events: of the driver, in order.  struck: when the fault happened.  status: of a driver
+    that has ended.  left: leftovers.  hang: the event that did not come.  messages: its stderr.  grown: the
+    driver's descriptors, by kind, beyond those after its first case."""
 
     case: Case
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -42,6 +43,7 @@ class Story:
     left: list[str] = field(default_factory=list)
     hang: str = ""
     messages: str = ""
+    grown: dict[str, int] = field(default_factory=dict)
 
     def event(self, *names: str) -> dict[str, Any] | None:
         return next((event for event in self.events if event["event"] in names), None)
@@ -70,6 +72,7 @@ class Process:
             },
             text=True,
         )
+        self._descriptors: dict[str, int] | None = None
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -95,6 +98,12 @@ class Process:
     def messages(self, since: int = 0) -> str:
         return os.pread(self._messages.fileno(), 20_000, since).decode(errors="replace")
 
+    def grown(self, descriptors: dict[str, int]) -> dict[str, int]:
+        """The kinds of descriptors that are more than when this was called first, with their growth."""
+        self._descriptors = self._descriptors or descriptors
+        first = self._descriptors
+        return {kind: n - first.get(kind, 0) for kind, n in descriptors.items() if n > first.get(kind, 0)}
+
     def said(self) -> int:
         """How many bytes of messages there are."""
         return os.fstat(self._messages.fileno()).st_size
@@ -111,7 +120,7 @@ class Process:
         return self.process.wait()
 
     def clean(self) -> None:
-        """After the end: kill what is left, remove the folder."""
+        """After the end: kill leftovers, remove the folder."""
         self.end(0)
         for pid in processes(self.mark):
             with contextlib.suppress(ProcessLookupError):
@@ -158,6 +167,7 @@ class Runner:
             "devices_per_host": [2, 2],
             "seconds": case.runs,
             "time_limit": case.time_limit,
+            "name": f"chaos_{case.number}_{uuid.uuid4().hex}" if case.compiles else "chaos",
         }
         driver.write(json.dumps(order))
         try:
@@ -172,13 +182,15 @@ class Runner:
         story.status = driver.process.poll()
         story.left = self._left(driver, shared, alone=case.hosts == 1)
         story.messages = driver.messages(said)
+        if (closed := story.event("closed")) is not None:
+            story.grown = driver.grown(closed["descriptors"])
         if story.status is not None or story.hang:
             driver.clean()
             del self._drivers[case.hosts]
         return story
 
     def _left(self, driver: Process, shared: set[str], *, alone: bool) -> list[str]:
-        """What stays behind although there was time enough for it to go."""
+        """Leftovers of the driver that do not go within LEFT_S."""
         end = time.monotonic() + LEFT_S
         while left := [*self._left_now(driver, shared, alone=alone)]:
             if time.monotonic() > end:
@@ -202,7 +214,7 @@ class Runner:
 
 
 class _Play:
-    """One case under way."""
+    """One case in progress."""
 
     def __init__(self, case: Case, driver: Process, nodes: Process | None, story: Story) -> None:
         self._case, self._driver, self._nodes, self._story = case, driver, nodes, story

@@ -1,4 +1,4 @@
-"""Processes of a driver by what they do, and what is left of one."""
+"""Processes of a driver by role, and its leftovers."""
 
 from __future__ import annotations
 

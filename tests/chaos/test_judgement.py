@@ -1,0 +1,138 @@
+"""The judge of `make chaos` finds what is wrong with a case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.chaos.judgement import Bounds, judge
+from tests.chaos.plan import KINDS, Case, draw
+from tests.chaos.runner import Story
+
+STRUCK = 100.0
+BITS = "b"
+
+
+def said(event: str, at: float = STRUCK + 0.5, **values: Any) -> dict[str, Any]:
+    return {"event": event, "at": at, **values}
+
+
+def error(name: str, text: str = "", **values: Any) -> dict[str, Any]:
+    return {"error": name, "classes": [name, "DistxlaError"], "text": text, "notes": [], "injected": [], **values}
+
+
+LOST = error("ReplicaLostError", "the replica of device 2 ended during a call in summed")
+FINE = {"error": "", "bits": BITS, "injected": []}
+RUNNING = [said("starting", 97), said("ready", 98, bits=BITS), said("running", 99)]
+CLOSED = said("closed", 110, descriptors={}, threads=[])
+STOPPED = said("notice", STRUCK + 2, text="distxla: device 1 is stopped in dot, until SIGCONT")
+
+
+def story(kind: str, *events: dict[str, Any], **values: Any) -> Story:
+    case = replace(draw(1, 0, (kind,)), which=1)
+    return Story(case, [*RUNNING, *events, CLOSED], STRUCK, **values)
+
+
+RIGHT = {  # kind, events after `running`, outcome
+    "lost": ("kill a device", [said("ended", **LOST), said("again", **LOST)], "lost"),
+    "over before": ("kill a device", [said("ended", STRUCK - 1, **FINE), said("again", **LOST)], "too late"),
+    "went on": ("stop a device", [said("ended", **FINE), said("again", **FINE)], "right"),
+    "noticed": (
+        "stop a device until noticed",
+        [STOPPED, said("ended", STRUCK + 3, **FINE), said("again", **FINE)],
+        "noticed, right",
+    ),
+    "limit": (
+        "stop a device beyond the limit",
+        [said("ended", 101.5, **error("TimeLimitError", "device 1 is stopped")), said("again", **FINE)],
+        "limit",
+    ),
+    "interrupted": (
+        "interrupt the driver in a run",
+        [said("interrupted", **error("KeyboardInterrupt")), said("again", **FINE)],
+        "interrupted",
+    ),
+}
+WRONG = {  # kind, events after `running`, part of the complaint
+    "late": ("kill a device", [said("ended", STRUCK + 2.5, **LOST)], "noticed after 2.50 s"),
+    "no device": ("kill a device", [said("ended", **error("ReplicaLostError", "lost in summed"))], "no device"),
+    "no instruction": (
+        "kill a device",
+        [said("ended", **error("ReplicaLostError", "device 2 was lost"))],
+        "no instruction",
+    ),
+    "another error": ("kill a device", [said("ended", **error("InternalError", "a bug"))], "InternalError: a bug"),
+    "too early": ("kill a device", [said("ended", STRUCK - 1, **LOST)], "before the signal"),
+    "right although killed": ("kill a device", [said("ended", **FINE)], "ended well"),
+    "no end": ("kill a device", [], "said nothing"),
+    "other bits": ("stop a device", [said("ended", **{**FINE, "bits": "c"}), said("again", **FINE)], "other bits"),
+    "other bits afterwards": (
+        "stop a device",
+        [said("ended", **FINE), said("again", **{**FINE, "bits": "c"})],
+        "other bits (again)",
+    ),
+    "unusable": ("stop a device", [said("ended", **FINE), said("again", **LOST)], "again: the replica"),
+    "another notice": (
+        "stop a device until noticed",
+        [said("notice", text="device 0 computes"), said("ended", **FINE), said("again", **FINE)],
+        "nothing says",
+    ),
+    "a late notice": (
+        "stop a device until noticed",
+        [{**STOPPED, "at": STRUCK + 6}, said("ended", **FINE), said("again", **FINE)],
+        "noticed after 6.00 s",
+    ),
+    "late limit": (
+        "stop a device beyond the limit",
+        [said("ended", 104, **error("TimeLimitError", "device 1 is stopped"))],
+        "3.00 s after the limit",
+    ),
+    "error for an interrupt": ("interrupt the driver in a run", [said("ended", **LOST)], "ReplicaLostError"),
+    "unusable after an interrupt": (
+        "interrupt the driver in a run",
+        [said("interrupted", **error("KeyboardInterrupt")), said("again", **LOST)],
+        "can't be used again",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_case_is_right(name: str) -> None:
+    kind, events, outcome = RIGHT[name]
+    verdict = judge(story(kind, *events), BITS, Bounds())
+    assert (verdict.wrong, verdict.outcome) == ("", outcome)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_case_is_wrong(name: str) -> None:
+    kind, events, complaint = WRONG[name]
+    assert complaint in judge(story(kind, *events), BITS, Bounds()).wrong
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"left": ["process 7 ray::Replica"]}, "left behind: process 7"),
+        ({"hang": "no ended within 60 s"}, "no ended within 60 s"),
+        ({"status": -11}, "the driver has ended with -11"),
+    ],
+)
+def test_leftovers_hangs_and_crashes_are_wrong(values: dict[str, Any], complaint: str) -> None:
+    found = story("stop a device", said("ended", **FINE), said("again", **FINE), **values)
+    assert complaint in judge(found, BITS, Bounds()).wrong
+
+
+def test_memory_and_threads_left_in_the_driver_are_wrong() -> None:
+    for left in ({"descriptors": {"memory file": 1}}, {"threads": ["distxla-watch"]}):
+        found = story("stop a device", said("ended", **FINE), said("again", **FINE))
+        found.events[-1] = {**CLOSED, **left}
+        assert "left in the driver" in judge(found, BITS, Bounds()).wrong
+
+
+def test_cases_are_drawn_again_from_their_seed() -> None:
+    kinds = tuple(KINDS)
+    cases: list[Case] = [draw(3, n, kinds) for n in range(400)]
+    assert cases == [draw(3, n, kinds) for n in range(400)]
+    assert {case.kind for case in cases} == set(kinds)
