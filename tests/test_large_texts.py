@@ -1,4 +1,4 @@
-"""Large programs, and short ones that stand for large ones, cost what they hold and no more."""
+"""Large programs, and short texts of large programs: costs grow with the text, not with its square or its copies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def seconds(work: Callable[[], None]) -> float:
 
 @pytest.mark.parametrize("work", [read_and_verified, planned])
 @pytest.mark.parametrize("text", [wide_tuple, chained_adds])
-def test_twice_as_much_text_takes_twice_as_long(text: Callable[[int], str], work: Callable[[str], None]) -> None:
+def test_time_grows_with_the_text_and_not_with_its_square(
+    text: Callable[[int], str], work: Callable[[str], None]
+) -> None:
     few, many = text(SMALL), text(SMALL * TIMES)
     work(few)  # imports
     ratios = []
@@ -136,7 +138,7 @@ def test_a_summary_never_says_more_than_following_each_copy(
 
 
 def test_doubling_calls_of_a_collective_are_safe_at_once() -> None:
-    """2**30 rounds, all of them alike on all devices."""
+    """2**30 rounds, the same on all devices."""
     assert outcome(doubling_all_reduces(3)) is Outcome.SAFE
     found: list[Outcome] = []
     assert seconds(lambda: found.append(outcome(doubling_all_reduces()))) < 5

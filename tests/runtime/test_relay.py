@@ -19,7 +19,7 @@ from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.runtime.compiler import compile_module
 from distxla.runtime.relay.early import EarlyRounds
 from distxla.runtime.relay.loaded import LoadedPrograms
-from distxla.runtime.relay.relay import Relay
+from distxla.runtime.relay.relay import LONG_S, Relay
 from distxla.runtime.serve import support_program
 from distxla.runtime.wire.connection import Frame
 from distxla.text.parser import parse_module
@@ -387,14 +387,19 @@ def test_rounds_that_are_over_and_groups_without_this_host_are_bounded():
 def test_a_relay_tells_for_which_host_it_waits():
     program = compiled(collectives(16)["all-reduce"])
     with Hosts(TWO, program) as hosts:
-        thread = threading.Thread(target=hosts.statuses, args=([0, 1, 2], 1, 1.0))
+        thread = threading.Thread(target=hosts.statuses, args=([0, 1, 2], 1, 20.0))
         thread.start()
-        time.sleep(1.3)
+        end = time.monotonic() + 20
+        while not (lines := hosts.hosts[0].relay.waits()) and time.monotonic() < end:
+            time.sleep(0.01)
         assert not hosts.hosts[1].relay.waits(), "device 3 is on that host itself"
-        (line,) = hosts.hosts[0].relay.waits()
+        hosts.release()
         thread.join()
     what = "to be ready for round 1 in y of devices 0-3"
-    assert re.fullmatch(rf"host 0 has waited 1\.\d s for host 1 \(last heard of [01]\.\d s ago\) {what}", line)
+    (line,) = lines
+    found = re.fullmatch(rf"host 0 has waited (\d+\.\d) s for host 1 \(last heard of \d+\.\d s ago\) {what}", line)
+    assert found is not None, line
+    assert float(found[1]) >= LONG_S
 
 
 def test_groups_of_programs_that_run_elsewhere_only_wait():

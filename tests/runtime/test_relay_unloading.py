@@ -1,4 +1,4 @@
-"""A program is forgotten once the other hosts' words on its last messages have come."""
+"""A program is unloaded after the other hosts have confirmed its last messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ PLACE = 1 << 20
 
 
 @pytest.mark.parametrize(("word", "value"), [("taken", 1), ("poison", 1)])
-def test_a_permute_waits_for_the_word_that_its_message_was_taken(word: str, value: int) -> None:
+def test_a_permute_waits_for_the_word_that_its_message_was_taken(
+    word: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "SETTLE_S", 60.0)
     block = ControlBlock.create(2)
     relay: Any = SimpleNamespace(host=0, block=block)
     known = pairs.Pairs(relay, {0: 0, 1: 1})
@@ -28,9 +31,10 @@ def test_a_permute_waits_for_the_word_that_its_message_was_taken(word: str, valu
     leaving = threading.Thread(target=known.remove, args=(PLACE,))
     leaving.start()
     time.sleep(0.05)
+    assert leaving.is_alive()
     assert message in known.messages
     where = {"taken": message + state.M_TAKEN, "poison": control.H_POISON}[word]
     block.words[where // 4] = value
-    leaving.join(1)
+    leaving.join(20)
     assert not known.messages
     block.close()

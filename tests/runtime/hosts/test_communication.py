@@ -121,7 +121,7 @@ def test_a_round_without_all_members_can_be_ended(eight: Cluster) -> None:
         run_without_the_last(eight, 2)
     text = str(caught.value)
     assert re.search(
-        r"\n  network: host 0 has waited [12]\.\d s for host 1 \(last heard of [01]\.\d s ago\) to be ", text
+        r"\n  network: host 0 has waited \d+\.\d s for host 1 \(last heard of \d+\.\d s ago\) to be ", text
     )
     assert "\n  devices 0-6 wait in r (sum.hlo:7:8) for device 7: all-reduce, group {0,1,2,3,4," in str(caught.value)
     step = whole_sum(eight)

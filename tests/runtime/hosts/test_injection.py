@@ -15,10 +15,11 @@ from tests.runtime.injection.programs import LOOP
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 X = np.arange(4, dtype=np.float32)
 PLACE = "loop.hlo:10:3"
-SECONDS = 4.0
-UNNOTICED = ["drop:from=1,to=0,round=3", "duplicate:from=0,at=total,round=2"]  # unless more messages follow
+NOTICED_S = 10.0  # on a machine full of other work; `make chaos` has the bounds that are promised
 LOST = {
     "corrupt:from=1,round=4": "host",
+    "drop:from=1,to=0,round=3": "host",
+    "duplicate:from=0,at=total,round=2": "host",
     "cut:from=1,round=2": "host",
     "kill:device=1,at=total,round=3": r"the replica of device 1 \(process \d+ on host 1 ",
     "host-lost:host=1,at=total,round=3": r"host 1 .* with device 1 was lost",
@@ -39,26 +40,12 @@ def test_a_fault_between_hosts_is_named(address: str, spec: str) -> None:
         begin = time.monotonic()
         with pytest.raises(dx.ReplicaLostError, match=LOST[spec]) as caught:
             step([X], time_limit=20)
-        assert time.monotonic() - begin < SECONDS
+        assert time.monotonic() - begin < NOTICED_S
         (fault,) = cluster.injected
         assert fault.happened
         assert f"this was injected: {spec}" in caught.value.message
         if "at=" in spec:
             assert str(caught.value.location) == PLACE
-
-
-@pytest.mark.parametrize("spec", UNNOTICED)
-def test_a_message_too_few_or_too_many_gives_right_results_or_is_named(address: str, spec: str) -> None:
-    with opened(address, spec) as cluster:
-        step = cluster.compile(dx.parse(LOOP, "loop.hlo"))
-        outs, said = [], ""
-        try:
-            outs = step([X], time_limit=3)
-        except (dx.ReplicaLostError, dx.TimeLimitError) as error:
-            said = str(error)
-        assert all(np.array_equal(np.asarray(row[0]), X) for row in outs)
-        assert outs or f"injected: {spec}" in said
-        assert [fault.happened for fault in cluster.injected] == [True]
 
 
 @pytest.mark.parametrize("spec", ["late:from=1,to=0,round=3,ms=300", "delay:device=1,at=total,ms=300"])

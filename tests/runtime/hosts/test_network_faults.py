@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -59,12 +60,12 @@ def test_the_error_names_connection_and_message(address: str, kind: str, said: s
         begin = time.monotonic()
         with pytest.raises(dx.DamagedMessageError, match=said) as caught:
             step([X], time_limit=30)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 15  # far below the limit, on a machine full of other work
         assert "the connection from host 1 can't be trusted any more" in caught.value.message
         injected = [text for agent in cluster._hosts.agents for text in agent.injected.values()]
         assert len(injected) == 1
         assert " of round 4 in w of devices 0, 1, from host 1 to host 0, " in injected[0]
-        assert "w" in str(caught.value.report), "the report tells what all devices did"
+        assert re.search(r"\n  devices? [01].* w \(<string>:14:3\)", str(caught.value)), "what the devices did"
         with pytest.raises(dx.DamagedMessageError, match="cannot be used any more"):
             step([X])
 
@@ -96,7 +97,7 @@ def test_a_damaged_answer_of_an_agent_is_no_result(address: str) -> None:
 
 
 class _Flipping:
-    """A Protection of what was damaged before it came."""
+    """A Protection that receives damaged bytes."""
 
     def __init__(self, opens: Any) -> None:
         self._opens = opens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-ROUNDS = 10
 LOOP = """HloModule loop
 add { a = f32[] parameter(0)
   b = f32[] parameter(1)

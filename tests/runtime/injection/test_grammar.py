@@ -1,4 +1,4 @@
-"""What `--inject` takes, and what it says of anything else."""
+"""The grammar of `--inject`, and its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = {
     "random:seed=7,faults=3": Fault(Kind.RANDOM, "", seed=7, count=3, kinds=DRAWN, rounds=4),
     "random:seed=7,kinds=kill+stop": Fault(Kind.RANDOM, "", seed=7, kinds=(Kind.KILL, Kind.STOP), rounds=4),
 }
-BAD = {  # message, what the caret is under, hint
+BAD = {  # message, the text above the caret, hint
     "kil:device=1": ("no fault is called 'kil'", "kil", "did you mean kill?"),
     "": ("no fault is called ''", "", ""),
     "kill": ("kill needs device= (a device's number)", "", ""),

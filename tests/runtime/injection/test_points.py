@@ -1,8 +1,9 @@
-"""Where programs can be interrupted, and what a device does there; without processes."""
+"""Injection points of programs, and the faults that a device carries out there; without processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,10 +115,23 @@ def test_each_fault_has_its_bit(block: ControlBlock, monkeypatch: pytest.MonkeyP
     assert block.record_long(0, control.R_INJECTED) == 0
 
 
-def test_a_delay_ends_with_the_call(block: ControlBlock) -> None:
-    block.words[control.H_POISON // 4] = 1
-    ask = hooks.Injector(1, block, 0, parse_faults(["delay:device=1,ms=100000"], 2)).hook(POINTS)
-    ask(None, BEFORE_STEP)  # the test's own time limit would say if it did not
+@pytest.mark.parametrize(("fails_after", "sleeps"), [(0, 0), (3, 3), (99, 10)])
+def test_a_delay_ends_with_the_call(
+    block: ControlBlock, monkeypatch: pytest.MonkeyPatch, fails_after: int, sleeps: int
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == fails_after:
+            block.words[control.H_POISON // 4] = 1
+
+    monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
+    block.words[control.H_POISON // 4] = fails_after == 0
+    ask = hooks.Injector(1, block, 0, parse_faults(["delay:device=1,ms=95"], 2)).hook(POINTS)
+    ask(None, BEFORE_STEP)
+    assert len(slept) == sleeps
+    assert block.record_long(1, control.R_INJECTED) == 1
 
 
 def test_a_seed_draws_the_same_and_its_draws_can_be_asked_for() -> None:

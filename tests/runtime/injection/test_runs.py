@@ -16,6 +16,7 @@ from tests.runtime.injection.programs import LOOP
 pytestmark = pytest.mark.cluster
 X = np.arange(4, dtype=np.float32)
 PLACE = "loop.hlo:10:3"
+NOTICED_S = 10.0  # on a machine full of other work; `make chaos` has the bounds that are promised
 FEED = """HloModule feed
 ENTRY main {
   t = token[] after-all()
@@ -42,10 +43,11 @@ WAITS = [f"kill:device=1,at=total,round=3,when={when}" for when in ("before", "w
 
 @pytest.mark.parametrize("cluster", [[spec, LATE] for spec in WAITS], indirect=True, ids=["before", "waiting", "after"])
 def test_a_killed_device_is_named_with_the_fault(cluster: dx.Cluster) -> None:
+    step = cluster.compile(dx.parse(LOOP, "loop.hlo"))
     begin = time.monotonic()
     with pytest.raises(dx.ReplicaLostError, match=r"device 1 .* this was injected: kill:device") as caught:
-        run(cluster)
-    assert time.monotonic() - begin < 3
+        step([X])
+    assert time.monotonic() - begin < NOTICED_S
     error = caught.value
     assert str(error.location) == PLACE
     fault = cluster.injected[0]
@@ -80,7 +82,7 @@ def test_delays_change_no_result(cluster: dx.Cluster) -> None:
 @pytest.mark.parametrize("cluster", [["stop:device=1,at=total,round=3"]], indirect=True, ids=["stop"])
 def test_a_stopped_device_is_in_the_report(cluster: dx.Cluster) -> None:
     with pytest.raises(dx.TimeLimitError, match=r"injected: stop:device=1,at=total,round=3 .* happened"):
-        run(cluster, time_limit=1)
+        run(cluster, time_limit=3)
 
 
 @pytest.mark.parametrize("cluster", [["feed-ends:device=1,after=2"]], indirect=True, ids=["feed"])

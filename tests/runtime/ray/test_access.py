@@ -1,4 +1,4 @@
-"""Whose Ray a program's own remote calls use beside a cluster."""
+"""A program's own remote calls beside a cluster use the cluster's Ray."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ assert not ray.is_initialized()
 
 
 def test_remote_calls_beside_a_cluster_go_to_its_ray() -> None:
-    """Without a Ray in the process they would start one, or join whatever they find on the machine."""
+    """Without a Ray in the process they would start one, or join any Ray of the machine."""
     ended = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     there, here = ended.stdout.split()

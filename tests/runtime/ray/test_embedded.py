@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,8 +51,13 @@ def test_a_directory_that_cannot_be_made_is_named(temporary: Path, monkeypatch: 
         embedded.EmbeddedRay()
 
 
-def test_a_server_that_ends_at_once_is_reported_at_once(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "gcs_command", lambda place: ["/bin/false"])
-    with pytest.raises(ClusterError, match="the gcs_server of the embedded Ray has ended"), dx.Cluster(1) as cluster:
+@pytest.mark.parametrize("name", ["zygote", "gcs_server", "raylet"])
+def test_a_server_that_ends_at_once_is_reported_at_once(
+    name: str, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, f"{name.partition('_')[0]}_command", lambda *_, **__: ["/bin/false"])
+    begin = time.monotonic()
+    with pytest.raises(ClusterError, match=f"the {name} of the embedded Ray has ended"), dx.Cluster(1) as cluster:
         cluster.wait_started()
+    assert time.monotonic() - begin < embedded.START_LIMIT_S / 2
     assert not os.listdir(temporary)

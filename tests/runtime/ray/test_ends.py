@@ -1,4 +1,4 @@
-"""What is left when the processes of an embedded Ray have ended, or a question to one was interrupted."""
+"""The end of an embedded Ray whose processes have died, or whose answer was interrupted."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ print(json.dumps({"sums": sums, "listening": sorted(listening), "stranger": stra
 
 
 def _assert_serves(faked: str | None) -> str:
-    """A small program runs, on loopback, closed to strangers where there are tokens. What stderr says."""
+    """A small program runs, on loopback, closed to strangers where there are tokens. Returns stderr."""
     script = SERVES.replace("FAKED", repr(faked))
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=280)
     assert ended.returncode == 0, ended.stderr

@@ -39,7 +39,7 @@ def test_a_command_that_does_not_fit_one_write_does_without(folder: str, is_fork
 
 
 def below_us(name: str) -> list[psutil.Process]:
-    """Processes of the embedded Ray whose command has this in it."""
+    """Processes of the embedded Ray whose command contains `name`."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -140,7 +140,8 @@ def test_later_workers_start_without_a_zygote() -> None:
         with dx.Cluster(2) as other:
             (parent,) = parents(other)
             assert "/raylet" in parent
-            assert min(processor_s(pid) for _, _, pid in other.replicas_info) > FORKED_S
+            (_, _, forked), *_ = cluster.replicas_info
+            assert min(processor_s(pid) for _, _, pid in other.replicas_info) > 2 * processor_s(forked)
         assert parents(cluster) == {" ".join(below_us("supervisor.py")[0].cmdline())}  # it lives on
 
 

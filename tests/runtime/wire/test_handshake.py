@@ -1,4 +1,4 @@
-"""Who gets in; and that strangers keep nobody out, whatever they send or don't."""
+"""Peers that know the secret get in; others don't, and delay no peer, whatever they send."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def test_strangers_by_the_dozen_delay_nobody(listener, accepted, said):
         begin = time.monotonic()
         for _ in range(5):
             join(listener, accepted)
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < handshake.HANDSHAKE_S, "that one silent peer after another would take"
         assert len(listener._pending) <= handshake.MOST_PER_ADDRESS + 1
     assert accepted.empty()
 
 
 def test_who_sends_a_byte_at_a_time_delays_nobody_and_has_no_more_time(listener, accepted, monkeypatch):
-    monkeypatch.setattr(handshake, "HANDSHAKE_S", 1.0)
+    monkeypatch.setattr(handshake, "HANDSHAKE_S", 2.0)
     ended = []
 
     def drip() -> None:
@@ -114,10 +114,11 @@ def test_who_sends_a_byte_at_a_time_delays_nobody_and_has_no_more_time(listener,
     time.sleep(0.1)
     begin = time.monotonic()
     join(listener, accepted)
-    assert time.monotonic() - begin < 0.9
+    assert time.monotonic() - begin < handshake.HANDSHAKE_S
     for thread in threads:
         thread.join()
-    assert max(ended) < 3, "880 bytes take 8.8 s"
+    assert len(ended) == handshake.MOST_PER_ADDRESS
+    assert max(ended) < 6, "440 bytes take 8.8 s"
     assert accepted.empty()
 
 
@@ -173,5 +174,5 @@ def test_a_closed_listener_leaves_no_thread_and_no_stranger(listener):
         stranger.settimeout(5)
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < handshake.HANDSHAKE_S, "after which it would be disconnected anyway"
     assert not listener._thread.is_alive()
