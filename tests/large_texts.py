@@ -1,4 +1,4 @@
-"""Short or plain texts that ask for much: of whoever copies, recurses, or compares everything with everything."""
+"""Texts that are expensive for code that copies, recurses, or compares all pairs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ SUM = """sum {
   ROOT s = f32[] add(a, b)
 }
 """
+FUNCTION = "{} {{\n  p = f32[4] parameter(0)\n{}}}\n"
+TWO_CALLS = """  one = f32[4] call(p), to_apply=INNER
+  ROOT two = f32[4] call(one), to_apply=INNER
+"""
+TWO_CONDITIONALS = """  s = f32[1] slice(p), slice={[0:1]}
+  v = f32[] reshape(s)
+  z = f32[] constant(0)
+  c = pred[] compare(v, z), direction=GT
+  one = f32[4] conditional(c, p, p), true_computation=INNER, false_computation=INNER
+  ROOT two = f32[4] conditional(c, one, one), true_computation=INNER, false_computation=INNER
+"""
 
 
 def doubling_calls(levels: int = LEVELS, *, innermost: str = "add(p, p)", replicas: int = 1) -> str:
     """Each computation calls the one before twice: 2**levels executions of `innermost`, which may use `sum`."""
-    text = [f"HloModule doubling, replica_count={replicas}\n", SUM]
-    text.append(f"f0 {{\n  p = f32[4] parameter(0)\n  ROOT r = f32[4] {innermost}\n}}\n")
-    for k in range(1, levels + 1):
-        text.append(
-            f"f{k} {{\n  p = f32[4] parameter(0)\n  one = f32[4] call(p), to_apply=f{k - 1}\n"
-            f"  ROOT two = f32[4] call(one), to_apply=f{k - 1}\n}}\n"
-        )
-    text.append(f"ENTRY e {{\n  x = f32[4] parameter(0)\n  ROOT y = f32[4] call(x), to_apply=f{levels}\n}}\n")
-    return "\n".join(text)
+    return _nested(TWO_CALLS, levels, innermost, replicas)
 
 
 def doubling_all_reduces(levels: int = LEVELS) -> str:
@@ -32,17 +35,19 @@ def doubling_all_reduces(levels: int = LEVELS) -> str:
     return doubling_calls(levels, innermost="all-reduce(p), replica_groups={{0,1}}, to_apply=sum", replicas=2)
 
 
-def doubling_branches(levels: int = LEVELS, *, innermost: str = "add(p, p)", replicas: int = 1) -> str:
-    """Each computation has a conditional both of whose branches are the one before."""
-    text = [f"HloModule doubling, replica_count={replicas}\n", SUM]
-    text.append(f"f0 {{\n  p = f32[4] parameter(0)\n  ROOT r = f32[4] {innermost}\n}}\n")
-    for k in range(1, levels + 1):
-        text.append(
-            f"f{k} {{\n  p = f32[4] parameter(0)\n  s = f32[1] slice(p), slice={{[0:1]}}\n  v = f32[] reshape(s)\n"
-            f"  z = f32[] constant(0)\n  c = pred[] compare(v, z), direction=GT\n"
-            f"  one = f32[4] conditional(c, p, p), true_computation=f{k - 1}, false_computation=f{k - 1}\n"
-            f"  ROOT two = f32[4] conditional(c, one, one), true_computation=f{k - 1}, false_computation=f{k - 1}\n}}\n"
-        )
+def doubling_branches(levels: int = LEVELS) -> str:
+    """Each computation has two conditionals both of whose branches are the one before."""
+    return _nested(TWO_CONDITIONALS, levels, "add(p, p)", 1)
+
+
+def _nested(body: str, levels: int, innermost: str, replicas: int) -> str:
+    """Computations f0 to f`levels`; the body of each names the one before INNER."""
+    text = [
+        f"HloModule doubling, replica_count={replicas}\n",
+        SUM,
+        FUNCTION.format("f0", f"  ROOT r = f32[4] {innermost}\n"),
+    ]
+    text += [FUNCTION.format(f"f{k}", body.replace("INNER", f"f{k - 1}")) for k in range(1, levels + 1)]
     text.append(f"ENTRY e {{\n  x = f32[4] parameter(0)\n  ROOT y = f32[4] call(x), to_apply=f{levels}\n}}\n")
     return "\n".join(text)
 

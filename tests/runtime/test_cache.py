@@ -1,4 +1,4 @@
-"""The cache of compiled programs: what hits, what misses. The folder itself: test_cache_folder.py."""
+"""The cache of compiled programs: hits and misses. The folder itself: test_cache_folder.py."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import pickle
 
 import pytest
 
-from distxla.codegen.program import CompiledProgram, Site
-from distxla.ir.shape import Shape
 from distxla.runtime.cache import ProgramCache, compile_cached
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.program_key import program_key
 from distxla.text.parser import parse_module
+from tests.runtime.cached_program import program
 
 TEXT = """HloModule m
 add { a = f32[] parameter(0)
@@ -24,25 +23,6 @@ ENTRY e { x = f32[4] parameter(0)
 
 def module(text: str = TEXT, file: str = "m.hlo"):
     return parse_module(text, file)
-
-
-def program(image: bytes = b"image", name: str = "m") -> CompiledProgram:
-    return CompiledProgram(
-        name=name,
-        image=image,
-        symbols={"distxla_entry": 0},
-        imports=(),
-        imports_offset=0,
-        code_bytes=0,
-        replicas=2,
-        partitions=1,
-        parameters=(),
-        result=Shape.tuple(()),
-        arena_bytes=0,
-        sites=(Site(0, "r", "all-reduce", "e", 0, None),),
-        communicators=(),
-        timings={},
-    )
 
 
 @pytest.fixture

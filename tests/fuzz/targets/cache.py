@@ -1,4 +1,4 @@
-"""Cache entries: the program that was kept, or none."""
+"""Cache entries: the program that was written, or none."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from distxla.codegen.program import CompiledProgram, Site
-from distxla.ir.shape import Shape
+from distxla.codegen.program import CompiledProgram
 from distxla.runtime.cache import ProgramCache
 from tests.fuzz.targets import Target
+from tests.runtime.cached_program import program
 
 KEY = "0" * 64
 
@@ -32,35 +32,16 @@ def _entry() -> Path:
 def check(data: bytes) -> None:
     programs = _programs()
     if not programs.files.path.exists():
-        programs.write(KEY, _program("m"))
+        programs.write(KEY, program())
     _entry().write_bytes(data)
     _entry().chmod(0o600)
     found = programs.read(KEY)
     assert isinstance(found, CompiledProgram) if found is not None else not _entry().exists()
 
 
-def _program(name: str) -> CompiledProgram:
-    return CompiledProgram(
-        name=name,
-        image=b"\x90" * 16,
-        symbols={"distxla_entry": 0},
-        imports=(),
-        imports_offset=0,
-        code_bytes=0,
-        replicas=2,
-        partitions=1,
-        parameters=(),
-        result=Shape.tuple(()),
-        arena_bytes=0,
-        sites=(Site(0, "r", "all-reduce", "e", 0, None),),
-        communicators=(),
-        timings={},
-    )
-
-
 def seeds() -> Iterator[bytes]:
     for name in ("m", "another"):
-        _programs().write(KEY, _program(name))
+        _programs().write(KEY, program(name=name))
         yield _entry().read_bytes()
 
 

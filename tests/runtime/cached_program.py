@@ -1,0 +1,25 @@
+"""A program without code, for tests of the cache."""
+
+from __future__ import annotations
+
+from distxla.codegen.program import CompiledProgram, Site
+from distxla.ir.shape import Shape
+
+
+def program(image: bytes = b"image", name: str = "m") -> CompiledProgram:
+    return CompiledProgram(
+        name=name,
+        image=image,
+        symbols={"distxla_entry": 0},
+        imports=(),
+        imports_offset=0,
+        code_bytes=0,
+        replicas=2,
+        partitions=1,
+        parameters=(),
+        result=Shape.tuple(()),
+        arena_bytes=0,
+        sites=(Site(0, "r", "all-reduce", "e", 0, None),),
+        communicators=(),
+        timings={},
+    )
