@@ -1,7 +1,7 @@
 # make demo    set up .venv and run a data-parallel training step on 8 devices
 # make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time
 # make check   formatter, linter, types, import rules
-# make fuzz    fuzz what reads text, .npz files, frames and cache entries, guided by coverage: SECONDS=600 in all
+# make fuzz    fuzz the readers of text, .npz files, frames and cache entries, by coverage: SECONDS=600 in all
 # make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED
 # make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others

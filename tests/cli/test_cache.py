@@ -1,4 +1,4 @@
-"""`distxla cache`: what it shows, what it clears, and that a run goes on without a folder that is not safe."""
+"""`distxla cache` shows and clears the cache; a run goes on without an unsafe folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on machines that lack what an embedded Ray needs: one line that says what, at once, and nothing left."""
+"""Machines that lack something that an embedded Ray needs: one line names it, at once, and nothing is left."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from distxla.runtime.memory_limits import Limit
 from tests.ops.feed_programs import sums
 
 F32_2 = Shape(F32, (2,))
-MOST_BYTES = 4 << 20  # what reading headers may allocate at its peak
+MOST_BYTES = 4 << 20  # that reading headers may allocate at its peak
 
 
 def npy(shape: object, data: bytes = b"", descr: object = "<f4", version: tuple[int, int] = (1, 0)) -> bytes:
@@ -47,7 +47,7 @@ def zeros(count: int) -> bytes:
 
 
 def saying(path: str, size: int, packed: int | None) -> str:
-    """The archive of one member, whose directory says other sizes, as unpacked and as stored."""
+    """The archive of one member, with other sizes in its directory: unpacked and stored."""
     content = bytearray(Path(path).read_bytes())
     entry = content.index(b"PK\x01\x02")
     if packed is not None:

@@ -114,7 +114,7 @@ def test_head_gets_its_lines() -> None:
 
 
 def test_files_do_not_take_the_place_of_closed_streams() -> None:
-    """What is printed must never end up in a file that happens to have been opened."""
+    """Output must never be written to a file that got the number of a closed stream."""
     status, _, _ = in_shell("run m.hlo --backend reference --out out.npz --report report.html", "<&- >&- 2>&-")
     assert status == 2
     assert not os.path.exists("out.npz")

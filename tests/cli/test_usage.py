@@ -123,7 +123,7 @@ def test_proposals_stand_in_the_json_too(capsys: pytest.CaptureFixture[str]) -> 
 
 
 class Unread(io.StringIO):
-    """A pipe whose reader has gone."""
+    """A pipe without a reader."""
 
     def write(self, text: str) -> int:
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Calls that stay calls give what they give when they are replaced: in loops, branches, with collectives, tuples."""
+"""Calls that stay calls have the results of inlined ones: in loops, branches, with collectives, tuples."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ENTRY main {
 # arrays that are large enough for states of loops to exchange their places
 LOOPS = """HloModule loops
 
-turn {
+mix {
   x = f32[40,40] parameter(0)
   y = f32[40,40] transpose(x), dimensions={1,0}
   h = f32[] constant(0.5)
@@ -68,7 +68,7 @@ step {
   x = f32[40,40] get-tuple-element(t), index=1
   one = s32[] constant(1)
   j = s32[] add(i, one)
-  y = f32[40,40] call(x), to_apply=turn
+  y = f32[40,40] call(x), to_apply=mix
   z = f32[40,40] transpose(y), dimensions={1,0}
   ROOT r = (s32[], f32[40,40]) tuple(j, z)
 }
@@ -88,7 +88,7 @@ outer {
   one = s32[] constant(1)
   j = s32[] add(i, one)
   y = f32[40,40] call(x), to_apply=inside
-  z = f32[40,40] call(y), to_apply=turn
+  z = f32[40,40] call(y), to_apply=mix
   ROOT r = (s32[], f32[40,40]) tuple(j, z)
 }
 
@@ -96,7 +96,7 @@ ENTRY main {
   x = f32[40,40] parameter(0)
   zero = s32[] constant(0)
   a = f32[40,40] call(x), to_apply=inside
-  b = f32[40,40] call(x), to_apply=turn
+  b = f32[40,40] call(x), to_apply=mix
   c = f32[40,40] subtract(a, b)
   t = (s32[], f32[40,40]) tuple(zero, c)
   w = (s32[], f32[40,40]) while(t), condition=few, body=outer
@@ -153,7 +153,7 @@ PROGRAMS = {
 
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is called twice is kept."""
+    """Every computation that is called twice stays a call."""
     monkeypatch.setattr(inlining_budget, "COPIED", 1)
     monkeypatch.setattr(inlining_budget, "LEAST_KEPT", 1)
     monkeypatch.setattr(inlining_budget, "TIMES", 0)
@@ -185,7 +185,7 @@ def test_each_computation_is_planned_once_and_has_its_own_memory(small_budget: N
     assert len(names) == len(set(names)) >= 2
     for routine in planned.routines:
         assert routine.base + routine.arena_bytes <= planned.arena_bytes
-        for number in routine.calls:  # whoever calls is under way meanwhile
+        for number in routine.calls:  # the caller's memory is in use meanwhile
             assert planned.routines[number].base >= routine.base + routine.arena_bytes
 
 

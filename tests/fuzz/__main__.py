@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: run targets for a time, keep what they found new, replay an input. See the package's text."""
+"""`python -m tests.fuzz`: run targets for a time, keep new inputs, replay an input. See the package's text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FROM_FUZZER = re.compile(r"[0-9a-f]{40}")  # names that libFuzzer gives
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of one target did. failure: why the fuzzer itself did not work, or None."""
+    """Figures of one target's run. failure: why the fuzzer itself did not work, or None."""
 
     name: str
     runs: int
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(NAMES)}; default: all")
     parser.add_argument("--seconds", type=int, default=600, help="of all targets together (default: 600)")
     parser.add_argument(
-        "--keep", action="store_true", help="minimise what earlier runs found new into tests/fuzz/corpus"
+        "--keep", action="store_true", help="minimise new inputs of earlier runs into tests/fuzz/corpus"
     )
     parser.add_argument("--replay", nargs="+", metavar="FILE", help="check these inputs, without the fuzzer")
     given = parser.parse_args(arguments)
@@ -166,7 +166,7 @@ def _report(outcomes: Iterable[Outcome], before: set[str]) -> int:
 
 
 def _keep(names: Iterable[str]) -> int:
-    """Let corpus/ hold what reaches code that the seeds don't; inputs that have a name of their own stay."""
+    """Let corpus/ hold inputs that reach code that the seeds don't; inputs that have a name of their own stay."""
     for name in names:
         folder = kept(name)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """One target under the fuzzer, in a process of its own: `python -m tests.fuzz.child TARGET FINDINGS OPTION...`.
 
-The options are libFuzzer's. What a target raises is noted and the fuzzer goes on; only a hang, want of memory or a
+The options are libFuzzer's. A target's exception is noted and the fuzzer goes on; only a hang, want of memory or a
 crash of the interpreter ends it, and it writes the input to FINDINGS itself.
 """
 
@@ -31,7 +31,7 @@ def main(name: str, folder: str, options: list[str]) -> None:
         found = target.mutate(data, random.Random(seed))
         return atheris.Mutate(data, most) if found is None else found[:most]
 
-    # what minimises a corpus starts itself again, through a shell
+    # libFuzzer's -merge starts its own command again, through a shell
     own = shlex.join([sys.executable, "-m", "tests.fuzz.child", name, folder])
     atheris.Setup([own, f"-max_len={target.largest}", *options], findings.check, custom_mutator=changed)
     with limited_memory():

@@ -1,4 +1,4 @@
-"""What an error must be for a refusal to count as one."""
+"""The conditions under which an error counts as a refusal."""
 
 from __future__ import annotations
 

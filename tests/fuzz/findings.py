@@ -15,14 +15,14 @@ LIMIT_BYTES = 1 << 30  # of memory, beyond what the process had before
 
 
 class Findings:
-    """Checks inputs of one target and writes those that fail to `folder`: TARGET-PLACE, and what happened beside it."""
+    """Checks inputs of one target and writes those that fail to `folder`: TARGET-PLACE, and the traceback beside it."""
 
     def __init__(self, name: str, target: Target, folder: Path) -> None:
         self._name, self._target, self._folder = name, target, folder
         self._known: set[str] = set()
 
     def check(self, data: bytes) -> None:
-        """Never raises what the target raises."""
+        """Notes the target's exceptions; raises none."""
         try:
             self._target.check(data)
         except (Exception, SystemExit) as error:

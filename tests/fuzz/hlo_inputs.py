@@ -29,7 +29,7 @@ def _lines() -> list[str]:
 
 
 def mutate(data: bytes, choose: random.Random) -> bytes | None:
-    """Another number, extent, type, opcode or attribute; a line or a piece of another module; or None."""
+    """Another number, dimension size, type, opcode or attribute; a line or a piece of another module; or None."""
     kind = choose.random()
     if kind < 0.25:
         return None

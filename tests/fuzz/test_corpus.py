@@ -1,4 +1,4 @@
-"""The kept inputs keep their targets' promises, without the fuzzer; and what breaks a promise is a finding."""
+"""The corpus, replayed without the fuzzer; and inputs that break a target's promise become findings."""
 
 from __future__ import annotations
 

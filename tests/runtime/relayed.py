@@ -161,7 +161,7 @@ class Hosts:
         running: Sequence[int] | None = None,
         faults: Mapping[int, FrameFaults] | None = None,
     ) -> None:
-        """faults: that frames of these hosts meet."""
+        """faults: applied to the frames that these hosts send."""
         programs = [programs] if isinstance(programs, CompiledProgram) else programs
         count = sum(len(devices) for devices in hosts)
         running = running or [0] * count

@@ -13,7 +13,7 @@ from distxla.runtime.wire.connection import Frame
 
 
 class Recorder:
-    """A connection that keeps what is to be sent, as a socket does that is full."""
+    """A connection that keeps payloads, like a full socket."""
 
     def __init__(self) -> None:
         self.payload: list[Any] = []
@@ -23,7 +23,7 @@ class Recorder:
 
 
 def test_a_page_of_the_control_block_stays_what_it_was_when_it_was_sealed() -> None:
-    """Devices write into the block meanwhile: the checksum would be another one than that of what arrives."""
+    """Devices write into the block meanwhile: the checksum would not be that of the bytes that arrive."""
     agent, connection = Agent(), Recorder()
     block = agent._control = ControlBlock.create(1)
     try:

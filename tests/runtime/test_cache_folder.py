@@ -1,4 +1,4 @@
-"""The folder of compiled programs: which one is safe, and what it survives."""
+"""The folder of compiled programs: unsafe ones are not used; damage, odd files and clocks do no harm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> CacheFolder:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What has been told until now."""
+    """The notes so far."""
     monkeypatch.setattr(module, "_told", set())
     monkeypatch.setattr(module.LOGGER, "propagate", True)
     return lambda: [record.getMessage() for record in caplog.records]
@@ -203,7 +203,7 @@ def test_a_folder_that_cannot_be_opened_is_told_of_once(
     assert told() == [f"distxla: the cache folder {folder.path} is not used: {reason}"]
 
 
-# --- what is in it
+# --- entries
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-CLUSTERS = 4  # after a first one, which opens what stays open once
+CLUSTERS = 4  # after a first one, which opens descriptors that stay open once a process
 DRIVER = """
 import collections, json, os, re, socket, sys, threading
 import numpy as np

@@ -54,7 +54,7 @@ def test_executables_that_were_compiled_apart(cluster: dx.Cluster) -> None:
 
 
 def test_what_was_compiled_again_goes_with_the_executables(cluster: dx.Cluster) -> None:
-    """One that lives long doesn't keep what was compiled for those that ran with it."""
+    """A long-lived executable does not keep the replacements compiled for those that ran with it."""
     assert cluster._loader is not None
     (one, first_module), (other, second_module) = modules("ring_2").items()
     first = cluster.compile(first_module, one)

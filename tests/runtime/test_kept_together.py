@@ -1,4 +1,4 @@
-"""What was compiled for several executables that run at once lives as long as all of them, and no longer."""
+"""A replacement that was compiled for executables that run at once lives as long as all of them, and no longer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A cluster in a control group with little memory: what its devices can't have is refused, and a replica that the
-kernel kills for it is told as such."""
+"""A cluster in a control group with little memory: arrays and programs that do not fit are refused, and the error says
+so if the kernel kills a replica for want of memory."""
 
 from __future__ import annotations
 

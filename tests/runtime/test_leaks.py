@@ -54,7 +54,7 @@ WAYS = {
     "terminated": ("waiting", "", "pass", signal.SIGTERM, None),
     "killed": ("waiting", "", "pass", signal.SIGKILL, -signal.SIGKILL),
 }
-# what a process that is not the driver looks like in its command line
+# words in the command lines of processes other than the driver
 KINDS = {
     "supervisor": "supervisor.py",
     "gcs_server": "gcs/gcs_server",
@@ -65,7 +65,7 @@ KINDS = {
     "replica": "ray::Replica",
     "compile process": "compile_server",
 }
-# what is killed at the same moment
+# processes that are killed at the same moment
 KILLED = {name: (name,) for name in KINDS} | {
     "supervisor and driver": ("supervisor", "driver"),
     "raylet and driver": ("raylet", "driver"),

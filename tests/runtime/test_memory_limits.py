@@ -1,4 +1,4 @@
-"""What limits memory: control groups of both versions, nested ones, containers, swap, strict overcommit, RLIMIT_AS."""
+"""Limits of memory: control groups of both versions, nested ones, containers, swap, strict overcommit, RLIMIT_AS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What one device, or all of a host together, can't hold is refused before anything starts, with what is needed and
-what there is."""
+"""A program that one device, or all devices of a host together, cannot hold is refused before anything starts, with
+the need and the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that can't be had: what is written for the first time, and what would make the devices' memories grow."""
+"""Memory that can't be had: first writes of pages, and growth of the devices' memories."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_pages_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Host:
-    """A host of 4 devices with so much memory. held: what they have touched."""
+    """A host of 4 devices with so much memory. held: bytes that they have touched."""
 
     def __init__(self, size: int) -> None:
         self.size, self.held, self.looks = size, 0, 0

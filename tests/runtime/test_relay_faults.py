@@ -1,4 +1,4 @@
-"""Faults between hosts on purpose: what a relay does to messages, and what devices and reports make of it."""
+"""Faults between hosts on purpose: messages that a relay drops, repeats, damages or delays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def planned(*faults: NetworkFault) -> tuple[PlannedFaults, list[str]]:
     return PlannedFaults(faults, lambda number, what: told.append(what)), told
 
 
-def test_a_fault_meets_one_message_of_one_round():
+def test_a_fault_hits_one_message_of_one_round():
     wanted = NetworkFault(FaultKind.DROP, source=0, target=1, instruction="y", round=2, message=3)
     faults, told = planned(wanted)
 
@@ -30,7 +30,7 @@ def test_a_fault_meets_one_message_of_one_round():
         return faults.outgoing(Leaving(source, target, Subject("READY", name, (0, 1), round_))) is wanted
 
     assert not any(leaves(0, 1, "y", 8) for _ in range(5)), "the first round that matches"
-    assert not any(leaves(*way, 9) for way in ((1, 0, "y"), (0, 2, "y"), (0, 1, "z")))
+    assert not any(leaves(*edge, 9) for edge in ((1, 0, "y"), (0, 2, "y"), (0, 1, "z")))
     assert [leaves(0, 1, "y", 9) for _ in range(5)] == [False, False, True, False, False]
     assert told == ["READY of round 9 in y of devices 0, 1, from host 0 to host 1, dropped"]
 
@@ -66,7 +66,7 @@ def test_a_host_that_is_cut_off_releases_all():
 
 
 @pytest.mark.parametrize("n", [8, 200_000])
-def test_messages_of_permutes_are_met_by_their_instruction(n):
+def test_a_fault_selects_messages_of_permutes_by_their_instruction(n):
     faults, told = planned(NetworkFault(FaultKind.DELAY, instruction="y", seconds=0.1))
     with Hosts(TWO, compiled(permuted(n)), faults={1: faults}) as hosts:
         outs = hosts.run([[np.full(n, d, np.float32)] for d in range(4)])

@@ -1,4 +1,4 @@
-"""What stands for Ray: actors are simulated processes, calls are answered after a while."""
+"""A stand-in for Ray: actors are simulated processes, calls are answered after a while."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Actor:
 
 
 class Handle:
-    """What an actor's owner has."""
+    """A handle of an actor, in its owner."""
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor

@@ -1,4 +1,4 @@
-"""What simulated clusters run: small programs of every way to communicate, and how a call of each must end."""
+"""Programs for simulated clusters: small ones with every kind of communication, and how a call of each must end."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ ENTRY main {{
   ROOT r = f32[SIZE] get-tuple-element(w), index=2
 }}"""
 
-# a running sum of what comes in, added up over all devices
+# a running sum of the infeed's items, added up over all devices
 FEEDS = f"""{ADD}
 body {{
   p = (s32[], f32[SIZE]) parameter(0)
@@ -144,8 +144,8 @@ ENTRY main {{
   ROOT r = f32[SIZE] get-tuple-element(w), index=1
 }}"""
 
-# more rounds under way than a group has areas
-HALVES = f"""{ADD}
+# more async operations in flight than a group has areas
+ASYNC = f"""{ADD}
 ENTRY main {{
   x = f32[SIZE] parameter(0)
   a = f32[SIZE] all-reduce-start(x), replica_groups={{}}, to_apply=add
@@ -168,7 +168,7 @@ OWN = [
     Text("loop", LOOP),
     Text("large loop", LOOP, size=9000),
     Text("feeds", FEEDS, items=5),
-    Text("halves", HALVES),
+    Text("async rounds", ASYNC),
 ]
 CHANNELS = ["pipelined_3_4_5", "travelling_3", "order_3", "producer_consumer_3_5_2", "pipelined_2_3_100000"]
 GROUPS = [

@@ -1,4 +1,4 @@
-"""Where the runtime meets the machine, and what stands there in a simulated run.
+"""The runtime's interfaces to the machine, and their stand-ins in a simulated run.
 
 Modules of the runtime reach time, threads, processes, sockets and Ray by names of their own: `import time`, then
 `time.monotonic()`. A simulated run gives the modules other objects under these names, and takes them back at its end.
@@ -61,7 +61,7 @@ def modules() -> list[ModuleType]:
 
 @cache
 def _places() -> list[tuple[ModuleType, str, str]]:
-    """(module, name, what it stands for) of all names that a run gives other objects."""
+    """(module, name, thing) of all names for which a run has stand-ins."""
     stands_for: dict[int, str] = {id(module): module.__name__ for module in MACHINE}
     for what, thing in (
         ("pool", concurrent.futures.ThreadPoolExecutor),

@@ -1,4 +1,4 @@
-"""What stands for `os`, `select` and `signal`: process ids, their descriptors, ends of processes. The rest is real."""
+"""Stand-ins for `os`, `select` and `signal`: process ids, their descriptors, ends of processes. The rest is real."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Poll:
 
 
 class _Os:
-    """The module `os`; what is not here is the real one's."""
+    """The module `os`; other names are the real one's."""
 
     def __init__(self, machine: Machine) -> None:
         run = machine.run

@@ -69,7 +69,7 @@ def rewritten(text: str) -> str:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """What is compiled within is for simulated runs."""
+    """Programs that are compiled within are for simulated runs."""
     real, spins = cpu.parse, (futex.SPINS, call_loops.SPINS)
 
     def parse(module: Any) -> Any:
@@ -118,7 +118,7 @@ class Futexes:
             return -errno.EAGAIN
         spurious = run.policy.spurious
         if spurious and run.random.random() < spurious:
-            run.give_way()
+            run.yield_now()
             return 0
         queue = self._queues.setdefault(key, [])
         woken = run.block((queue,), nanoseconds, "sleeps on a word")
@@ -134,7 +134,7 @@ class Futexes:
 
 
 class Native:
-    """What emitted code, and the runtime's own calls of libc, reach in one run."""
+    """The system calls of emitted code, and of the runtime's own libc, in one run."""
 
     run: Scheduler | None = None
     futexes: Futexes
@@ -152,7 +152,7 @@ class Native:
             if b == FUTEX_WAKE:
                 return self.futexes.wake(a, c)
         elif number == SYS_SCHED_YIELD:
-            self.run.give_way()
+            self.run.yield_now()
             return 0
         elif number == SYS_CLOCK_GETTIME:
             (ctypes.c_int64 * 2).from_address(b)[:] = divmod(self.run.now, 1_000_000_000)
@@ -214,10 +214,10 @@ _resolve_import = image.resolve_import
 
 
 def resolve(name: str) -> int:
-    """image.resolve_import, which knows what `rewritten` has put in."""
+    """image.resolve_import, with the imports that `rewritten` adds."""
     return _ADDRESSES.get(name) or _resolve_import(name)
 
 
 def file_of(descriptor: int) -> int:
-    """What tells a file from others."""
+    """The identity of a file: its inode."""
     return os.fstat(descriptor).st_ino

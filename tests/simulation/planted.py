@@ -32,7 +32,7 @@ class Planted:
     seeds: int = 500
 
     def plan(self, seed: int) -> Plan:
-        """What a seed stands for in the search for this fault."""
+        """The plan of a seed in the search for this fault."""
         return drawn_for(seed, self.cases, self.hosts, self.faults)
 
 
@@ -91,7 +91,7 @@ PLANTED = [
         emitted=True,
     ),
     Planted(
-        "who sleeps is not counted, so nobody wakes it",
+        "a sleeper is not counted, so nobody wakes it",
         "distxla.collectives.transports.futex:_sleep",
         "words.fetch_add(1, sleepers)",
         "words.fetch_add(0, sleepers)",
@@ -99,7 +99,7 @@ PLANTED = [
         emitted=True,
     ),
     Planted(
-        "a waiter does not look at the poison word before it sleeps",
+        "a waiter does not look at the abort flag before it sleeps",
         "distxla.collectives.transports.futex:_sleep",
         'words.leave_if(builder.icmp_unsigned("!=", poison, i32(0)), awake)',
         "pass",
@@ -137,7 +137,7 @@ with words.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
         emitted=True,
     ),
     Planted(
-        "a stream's turn is not advanced",
+        "a stream's count of taken items is not advanced",
         "distxla.collectives.transports.stream_site:_emit_taken",
         "words.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)",
         """words.store(i32(0), _slot(words, state, memory, taken), streams.L_TAKEN)""",

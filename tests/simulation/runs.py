@@ -1,4 +1,4 @@
-"""One simulated run: a cluster, what its user does with it, and how all of it ended."""
+"""One simulated run: a cluster, its user's calls, and the outcome."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class World:
-    """What a scenario works with."""
+    """A scenario's view of its run."""
 
     def __init__(self, run: Scheduler, edges: Edges) -> None:
         self.run, self.edges = run, edges
@@ -136,7 +136,7 @@ def _let_devices_end(edges: Edges) -> None:
 
 
 def _release(edges: Edges, world: World) -> None:
-    """Give back what killed processes have left, which a kernel would do."""
+    """Release the resources of killed processes, as a kernel does."""
     for loaded in edges.images:
         loaded.close()
     edges.images.clear()

@@ -1,4 +1,4 @@
-"""What a seed draws: the hosts, the programs, how often they are called, what goes wrong; and what must come of it."""
+"""The plan that a seed draws (hosts, programs, calls, a fault), and the check of its results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LONGEST_S = 60.0  # of virtual time, that any call may take
 
 @dataclass(frozen=True)
 class Plan:
-    """What a seed stands for."""
+    """A run that a seed determines."""
 
     hosts: tuple[int, ...]
     calls: tuple[tuple[str, int], ...]  # case and runs within the call
@@ -90,7 +90,7 @@ def drawn_for(seed: int, names: Sequence[str], hosts: tuple[int, ...], faults: S
 
 
 def simulate_seed(seed: int, *, logs: bool = False, plan: Plan | None = None) -> Outcome:
-    """Run what a seed stands for. The outcome's complaint names the plan."""
+    """Run the plan of a seed. The outcome's complaint names the plan."""
     plan = plan or draw(seed)
     for name, _ in plan.calls:
         cases.programs(name, plan.devices)  # compiled before, once a process
@@ -150,7 +150,7 @@ class _Calls:
         action()
 
     def _victims(self, whom: str) -> list[Process]:
-        """The one to whom it happens, if it lives."""
+        """The process that is hit, if it lives."""
         kind = whom.rpartition(" ")[2]
         all_ = [a.process for a in self.world.edges.actors.actors if a.process.name.startswith(kind)]
         return [process for process in all_ if process.is_alive][int(self.plan.victim * len(all_)) :][:1]
@@ -213,7 +213,7 @@ class _Calls:
         for feeder in feeders:
             feeder.join(LONGEST_S)
             if feeder.is_alive():
-                world.complain(f"{case.name}: who feeds or drains a device waits for ever")
+                world.complain(f"{case.name}: a thread that feeds or drains a device waits for ever")
         if world.run.now - begun > LONGEST_S * 1e9:
             world.complain(f"{case.name} took {(world.run.now - begun) / 1e9:.1f} s")
 

@@ -1,8 +1,8 @@
-"""Tasks of simulated processes on virtual time: exactly one runs, and a seed draws which, for how long, and who dies.
+"""Tasks of simulated processes on virtual time: one runs, and a seed draws which one, for how long, and the faults.
 
 A task is a greenlet. It goes on until it waits, or until the steps are used up that it was granted: emitted code and
 the runtime's Python count steps down in one word, COUNTDOWN. Time passes with the steps; where everybody waits it
-jumps to the next timer. Where nobody is left to wake anybody, that is a hang.
+jumps to the next timer. If no timer is left, the run hangs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_SWITCHES = 100_000  # in one run: more is a loop that makes no progress
 LONGEST_RUN_NS = 200 * 10**9  # of virtual time
 
 COUNTDOWN = ctypes.c_int32()  # the address is compiled into simulated programs' imports
-CLOCK = ctypes.c_int64()  # what they take for the time-stamp counter
+CLOCK = ctypes.c_int64()  # their time-stamp counter
 
 
 class TaskExit(BaseException):
@@ -171,7 +171,7 @@ class Scheduler:
             except BaseException as error:
                 self.failures.append(f"{task} ended by {type(error).__name__}: {error}\n{traceback.format_exc()}")
             task.state = State.ENDED
-            self._wake_up(task)  # whoever waits for its end looks at its state
+            self._wake_up(task)  # tasks that wait for its end look at its state
 
         self._numbers += 1
         task = Task(self._numbers, process, name, run, self._hub)
@@ -242,7 +242,7 @@ class Scheduler:
         (task.process.held if task.process.is_stopped else self._ready).append(task)
 
     def _forget(self, task: Task) -> None:
-        """Take a task out of what it waits for."""
+        """Take a task out of the queues that it waits in."""
         for queue in task.queues:
             queue.remove(task)
         if task.deadline is not None:
@@ -296,7 +296,7 @@ class Scheduler:
         if task.interrupted:
             self._raise_interrupt()
 
-    def give_way(self) -> None:
+    def yield_now(self) -> None:
         """Let others run, if there are any."""
         if self.is_ending:
             raise TaskExit
@@ -341,7 +341,7 @@ class Scheduler:
         self._make_ready(task)
 
     def after(self, nanoseconds: int, action: Callable[[], None]) -> Timer:
-        """Call something at a time to come. Set its `action` to what does nothing, and it is cancelled."""
+        """Call `action` later. A timer is cancelled by another `action`, which does nothing."""
         self._numbers += 1
         timer = Timer(self.now + nanoseconds, self._numbers, action)
         heapq.heappush(self._timers, timer)
@@ -383,7 +383,7 @@ class Scheduler:
         self._granted = COUNTDOWN.value = grant
 
     def _leave(self) -> None:
-        """Let the next task go on; returns when it is this one's turn again."""
+        """Let the next task go on; returns when this one is picked again."""
         if self.is_ending:
             raise TaskExit
         task = self._pick()
@@ -393,7 +393,7 @@ class Scheduler:
             raise TaskExit
 
     def _pick(self) -> Task:
-        """Whose turn it is. Where nobody can go on, the hub raises Stuck."""
+        """The task that runs next. If none can go on, the hub raises Stuck."""
         timers = self._timers
         while True:
             while timers and timers[0].when <= self.now:
@@ -425,7 +425,7 @@ class Scheduler:
         self._hub.throw(Stuck(f"{why}\n{self.waits()}"))
 
     def waits(self) -> str:
-        """What every task does."""
+        """The state of every task."""
         return "\n".join(
             f"  {task}: {task.state.value}, {task.why}" for task in self.tasks if task.state is not State.ENDED
         )
@@ -437,7 +437,7 @@ class Scheduler:
         self._hub.switch()
 
     def end(self) -> None:
-        """Unwind what is left. In the hub, where `run` has returned or raised."""
+        """Unwind the tasks that are left. In the hub, where `run` has returned or raised."""
         self.is_ending = True
         COUNTDOWN.value = 1 << 30
         for task in self.tasks:

@@ -1,4 +1,4 @@
-"""What stands for `socket`: streams of bytes in memory, delivered with delays, in parts, broken off, or damaged."""
+"""A stand-in for `socket`: streams of bytes in memory, delivered with delays, in parts, broken off, or damaged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SMALL = 128  # bytes that a kernel takes whole, where it takes anything
 
 @dataclass
 class Weather:
-    """What the network does. delay_ns: the longest way of a part.  parts: how often a send is taken in part only.
+    """Behaviour of the network. delay_ns: the longest delay of a part.  parts: share of sends that are taken in part.
 
-    capacity: bytes that a direction holds; far less than a kernel's, so that senders meet a full one.
+    capacity: bytes that a direction holds; far less than a kernel's, so that senders find it full.
     """
 
     delay_ns: int
@@ -169,7 +169,7 @@ class Selector:
 
 
 class _Module:
-    """The module `socket`; what is not here is the real one's."""
+    """The module `socket`; other names are the real one's."""
 
     def __init__(self, network: Network) -> None:
         self.socket = lambda family=real.AF_INET, kind=real.SOCK_STREAM: Socket(network)
@@ -230,7 +230,7 @@ class Socket:
 
     @property
     def readers(self) -> list[Task]:
-        """Who waits for that."""
+        """The tasks that wait for that."""
         return self._waiters if self.incoming is None else self.incoming.readers
 
     def bind(self, address: tuple[str, int]) -> None:
@@ -349,7 +349,7 @@ class Socket:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Close it; who waits at it here goes on, and the other end learns of it."""
+        """Close it: tasks that wait for it here go on, and the other end is told."""
         if self.closed:
             return
         if not self.is_shut:

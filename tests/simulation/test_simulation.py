@@ -23,7 +23,7 @@ def test_every_seed_ends_right_or_with_a_typed_error(part: int) -> None:
 
 @pytest.mark.slow
 def test_a_seed_replays_in_another_process() -> None:
-    """Whatever has run before it, and however that process orders what has no order."""
+    """Independent of the seeds that ran before, and of the order of sets."""
     seeds = [2, 6, 30]
     here = [f"{simulate_seed(seed).digest:x}" for seed in seeds]
     text = f"""

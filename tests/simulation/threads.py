@@ -1,4 +1,4 @@
-"""What stands for `threading`, `queue`, `time` and thread pools in a simulated run."""
+"""Stand-ins for `threading`, `queue`, `time` and thread pools in a simulated run."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ class SimpleQueue:
 
 
 class Pool:
-    """concurrent.futures.ThreadPoolExecutor, for work whose result nobody asks for."""
+    """concurrent.futures.ThreadPoolExecutor, for work whose results are not used."""
 
     run: Scheduler
 

@@ -12,9 +12,10 @@ NAMES = ("parser", "verifier", "npz", "frames", "cache")
 
 @dataclass(frozen=True)
 class Target:
-    """What is fuzzed.
+    """A function to fuzz, and its inputs.
 
-    check: takes any bytes; raises what the code under test must not raise, AssertionError for another broken promise.
+    check: takes any bytes; raises exceptions that the code under test must not raise, AssertionError for another broken
+        promise.
     seeds: inputs to begin with, cheap to make; they are not kept in corpus/.
     mutate: a changed input, None to let the fuzzer change it as it likes.
     weight: share of the time.  largest: bytes of an input.
@@ -28,7 +29,7 @@ class Target:
 
 
 def load(name: str) -> Target:
-    """Import the target's file, and with it what it fuzzes."""
+    """Import the target's file, and with it the code under test."""
     found = importlib.import_module(f"tests.fuzz.targets.{name}").TARGET
     assert isinstance(found, Target)
     return found

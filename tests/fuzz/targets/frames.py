@@ -1,7 +1,7 @@
-"""What comes over a connection between hosts: what its sender packed, or ClusterError; and who is let in.
+"""Frames between hosts: the sender's payload, or ClusterError; and a peer without the secret is not let in.
 
-The first byte of an input says who reads the rest: a listener that does not know the peer yet, a connection to one that
-it knows, or a reader of payloads.
+The first byte of an input selects the reader of the rest: a listener that does not know the peer yet, a connection to
+a known peer, or a reader of payloads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HELLO = struct.pack("<4sHHI32s", b"dxla", 2, 2, 3, bytes(32))
 
 
 class Unchecked:
-    """A Protection under which the peer sends what it likes: as one that knows the keys."""
+    """A Protection that accepts everything, as from a peer that knows the keys."""
 
     def seal(self, frame: int, record: int, data: records.Buffer) -> tuple[records.Buffer, bytes]:
         return data, bytes(records.TAG_BYTES)
@@ -58,13 +58,13 @@ def check(data: bytes) -> None:
 
 @cache
 def _listener() -> tuple[handshake.Listener, list[connection.Connection]]:
-    """A listener, and whom it has let in."""
+    """A listener, and the connections that it has accepted."""
     found: list[connection.Connection] = []
     return handshake.Listener("127.0.0.1", handshake.new_secret(), found.append, purpose=1, node=1), found
 
 
 def _greet(data: bytes) -> None:
-    """Nobody who does not know the secret is let in; all are disconnected once they have said their part."""
+    """Peers without the secret are not let in; all are disconnected once they have sent their bytes."""
     listener, let_in = _listener()
     with socket.create_connection(listener.address, timeout=LISTENER_S) as sock:
         # reset in the end: a port that waits for late segments would be lost for a minute

@@ -1,4 +1,4 @@
-"""Random programs by distxla's compiled code and by XLA CPU: the same bits, or what the accuracy table allows.
+"""Random programs by distxla's compiled code and by XLA CPU: the same bits, or as close as the accuracy table says.
 
     make fuzz-xla                              1,000 programs; MODULES=100, SEED=7
     python -m tests.fuzz.xla --replay 7000012  one program again, both results shown where they differ

@@ -55,7 +55,7 @@ def reduce(w: Writer) -> None:
     dimensions = sorted(w.random.sample(range(a.rank), w.random.randint(1, a.rank)))
     opcode, initial = _combiner(w, a)
     count = math.prod(a.dims[d] for d in dimensions)
-    dims = tuple(extent for d, extent in enumerate(a.dims) if d not in dimensions)
+    dims = tuple(dim for d, dim in enumerate(a.dims) if d not in dimensions)
     made = replace(_known(a, opcode, count), dims=dims)
     if is_possible(made):
         listed = ",".join(map(str, dimensions))
@@ -106,14 +106,14 @@ def window(w: Writer) -> None:
     a = _array(w)
     opcode, initial = _combiner(w, a)
     sizes, strides, pads, dims = [], [], [], []
-    for extent in a.dims:
+    for dim in a.dims:
         size, stride, low, high = w.random.randint(1, 3), w.random.randint(1, 2), *w.random.choices([0, 0, 1], k=2)
-        if extent + low + high < size or size == 1:  # no window lies in the padding alone
+        if dim + low + high < size or size == 1:  # no window lies in the padding alone
             size, low, high = 1, 0, 0
         sizes.append(size)
         strides.append(stride)
         pads.append(f"{low}_{high}")
-        dims.append((extent + low + high - size) // stride + 1)
+        dims.append((dim + low + high - size) // stride + 1)
     made = replace(_known(a, opcode, math.prod(sizes)), dims=tuple(dims))
     if is_possible(made):
         text = f"window={{size={'x'.join(map(str, sizes))} stride={'x'.join(map(str, strides))} pad={'x'.join(pads)}}}"
@@ -144,10 +144,10 @@ def dot(w: Writer) -> None:
 
 def convolution(w: Writer) -> None:
     element = w.random.choice(["f32", "f64"])
-    extent, size = w.random.choice([3, 4, 5]), w.random.randint(1, 3)
+    dim, size = w.random.choice([3, 4, 5]), w.random.randint(1, 3)
     features, outs, stride, pad = *(w.random.randint(1, 2) for _ in range(3)), w.random.randint(0, 1)
-    a, kernel = w.need(element, (2, extent, features)), w.need(element, (size, features, outs))
-    length = (extent + 2 * pad - size) // stride + 1
+    a, kernel = w.need(element, (2, dim, features)), w.need(element, (size, features, outs))
+    length = (dim + 2 * pad - size) // stride + 1
     bound = size * features * a.bound * kernel.bound
     made = sized(a, dims=(2, length, outs), bound=bound, step=a.step * kernel.step)
     if is_possible(made):
@@ -181,7 +181,7 @@ def scatter(w: Writer) -> None:
     a = _array(w)
     d, count = w.random.randrange(a.rank), w.random.choice([1, 2, 3, 5])
     rows = w.need(w.random.choice(["s32", "s64"]), (count,))
-    rest = tuple(extent for k, extent in enumerate(a.dims) if k != d)
+    rest = tuple(dim for k, dim in enumerate(a.dims) if k != d)
     updates = w.need(a.element, (count, *rest))
     opcode = "add" if a.element in COMPLEX else w.random.choice(COMBINERS)
     bound = a.bound + count * updates.bound if opcode == "add" else max(a.bound, updates.bound)

@@ -86,7 +86,7 @@ def by_reference(program: RandomProgram) -> list[list[Array]]:
 
 
 def differences(program: RandomProgram, got: list[list[Array]], wanted: list[list[Array]]) -> list[str]:
-    """A line for each leaf on each device that is not what XLA gives."""
+    """A line for each leaf on each device that differs from XLA's."""
     found = []
     for device in range(program.devices):
         for k, value in enumerate(program.results):
@@ -113,7 +113,8 @@ def _difference(value: Value, got: Array, wanted: Array) -> str | None:
 
 
 def check(seed: int, progress: Callable[[str], None] = lambda side: None) -> str | None:
-    """What is wrong with the program of this seed; None where both sides agree. progress: told whose turn it is.
+    """What is wrong with the program of this seed; None where both sides agree. progress: called
+    with the side that runs next.
 
     XlaRefusal where XLA does not take the program.
     """

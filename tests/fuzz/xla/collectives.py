@@ -1,4 +1,4 @@
-"""Collectives of a random program: all devices meet, or two halves of them."""
+"""Collectives of a random program, over all devices or within two groups of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def all_reduce(w: Writer) -> None:
     made = sized(a, bound=a.bound * size if opcode == "add" else a.bound)
     if is_possible(made):
         call = w.module.scalar(a.element, opcode)
-        _met(w, made, "all-reduce", a, f"{groups}{_global(w)}, to_apply={call}")
+        _add(w, made, "all-reduce", a, f"{groups}{_global(w)}, to_apply={call}")
 
 
 def reduce_scatter(w: Writer) -> None:
@@ -52,7 +52,7 @@ def reduce_scatter(w: Writer) -> None:
     made = sized(a, dims=(a.dims[0] // size, *a.dims[1:]), bound=a.bound * size if opcode == "add" else a.bound)
     if is_possible(made):
         call = w.module.scalar(a.element, opcode)
-        _met(w, made, "reduce-scatter", a, f"{groups}{_global(w)}, dimensions={{0}}, to_apply={call}")
+        _add(w, made, "reduce-scatter", a, f"{groups}{_global(w)}, dimensions={{0}}, to_apply={call}")
 
 
 def all_gather(w: Writer) -> None:
@@ -61,13 +61,13 @@ def all_gather(w: Writer) -> None:
     d = w.random.randrange(a.rank)
     made = a.like("", (*a.dims[:d], a.dims[d] * size, *a.dims[d + 1 :]))
     if made.size <= MOST_ELEMENTS:
-        _met(w, made, "all-gather", a, f"{groups}{_global(w)}, dimensions={{{d}}}")
+        _add(w, made, "all-gather", a, f"{groups}{_global(w)}, dimensions={{{d}}}")
 
 
 def all_to_all(w: Writer) -> None:
     groups, size = _groups(w)
     a = _lead(w, _array(w), size)
-    _met(w, a, "all-to-all", a, f"{groups}, dimensions={{0}}")
+    _add(w, a, "all-to-all", a, f"{groups}, dimensions={{0}}")
 
 
 def permute(w: Writer) -> None:
@@ -75,7 +75,7 @@ def permute(w: Writer) -> None:
     n = w.module.devices
     targets = w.random.sample(range(n), n)
     pairs = ",".join(f"{{{k},{t}}}" for k, t in enumerate(targets) if w.random.random() < 0.8) or "{0,1}"
-    _met(w, a, "collective-permute", a, f"{w.module.channel()}source_target_pairs={{{pairs}}}")
+    _add(w, a, "collective-permute", a, f"{w.module.channel()}source_target_pairs={{{pairs}}}")
 
 
 def device(w: Writer) -> None:
@@ -84,8 +84,8 @@ def device(w: Writer) -> None:
         w.add("device", Value("", "u32", (), w.module.devices - 1.0), "replica-id", [])
 
 
-def _met(w: Writer, made: Value, opcode: str, a: Value, attributes: str) -> None:
-    w.add("met", made, opcode, [a], attributes)
+def _add(w: Writer, made: Value, opcode: str, a: Value, attributes: str) -> None:
+    w.add("collective", made, opcode, [a], attributes)
     w.pool[-1] = replace(w.pool[-1], uniform=False)
 
 

@@ -24,7 +24,7 @@ def _tuple(w: Writer, values: Sequence[Value]) -> Value:
 
 
 def _held(w: Writer, count: int) -> list[Value]:
-    """Values to take along: exact ones, which can be kept within what is known of them."""
+    """Exact values to pass in; the computation keeps their bounds and steps."""
     found = [w.pick(lambda v: v.is_exact) or w.need("f32", w.dims()) for _ in range(count)]
     return [value if value.step <= 1 else replace(value, step=1.0) for value in found]
 
@@ -38,7 +38,7 @@ def _like(w: Writer, wanted: Value) -> Value:
 
 
 def loop(w: Writer, body: Body) -> None:
-    """A counted loop; its counter is the same on all devices, so that they may meet inside."""
+    """A counted loop; its counter is the same on all devices, so its body may hold collectives."""
     zero = w.constant("s32", (), range(1))
     trips = w.random.choice([0, 1, 2, 3, 5])
     counter = replace(zero, bound=float(trips))
@@ -67,7 +67,7 @@ def loop(w: Writer, body: Body) -> None:
 
 
 def branch(w: Writer, body: Body) -> None:
-    """A conditional; devices may meet inside where all of them take the same branch."""
+    """A conditional; branches hold collectives if all devices take the same one."""
     chooser = w.pick(lambda v: v.uniform and v.element == "s32" and not v.dims) if w.random.random() < 0.6 else None
     together = chooser is not None
     by_predicate = not together and w.random.random() < 0.5

@@ -9,7 +9,7 @@ from tests.fuzz.xla.values import COMPLEX, ELEMENTS, INTEGERS, SIGNED, Value, is
 from tests.fuzz.xla.writer import Writer, is_possible, sized
 from tests.tolerances import TRANSCENDENTAL_ULPS
 
-# XLA CPU's own functions are off by as much; docs/accuracy.md says what ours are off by.
+# XLA CPU's own functions are off by as much; docs/accuracy.md has the errors of ours.
 XLA_ULPS = 16
 MOST_OF_FUNCTIONS = 16.0  # arguments of functions: beyond it their results are subnormal, infinite or one
 FUNCTIONS = (
@@ -120,7 +120,7 @@ def convert(w: Writer) -> None:
     if is_inexact_type(a.element) and new in INTEGERS:
         made = sized(a, element=new, bound=a.bound)
         if made.bound != a.bound or (new not in SIGNED):
-            return  # what does not fit is saturated; tests/ops/test_matrix.py has that
+            return  # numbers that don't fit are saturated: tests/ops/test_matrix.py
     else:
         made = sized(a, element=new, bound=1.0 if a.element == "pred" else a.bound)
         if a.element == "pred":
@@ -156,7 +156,7 @@ def bitcast(w: Writer) -> None:
 
 
 def function(w: Writer) -> None:
-    """A function whose result is rounded: nothing computes with it any more, it is only moved."""
+    """A function whose result is rounded: no instruction computes with it, it is only moved."""
     a = w.some(lambda v: v.is_exact and v.element in ("f32", "f64"), ["f32", "f64"])
     a = w.within(a, MOST_OF_FUNCTIONS, 0.0)
     made = replace(a, ulps=TRANSCENDENTAL_ULPS[a.element] + XLA_ULPS, bound=math.inf)

@@ -26,9 +26,9 @@ def reshape(w: Writer) -> None:
     a = w.some()
     left, dims = a.size, []
     while left > 1 and len(dims) < 3:
-        extent = w.random.choice([n for n in range(1, left + 1) if left % n == 0])
-        dims.append(extent)
-        left //= extent
+        dim = w.random.choice([n for n in range(1, left + 1) if left % n == 0])
+        dims.append(dim)
+        left //= dim
     dims += [left] if left > 1 or w.random.random() < 0.3 else []
     w.random.shuffle(dims)
     w.add("v", a.like("", tuple(dims)), "reshape", [a])
@@ -37,11 +37,11 @@ def reshape(w: Writer) -> None:
 def broadcast(w: Writer) -> None:
     a = w.some(lambda v: v.rank < 3)
     dims, kept = [], []
-    for extent in a.dims:
+    for dim in a.dims:
         if w.random.random() < 0.4:
             dims.append(w.random.choice([1, 2, 3]))
         kept.append(len(dims))
-        dims.append(extent)
+        dims.append(dim)
     if w.random.random() < 0.6:
         dims.append(w.random.choice([1, 2, 3, 4]))
     if math.prod(dims) <= MOST_ELEMENTS and len(dims) <= 4:
@@ -51,11 +51,11 @@ def broadcast(w: Writer) -> None:
 def slice_(w: Writer) -> None:
     a = _array(w)
     dims, parts = [], []
-    for extent in a.dims:
-        start = w.random.randrange(extent + 1) if extent < 2 else w.random.randrange(extent)
-        limit, stride = w.random.randint(start, extent), w.random.choice([1, 1, 2])
+    for dim in a.dims:
+        start = w.random.randrange(dim + 1) if dim < 2 else w.random.randrange(dim)
+        limit, stride = w.random.randint(start, dim), w.random.choice([1, 1, 2])
         if limit == start:
-            start, limit = 0, extent
+            start, limit = 0, dim
         parts.append(f"[{start}:{limit}:{stride}]")
         dims.append(-(-(limit - start) // stride))
     w.add("v", a.like("", tuple(dims)), "slice", [a], f"slice={{{', '.join(parts)}}}")
@@ -72,8 +72,8 @@ def concatenate(w: Writer) -> None:
     d = w.random.randrange(a.rank)
     parts = [a]
     for _ in range(w.random.randint(1, 2)):
-        extent = w.random.choice([1, 2, a.dims[d]])
-        parts.append(w.need(a.element, (*a.dims[:d], extent, *a.dims[d + 1 :])))
+        dim = w.random.choice([1, 2, a.dims[d]])
+        parts.append(w.need(a.element, (*a.dims[:d], dim, *a.dims[d + 1 :])))
     dims = (*a.dims[:d], sum(p.dims[d] for p in parts), *a.dims[d + 1 :])
     made = sized(a, dims=dims, bound=max(p.bound for p in parts), step=min(p.step for p in parts))
     if is_possible(made) or (not a.is_exact and made.size <= MOST_ELEMENTS):
@@ -84,9 +84,9 @@ def pad(w: Writer) -> None:
     a = _array(w)
     value = w.need(a.element, ())
     dims, parts = [], []
-    for extent in a.dims:
+    for dim in a.dims:
         low, high, interior = w.random.randint(-1, 2), w.random.randint(-1, 2), w.random.choice([0, 0, 1])
-        spread = extent + max(0, extent - 1) * interior
+        spread = dim + max(0, dim - 1) * interior
         if spread + low + high < 1:
             low = high = 0
         dims.append(spread + low + high)
@@ -98,7 +98,7 @@ def pad(w: Writer) -> None:
 
 def dynamic_slice(w: Writer) -> None:
     a = _array(w)
-    sizes = tuple(w.random.randint(1, extent) for extent in a.dims)
+    sizes = tuple(w.random.randint(1, dim) for dim in a.dims)
     first = w.index()
     starts = [first, *(w.need(first.element, ()) for _ in a.dims[1:])]
     w.add("v", a.like("", sizes), "dynamic-slice", [a, *starts], f"dynamic_slice_sizes={_listed(sizes)}")
@@ -106,7 +106,7 @@ def dynamic_slice(w: Writer) -> None:
 
 def dynamic_update_slice(w: Writer) -> None:
     a = _array(w)
-    update = w.need(a.element, tuple(w.random.randint(1, extent) for extent in a.dims))
+    update = w.need(a.element, tuple(w.random.randint(1, dim) for dim in a.dims))
     first = w.index()
     starts = [first, *(w.need(first.element, ()) for _ in a.dims[1:])]
     made = sized(a, bound=max(a.bound, update.bound), step=min(a.step, update.step))
@@ -119,8 +119,8 @@ def gather(w: Writer) -> None:
     a = _array(w)
     d, count = w.random.randrange(a.rank), w.random.choice([1, 2, 3, 5])
     rows = w.need(w.random.choice(["s32", "u32", "s64"]), (count,))
-    sizes = [1 if k == d else extent for k, extent in enumerate(a.dims)]
-    rest = tuple(extent for k, extent in enumerate(a.dims) if k != d)
+    sizes = [1 if k == d else dim for k, dim in enumerate(a.dims)]
+    rest = tuple(dim for k, dim in enumerate(a.dims) if k != d)
     made = a.like("", (count, *rest))
     if made.size <= MOST_ELEMENTS:
         attributes = f"offset_dims={_listed(list(range(1, a.rank)))}, collapsed_slice_dims={{{d}}}, "

@@ -1,4 +1,4 @@
-"""A random program with its arguments, and what is known of its results."""
+"""A random program with its arguments, and the facts that are known of its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RandomProgram:
         w = Writer(module, collectives=self.devices > 1, depth=2)
         self.parameters = [self._parameter(w) for _ in range(self._random.randint(1, 4))]
         _extend(w, self._random.randint(4, 16))
-        # what nothing else takes, so that little of the program is dead
+        # values without users, so that little of the program is dead
         outs = [value for value in w.pool if value.name not in w.used][-MOST_RESULTS:] or w.pool[-1:]
         self.results = outs
         lines = [
@@ -73,7 +73,7 @@ def _most(element: str) -> int:
 
 
 def _extend(w: Writer, count: int) -> None:
-    """Append so many instructions, and what they need."""
+    """Append so many instructions, and those that make their operands."""
     for _ in range(count):
         kind = w.random.random()
         if w.depth and kind < 0.12:

@@ -15,7 +15,7 @@ from tests.fuzz.xla.worker import Answer
 PROGRAMS = 8  # on both sides: 3 s of processor time, of which XLA's start is the half
 TYPES = {"f32", "f64", "f16", "bf16", "f8e4m3fn", "f8e5m2", "c64", "c128", "pred", "s8", "s16", "s32", "s64", "u8"}
 FLOW = {"while", "conditional", "call"}
-MEETINGS = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
+COLLECTIVES = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"}
 
 
 def test_programs_agree_with_xla() -> None:
@@ -43,7 +43,7 @@ def test_programs_are_executable_and_varied() -> None:
         opcodes.update(i.opcode for i in instructions)
         types.update(leaf.dtype.name for i in instructions for leaf in i.shape.leaves())
     assert types >= TYPES
-    assert opcodes >= FLOW | MEETINGS | {"dot", "convolution", "sort", "scatter", "gather", "reduce-window", "tanh"}
+    assert opcodes >= FLOW | COLLECTIVES | {"dot", "convolution", "sort", "scatter", "gather", "reduce-window", "tanh"}
     assert devices == {(1, 1), (2, 1), (4, 1), (1, 2), (1, 4)}
 
 
@@ -60,7 +60,7 @@ def test_a_wrong_bit_is_a_difference(seed: int) -> None:
 
 
 def test_what_ends_the_process_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker whose other side cannot even be started."""
+    """The worker's process cannot be started."""
     monkeypatch.setattr("tests.fuzz.xla.worker.sys.executable", "/bin/false")
     ((_, answer),) = answers([0], processes=1)
     assert answer.wrong == "start ended the process: status 1"

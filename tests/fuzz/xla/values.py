@@ -1,4 +1,4 @@
-"""What is known of a random program's values, so that its arithmetic stays exact.
+"""Facts about a random program's values, by which its arithmetic stays exact.
 
 A float's value is a multiple of `step`, at most `bound` away from zero. As long as bound/step fits the significand,
 sums and products are exact in every order and with every way to fuse them.

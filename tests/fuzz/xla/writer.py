@@ -19,7 +19,7 @@ from tests.fuzz.xla.values import (
 )
 
 MOST_ELEMENTS = 400  # of an array
-EXTENTS = (1, 2, 3, 4, 5, 8)
+DIMENSION_SIZES = (1, 2, 3, 4, 5, 8)
 
 
 class Module:
@@ -38,7 +38,7 @@ class Module:
         return f"{stem}.{self._names}"
 
     def channel(self) -> str:
-        """What a collective of partitions says; nothing for replicas."""
+        """The channel_id of a collective of partitions; nothing for replicas."""
         self._channels += 1
         return f"channel_id={self._channels}, " if self.partitioned else ""
 
@@ -56,7 +56,8 @@ class Module:
 class Writer:
     """Appends instructions to a computation.
 
-    collectives: whether all devices get here, so that they may meet.  depth: of control flow that may be begun here.
+    collectives: whether all devices execute it, so that it may hold collectives.  depth: of control flow
+        that may begin here.
     """
 
     def __init__(self, module: Module, *, collectives: bool, depth: int) -> None:
@@ -69,7 +70,7 @@ class Writer:
     # --- writing
 
     def add(self, stem: str, value: Value, text: str, operands: Sequence[Value], attributes: str = "") -> Value:
-        """`stem` names the instruction; `value` says what it gives, its name aside."""
+        """`stem` names the instruction; `value` describes its result, except for the name."""
         name = self.raw(stem, value.shape, text, operands, attributes)
         uniform = all(operand.uniform for operand in operands) if operands else value.uniform
         value = replace(value, name=name, uniform=uniform)
@@ -102,7 +103,7 @@ class Writer:
 
     def dims(self, least: int = 0, most: int = 3) -> tuple[int, ...]:
         rank = self.random.randint(least, most)
-        return tuple(self.random.choice(EXTENTS) for _ in range(rank))
+        return tuple(self.random.choice(DIMENSION_SIZES) for _ in range(rank))
 
     def pick(self, accepts: Callable[[Value], bool] = lambda value: True) -> Value | None:
         """One of the values, the later ones rather; None where none is accepted."""

@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes of a connection on their way, it is noticed before anybody uses them."""
+"""Damage to the bytes of a connection is noticed before they are used."""
 
 from __future__ import annotations
 
