@@ -33,6 +33,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[3]))  # where the driver imports distxla from
 
 from distxla.runtime.ray import client
+from distxla.runtime.ray.deferred import deferred
 
 # modules that a worker and a replica import later, besides those that default_worker.py itself imports
 MODULES = (
@@ -44,6 +45,8 @@ MODULES = (
     "distxla.runtime.replica",
     "distxla.runtime.release",
 )
+# modules that Ray imports for what workers here don't use: clouds, and environments that are made for a worker
+UNUSED = ("jsonschema", "requests", "yaml")
 IMPORTING = 5000  # objects between collections: fewer cost time, none at all 1 MiB of each copy
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
 OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
@@ -135,13 +138,14 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
     gc.set_threshold(IMPORTING)
     wanted = {name: os.environ.get(name) for name in BLAS_THREADS}
     os.environ |= dict.fromkeys(BLAS_THREADS, "1")  # else threads start with NumPy
-    from ray._private.workers import default_worker
+    with deferred(*UNUSED):
+        from ray._private.workers import default_worker
 
-    path = default_worker.__file__
-    code = compile(Path(path).read_bytes(), path, "exec")
-    then()
-    for name in MODULES:
-        importlib.import_module(name)
+        path = default_worker.__file__
+        code = compile(Path(path).read_bytes(), path, "exec")
+        then()
+        for name in MODULES:
+            importlib.import_module(name)
     for name, value in wanted.items():
         del os.environ[name]
         if value is not None:
