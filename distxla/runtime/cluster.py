@@ -33,6 +33,7 @@ from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.injection.injection import Injection, injection_of
+from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory import Heap
 from distxla.runtime.memory_need import Need
@@ -139,7 +140,8 @@ class Cluster(Handle):
         )
 
     def __enter__(self) -> Cluster:
-        self.start()
+        with deferred_interrupt():  # else nobody would close what it has begun
+            self.start()
         try:
             if not self._hosts.wait_joined(self._thread):
                 self.wait_started()  # raises what went wrong
@@ -194,14 +196,21 @@ class Cluster(Handle):
             raise ClusterError(f"the cluster could not be started: {self._failure}") from self._failure
 
     def close(self) -> None:
-        """Take down everything that this cluster started; blocks until it is gone. Twice is fine."""
+        """Take down everything that this cluster started; blocks until it is gone. Twice is fine.
+
+        KeyboardInterrupt comes when all is gone; a second Ctrl-C interrupts, and `close` may be called again.
+        """
+        with deferred_interrupt():
+            self._close()
+
+    def _close(self) -> None:
         if self._owner != os.getpid():  # a forked child has its parent's handle, not its cluster
             return
         self._closing.set()  # before the lock: a thread that has it and waits for actors' answers gives up
         with self._lock:
             if self._closed:
                 return
-        # Nothing below is undone or left out when a Ctrl-C interrupts it and it is called again.
+        # Nothing below is undone or left out when it is interrupted and called again.
         if self._thread is not None:
             self._thread.join()
         if self._loader is not None:

@@ -1,0 +1,91 @@
+"""Ctrl-C while a cluster is taken down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+import distxla as dx
+from distxla.runtime.interrupts import deferred_interrupt
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def deferring(*steps: Callable[[], object]) -> None:
+    with deferred_interrupt():
+        for step in steps:
+            step()
+
+
+def fail() -> None:
+    raise ValueError("within")
+
+
+def test_the_first_interrupt_comes_at_the_end_and_the_second_at_once() -> None:
+    done: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        deferring(interrupt, lambda: done.append("first"))
+    assert done == ["first"]
+    with pytest.raises(KeyboardInterrupt):
+        deferring(interrupt, interrupt, lambda: done.append("second"))
+    assert done == ["first"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_within_is_not_lost() -> None:
+    with pytest.raises(ValueError, match="within"):
+        deferring(fail)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        deferring(interrupt, fail)
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_other_threads_and_other_handlers_keep_theirs() -> None:
+    def within() -> None:
+        with deferred_interrupt():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    seen: list[object] = []
+    thread = threading.Thread(target=within)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with deferred_interrupt():
+            interrupt()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def cluster_interrupted(delay: float) -> set[psutil.Process]:
+    """Close a cluster and interrupt that after so many seconds; returns the processes that it had."""
+    before = set(psutil.Process().children(recursive=True))
+    timer = threading.Timer(delay, interrupt)
+    try:
+        with dx.Cluster(2) as cluster:
+            cluster.wait_started()
+            started = set(psutil.Process().children(recursive=True)) - before
+            timer.start()
+        time.sleep(5)  # where it was quicker
+    except KeyboardInterrupt:
+        timer.join()
+        return started
+    raise AssertionError("no interrupt")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("delay", [0.0, 0.03, 0.1])
+def test_an_interrupted_close_leaves_nothing(delay: float) -> None:
+    started = cluster_interrupted(delay)
+    assert len(started) >= 5  # supervisor, raylet, gcs_server, replicas
+    assert not [process for process in started if process.is_running()]
