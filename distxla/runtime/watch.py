@@ -68,17 +68,25 @@ class Watch:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
-    def close(self, grace: float, seconds: float = 5.0) -> None:
-        """Stop watching, let the processes end for `grace` seconds, kill the rest, and wait until all are gone."""
-        if self._thread.is_alive():  # an interrupted `close` may be called again
-            os.eventfd_write(self._wake, 1)
-            self._thread.join()
-        self._wait_ended(grace)
+    def kill_all(self) -> None:
+        """Stop watching and end all processes; does not wait."""
+        self._stop()
         for device in self._identities:
             self.kill(device)
+
+    def close(self, grace: float, seconds: float = 5.0) -> None:
+        """Stop watching, let the processes end for `grace` seconds, kill the rest, and wait until all are gone."""
+        self._stop()
+        self._wait_ended(grace)
+        self.kill_all()
         self._wait_ended(seconds)
         self._close_descriptors()
         os.close(self._wake)
+
+    def _stop(self) -> None:
+        if self._thread.is_alive():  # an interrupted `close` may be called again
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
 
     def _wait_ended(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -328,9 +328,10 @@ class Hosts:
         for agent in self.agents:
             agent.close()
         self.agents = []
-        if self._local is not None:
-            # an embedded Ray must be checked here: Ray's own detection takes seconds on a busy machine
-            self._local.close_processes(0 if access.is_embedded(self._address) else 2.5)
+        if self._local is not None and access.is_embedded(self._address):
+            self._local.kill_processes()  # they end while Ray does
+        elif self._local is not None:
+            self._local.close_processes()
         if self._holds_ray:
             self._holds_ray = False
             access.release()

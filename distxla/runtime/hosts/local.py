@@ -226,6 +226,12 @@ class LocalHost:
             for device in self.devices:
                 self._watch.kill(device)
 
+    def kill_processes(self) -> None:
+        """Stop watching and kill the replicas' processes; does not wait until they are gone."""
+        self._closing = True
+        if self._watch is not None:
+            self._watch.kill_all()
+
     def close_processes(self, grace: float = 2.5) -> None:
         """Stop watching; blocks until the replicas' processes are gone, killing those that stay. Twice is fine.
 
