@@ -23,11 +23,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 
+from distxla.collectives.channel_end import End, Pairs
 from distxla.collectives.joined_channels import Ends, Key, joined, near_misses, one_sided
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, Location, VerificationError
 from distxla.ir.instruction import Instruction
@@ -49,41 +50,11 @@ ERRORS: Mapping[str, type[DeadlockError]] = {
     "channel.shape": CollectiveMismatchError,
 }
 
-Pairs = tuple[tuple[int, int], ...]
 Bounds = tuple[int, int] | None
 _Said = list[tuple[int, Bounds]]
 
 _PAIR = r"\{\s*-?\d+\s*,\s*-?\d+\s*\}"
 _PAIR_LIST = re.compile(rf"\s*\{{\s*(?:{_PAIR}\s*(?:,\s*{_PAIR}\s*)*)?\}}\s*")
-
-
-@dataclass(frozen=True)
-class End:
-    """One send or recv of a program.
-
-    pairs: (source, target) as written; None where none are.  bounds: one for each pair; None where every execution
-    transfers.  kept: its value stays where it is until the transfer is over (passes/keep_transfers.py).  location: of
-    the instruction; attributes: of its frontend attributes, where they are known.
-    """
-
-    instruction: str
-    sends: bool
-    channel: int
-    stream: int
-    payload: Shape
-    pairs: Pairs | None = None
-    bounds: Pairs | None = None
-    kept: bool = False
-    location: Location | None = field(default=None, compare=False)
-    attributes: Location | None = field(default=None, compare=False)
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """What sends and recvs have to agree in."""
-        return self.channel, self.stream
-
-    def __str__(self) -> str:
-        return f"{self.instruction} ({self.location})" if self.location else self.instruction
 
 
 @dataclass(frozen=True)
@@ -421,7 +392,6 @@ def _error(rule: str, end: End, message: str) -> DistxlaError:
 
 __all__ = [
     "NEVER",
-    "End",
     "Program",
     "Route",
     "Transfer",

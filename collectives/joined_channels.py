@@ -15,11 +15,13 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from distxla.collectives.channel_end import End, Pairs
+
 if TYPE_CHECKING:
-    from distxla.collectives.channels import End, Pairs, Route, Transfer
+    from distxla.collectives.channels import Route, Transfer
 
 Key = tuple[int, int]  # channel and stream
-Ends = list[tuple[int, "End"]]  # each with the number of its program
+Ends = list[tuple[int, End]]  # each with the number of its program
 
 
 def joined(channels: Mapping[Key, Ends], *, apart: bool) -> dict[Key, Ends]:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from distxla.collectives.channels import End, Program, Transfer, instruction_ends, pair_up, payload_of
+from distxla.collectives.channel_end import End
+from distxla.collectives.channels import Program, Transfer, instruction_ends, pair_up, payload_of
 from distxla.collectives.findings import transfer_called
 from distxla.collectives.report import DeviceReport
 from distxla.ir.module import Module

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram
 from distxla.collectives import channel_state as state
-from distxla.collectives.channels import End, Program, Route, Transfer, pair_up
+from distxla.collectives.channel_end import End
+from distxla.collectives.channels import Program, Route, Transfer, pair_up
 from distxla.collectives.control_block import H_POISON
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime.communicators import Communicators

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distxla.collectives.channels import End, Pairs, is_end, read_end
+from distxla.collectives.channel_end import End, Pairs
+from distxla.collectives.channels import is_end, read_end
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.op import CollectiveOp

@@ -1,7 +1,7 @@
 """Modules that are imported at their first use.
 
-    with deferred("requests"):
-        import ray        # has `import requests` at its top, and asks for an attribute of it on a cloud's machines only
+with deferred("requests"):
+    import ray        # has `import requests` at its top, and asks for an attribute of it on a cloud's machines only
 """
 
 from __future__ import annotations

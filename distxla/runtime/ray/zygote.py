@@ -80,11 +80,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, _reap)
     # Ray reads these when it is imported, and never again
     os.environ |= {"RAY_RAYLET_PID": parent, "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
-    code = _imported(lambda: _fork(client.introduce, port, introduced))
-    if driver:
-        from distxla.runtime.ray import elsewhere
-
-        _fork(elsewhere.serve, driver)
+    code = _imported(lambda: _fork_helpers(port, introduced, driver))
     requests, poll = Requests(), select.poll()
     poll.register(fifo, select.POLLIN)
     poll.register(raylet, select.POLLIN)
@@ -102,6 +98,15 @@ def main() -> None:
                 _become(code, job, command)
                 return
             _count(forked)
+
+
+def _fork_helpers(port: str, introduced: str, driver: str) -> None:
+    """What needs nothing but Ray goes on while this process imports the rest."""
+    _fork(client.introduce, port, introduced)
+    if driver:
+        from distxla.runtime.ray import elsewhere
+
+        _fork(elsewhere.serve, driver)
 
 
 def _reap(*_: object) -> None:

@@ -1,0 +1,42 @@
+"""What a send or recv says of its channel. Apart from channels.py: replicas read it, and they import no IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distxla.errors import Location
+from distxla.ir.shape import Shape
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class End:
+    """One send or recv of a program.
+
+    pairs: (source, target) as written; None where none are.  bounds: one for each pair; None where every execution
+    transfers.  kept: its value stays where it is until the transfer is over (passes/keep_transfers.py).  location: of
+    the instruction; attributes: of its frontend attributes, where they are known.
+    """
+
+    instruction: str
+    sends: bool
+    channel: int
+    stream: int
+    payload: Shape
+    pairs: Pairs | None = None
+    bounds: Pairs | None = None
+    kept: bool = False
+    location: Location | None = field(default=None, compare=False)
+    attributes: Location | None = field(default=None, compare=False)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What sends and recvs have to agree in."""
+        return self.channel, self.stream
+
+    def __str__(self) -> str:
+        return f"{self.instruction} ({self.location})" if self.location else self.instruction
+
+
+__all__ = ["End", "Pairs"]
