@@ -195,15 +195,12 @@ class Cluster(Handle):
         if self._failure is not None:
             raise ClusterError(f"the cluster could not be started: {self._failure}") from self._failure
 
+    @deferred_interrupt()
     def close(self) -> None:
         """Take down everything that this cluster started; blocks until it is gone. Twice is fine.
 
         KeyboardInterrupt comes when all is gone; a second Ctrl-C interrupts, and `close` may be called again.
         """
-        with deferred_interrupt():
-            self._close()
-
-    def _close(self) -> None:
         if self._owner != os.getpid():  # a forked child has its parent's handle, not its cluster
             return
         self._closing.set()  # before the lock: a thread that has it and waits for actors' answers gives up

@@ -13,8 +13,8 @@ from types import FrameType
 def deferred_interrupt() -> Iterator[None]:
     """Within, the first Ctrl-C is kept back and takes effect at the end; the second takes effect at once.
 
-        with deferred_interrupt():
-            cluster.close()
+        @deferred_interrupt()
+        def close(self) -> None: ...
 
     For the main thread, which alone is interrupted; in others it does nothing.
     """
