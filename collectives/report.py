@@ -168,7 +168,7 @@ class Injected:
 class Report:
     """kind: an error's code. summary: in a sentence or two.  cycles: in each, every device waits for the next and the
     last for the first.  without_end: (device, ended one that it waits for).  behind: devices that wait for those.
-    injected: faults on purpose.  network: for which other hosts a host waits, in sentences."""
+    injected: injected faults.  network: for which other hosts a host waits, in sentences."""
 
     kind: str
     summary: str

@@ -175,9 +175,9 @@ class ReplicaLostError(DistxlaError):
 
 
 class DamagedMessageError(ReplicaLostError):
-    """A message between hosts was damaged on its way, came twice, or never came: names the hosts and the message.
+    """A message between hosts was damaged, repeated or lost: names the hosts and the message.
 
-    No result has been made of it. The cluster can't be used any more.
+    No result was computed from it. The cluster can't be used any more.
     frame: what the message's header said, where that could be verified; for the runtime's own use.
     """
 

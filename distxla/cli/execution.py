@@ -37,7 +37,7 @@ class Execution:
     read them if they are cached).  compile_wall_s: wall-clock time of the same, with the start of the compiler's
     process; the replicas start meanwhile.  start_s: from the start of the cluster until all replicas were ready.
     load_s: to load the programs on them.  steps_s: one wall-clock time a step, results stay on their devices.  cached:
-    no program had to be compiled.  places: (device, host, process id).  injected: faults on purpose.
+    no program had to be compiled.  places: (device, host, process id).  injected: faults, as Cluster.injected.
     """
 
     outs: dict[int, Leaves]
@@ -169,7 +169,7 @@ def run_on_cluster(
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
     first step, and results stay there until the last one is over.
 
-    trace: a file for the timeline of all steps, written however they end.  injection: faults on purpose.
+    trace: a file for the timeline of all steps, written however they end.  injection: faults to inject.
     """
     from distxla.runtime.cluster import Cluster
 

@@ -48,7 +48,7 @@ class Values:
         return tuple(value for operand in instruction.operands for value in self.leaves[operand])
 
     def counted_operands(self, instruction: Instruction) -> tuple[tuple[Value, ...], Counter[Value]]:
-        """The same, and how often each value is among them; remembered, as it is asked for leaf after leaf."""
+        """The same, and how often each value is among them; cached, since callers ask for one leaf after the other."""
         if self._counted is None or self._counted[0] is not instruction:
             operands = self.operands(instruction)
             self._counted = instruction, operands, Counter(operands)

@@ -76,7 +76,7 @@ class Cluster(Handle):
     takes, this host's first; by default this host takes them all if it has a CPU for each, else every node up to its
     CPUs, and where all together have too few, in proportion to them.  device_memory: bytes of each device's memory,
     also as "2GiB"; by default what the smallest host has for all of its processes, 64 GiB at most.  start_s: seconds
-    from `start` until all replicas served.  inject: faults on purpose, such as
+    from `start` until all replicas served.  inject: faults to inject, such as
     "kill:device=3,at=all-reduce.7" (docs/fault_injection.md).  Methods may be called from several threads; calls run
     one after another.
     """
@@ -159,7 +159,7 @@ class Cluster(Handle):
 
     @property
     def injected(self) -> tuple[Injected, ...]:
-        """The faults on purpose, those that were drawn at random among them, and which have happened so far."""
+        """The injected faults, including those that were drawn at random, and which have happened so far."""
         return () if self._injection is None else self._injection.found
 
     @property

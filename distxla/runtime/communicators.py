@@ -63,7 +63,7 @@ class Communicators:
         return None
 
     def shared(self, key: tuple[Any, ...], size: int, program: int | None) -> int:
-        """State of `size` bytes that everybody who names `key` shares: zeroed when it is made and by `zero`.
+        """State of `size` bytes, shared by all users of `key`; zeroed when it is made and by `zero`.
 
         program: as for `place`.
         """

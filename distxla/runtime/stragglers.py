@@ -47,8 +47,8 @@ class Stragglers:
     ) -> None:
         """Write a notice if a wait has lasted long, if a process is stopped, or an agent says nothing.
 
-        scene: reads what all devices do now.  stopped: devices whose processes are.  hosts: whose agents are asked for
-        signs of life, and for whom their relays wait where no device is behind.
+        scene: reads what all devices do now.  stopped: devices whose processes are.  hosts: their agents are asked for
+        signs of life, and for the waits of their relays if no device causes the wait.
         """
         now = time.monotonic()
         self._look_at_hosts(hosts)

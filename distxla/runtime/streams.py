@@ -274,7 +274,7 @@ class HostChannel(Handle):
 
 class Streams:
     """All streams of a cluster's devices. State: made when somebody first asks for a stream, for the cluster's life.
-    ends: by device, after how many items its infeed is to end on purpose; set before anybody asks for one.
+    ends: by device, the number of items after which its infeed ends (an injected fault); set before its first use.
 
     carve: offset of so many zeroed bytes of the control block.  memory: by device.  lost: why no call can be made any
     more, if so.

@@ -1,4 +1,4 @@
-"""Faults between hosts on purpose: messages that a relay drops, repeats, damages or delays."""
+"""Injected faults between hosts: messages that a relay drops, repeats, damages or delays."""
 
 from __future__ import annotations
 

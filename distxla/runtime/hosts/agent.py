@@ -41,7 +41,7 @@ class RunShape:
     """An agent's view of the run. devices: of each host.  secret: for the handshakes of connections (runtime/wire/).
 
     attachment: where the driver's memories are, for the agent of the driver's own host; None for others.
-    faults: that messages between hosts shall meet.
+    faults: injected into messages between hosts.
     """
 
     index: int

@@ -45,7 +45,7 @@ class Command(IntEnum):
     # from the agent
     DONE = 32  # a call is over. a: call_loops.CALL_DONE or CALL_POISONED; payload: pack_pairs of device, nanoseconds
     LOST = 33  # a replica has ended. a: device; payload: how, UTF-8
-    FAILED = 34  # the host can't go on. a: 1 where a message came damaged, twice or not; payload: why, UTF-8
+    FAILED = 34  # the host can't go on. a: 1 if a message was damaged, repeated or lost; payload: why, UTF-8
     DATA = 35  # tag: of the READ; payload: the bytes
     RECORDS = 36  # payload: pack_records
     ENDED = 37  # payload: pack_records, as the devices are now

@@ -40,7 +40,7 @@ class Hosts:
     """What `start` has begun, `close` takes down; both may be called in different threads, one after the other.
 
     devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
-    network_faults: that messages between so many hosts shall meet (relay/faults.py); raises ArgumentError.
+    network_faults: gives the injected faults of messages between so many hosts (relay/faults.py); raises ArgumentError.
     closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
     budget: how much memory the devices may have.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the

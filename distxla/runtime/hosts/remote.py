@@ -35,12 +35,10 @@ class RemoteHost:
     """One agent's host. A thread of its own receives what the agent says.
 
     lost: what is known of replicas that have ended; all of them once the agent can't be reached.  failure: why the
-    host can't go on, though its replicas live, or "".  damage: which message to the host or from it came damaged,
-    twice, or not, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this
-    one's when that was looked at last.  on_trouble: called in that thread when either has changed or a
-    call has failed, before anybody who waits is woken.  news: notified of everything that happens.
-
-    injected: faults that its relay has let messages meet, by number, in words.
+    host can't go on, though its replicas live, or "".  damage: which message to the host or from it was damaged,
+    repeated or lost, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this one's at the last look.
+    injected: by number the effect of each fault that its relay has injected.  on_trouble: called in that thread after
+    one of these has changed or a call has failed, before waiting threads are woken.  news: notified of every event.
 
     The driver's own host has an agent, too, where a run has several hosts: it holds that host's relay, and no devices.
     """

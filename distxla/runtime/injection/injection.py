@@ -63,7 +63,7 @@ class Injection:
     def points(self, module: Module, devices: Iterable[int]) -> tuple[str, ...]:
         """The points that a program of these devices needs: names of instructions, or ANY_POINT.
 
-        ArgumentError for an instruction that is neither in this module nor in one that came before.
+        ArgumentError for an instruction that is neither in this module nor in an earlier one.
         """
         instructions = _by_name(module)
         self._names.update(dict.fromkeys(instructions))
@@ -158,7 +158,7 @@ class Injection:
         return fault.kind in IN_A_PROGRAM and fault.device == device
 
     def connect_feeds(self, streams: Streams) -> None:
-        """Let infeeds end on purpose; to be called before the first one is used."""
+        """Make infeeds end early; to be called before the first one is used."""
         streams.ends = {fault.device: fault.after for fault, _ in self._faults if fault.kind is Kind.FEED_ENDS}
         self._feed_ended = streams.was_cut
 

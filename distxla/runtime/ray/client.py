@@ -49,7 +49,7 @@ def join(address: str) -> Callable[..., None]:
     from ray._private import ray_constants, worker
 
     with _loopback_allowed(ray_constants), quiet(), same_end(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of accelerators, which nobody here has asked for
+        warnings.simplefilter("ignore", FutureWarning)  # of accelerators, which are not used
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     printer: Callable[..., None] = worker.print_to_stdstream
     worker.print_to_stdstream = _say_nothing

@@ -28,7 +28,7 @@ class Place:
 
     @property
     def directory(self) -> str:
-        """Ray's temporary directory. Ray opens it to everybody: hence one above it."""
+        """Ray's temporary directory, which Ray opens to all users: so it lies inside a private one."""
         return os.path.join(self.private, "t")
 
     @property

@@ -14,7 +14,7 @@ from distxla.errors import ClusterError
 
 
 class Start(Enum):
-    """Who starts the servers."""
+    """The program that starts the servers."""
 
     SERVERS = "distxla"  # embedded.py
     INIT = "ray.init"  # plain.py

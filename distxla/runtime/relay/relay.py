@@ -102,7 +102,7 @@ class Relay:
         self._inside = 0
         self._left = threading.Condition(self._lock)
         self._draining: threading.Event | None = None  # to be set by the relay's own thread
-        self._resting: threading.Event | None = None  # the same, once nothing is left to be handed over
+        self._resting: threading.Event | None = None  # the same, once the queue is empty
         self._workers = ThreadPoolExecutor(WORKERS, "distxla-relay")
         self._failure: Callable[[int, str, bool], None] | None = None
         self._closed = False
@@ -153,8 +153,11 @@ class Relay:
         self._loaded.load(number, program, communicators)
 
     def unload(self, number: int) -> None:
-        """Forget a program that no device runs any more. Blocks until what its devices have left is under way, and what
-        others say of the end of the last call has come: both may be later than that."""
+        """Remove a program that no device runs any more.
+
+        Blocks until the messages that its devices have enqueued are sent, and the other hosts' last ones are received:
+        the last call may have ended before.
+        """
         self._come_to_rest()
         self._loaded.unload(number)
 

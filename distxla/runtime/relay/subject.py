@@ -8,7 +8,7 @@ from distxla.collectives.report import named
 
 
 class Subject(NamedTuple):
-    """kind: of the frame, by name.  instruction: its name, "" where no device here has come to it.  devices: of the
+    """kind: of the frame, by name.  instruction: its name, "" if no device here has reached it.  devices: of the
     group in its order, or source and target.  round: from 1: of the group, or the pair's message."""
 
     kind: str

@@ -143,7 +143,7 @@ class Connection:
         header = seal(number, 0, frame.pack(number))
         if not frame.length:
             return b"".join(header)
-        data = b"".join(payload)  # a copy: what is sealed must be what is sent, even if somebody writes there meanwhile
+        data = b"".join(payload)  # a copy, since the buffers may change between sealing and sending
         return b"".join((*header, *seal(number, 1, data)))
 
     def _seal_large(self, frame: Frame, payload: Sequence[Buffer], *, copies: bool) -> Iterator[list[Buffer]]:

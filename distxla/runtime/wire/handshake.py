@@ -1,15 +1,14 @@
-"""Who may connect: both sides prove that they hold the run's secret before the first frame.
+"""Authentication of connections: both sides prove that they hold the run's secret before the first frame.
 
-    connecting side                    listening side
-    hello: version, who, challenge ->
-                                    <- hello: version, who, challenge
-    proof "connecting"             ->
-                                    <- proof "listening"
+    connecting side                         listening side
+    hello: version, identity, challenge ->
+                                         <- hello: version, identity, challenge
+    proof "connecting"                  ->
+                                         <- proof "listening"
 
 A proof is the HMAC-SHA256 of both hellos under the secret; each direction has a label of its own, so no answer can be
-sent back. A hello says who the sender is: a number for the purpose and a number for the node, which the proofs cover.
-Keys for the checks of frames come from the secret and the hellos, too (records.py). Nothing that a peer sends is ever
-unpickled.
+sent back. An identity is a number for the purpose and a number for the node, which the proofs cover. Keys for the
+checks of frames come from the secret and the hellos, too (records.py). Nothing that a peer sends is ever unpickled.
 
 A Listener serves all unauthenticated peers in one thread without blocking, so silent and slow peers delay no other.
 A peer is disconnected HANDSHAKE_S after it connected. If there are more than MOST_STRANGERS, or MOST_PER_ADDRESS of one

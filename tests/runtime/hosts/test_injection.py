@@ -1,4 +1,4 @@
-"""Faults on purpose in runs with several hosts: between them, of one of them, on one of their devices."""
+"""Injected faults in runs with several hosts: between them, of one of them, on one of their devices."""
 
 from __future__ import annotations
 
