@@ -403,7 +403,8 @@ class Cluster(Handle):
                 loader.inject(self._injection, [executable for executable, _ in calls])
             for executable, _ in calls:
                 if executable.number is None:
-                    loader.load(executable)
+                    with phase("loading programs"):
+                        loader.load(executable)
             loader.channels.connect([(e.number or 0, e.program, e.devices) for e, _ in calls])
             loader.communicators.await_others()
             kept = [executable.place_arguments(rows) for executable, rows in calls]

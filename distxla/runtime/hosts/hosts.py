@@ -31,6 +31,7 @@ from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
 from distxla.runtime.shared_image import ImageSource, SharedImage, without_image
 from distxla.runtime.wire.handshake import connect, new_secret
+from distxla.time_limit import current_limit
 
 ATTACH_LIMIT_S = 120.0
 DAMAGE_S = 0.3  # for an agent to say that it ends because of a damaged message
@@ -263,11 +264,12 @@ class Hosts:
             self.news.notify_all()
 
     def ask(self, pending: list[Any], seconds: float, names: Sequence[str] = ()) -> list[Any]:
-        """Answers of actors; their errors as ours. Ends early when the cluster is closed.
+        """Answers of actors; their errors as ours. Ends early when the cluster is closed, or this thread's time limit
+        has run out.
 
         names: of the hosts that are asked, for errors; of replicas none is needed.
         """
-        begin = time.monotonic()
+        begin, limit = time.monotonic(), current_limit()
         end, notice = begin + seconds, begin + stragglers.NOTICE_S
         while True:
             try:
@@ -281,6 +283,8 @@ class Hosts:
                 raise ClusterError("the cluster is closed")
             if self._is_starting:
                 access.require_progress(done)
+            if limit is not None and limit.is_over:
+                raise limit.error()
             now = time.monotonic()
             stopped = stragglers.stopped_notices(self._stopped_here()) if now >= min(notice, end) else []
             if now > end:
