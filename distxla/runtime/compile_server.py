@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from distxla.codegen.program import CompiledProgram
-from distxla.errors import ClusterError, CompileError, DistxlaError, OutOfMemoryError
+from distxla.errors import ClusterError, CompileError, DistxlaError, OutOfMemoryError, TimeLimitError
 from distxla.ir.module import Module
 from distxla.runtime.compile_memory import VARIABLE, compile_memory_bytes, limit_memory
 from distxla.time_limit import current_limit
@@ -191,17 +191,24 @@ class CompileServer:
         return os.pread(self._progress, PROGRESS_BYTES, 0).split(b"\0")[0].decode(errors="replace")
 
     def _culprit(self, request: tuple[Any, ...]) -> str:
-        """The instruction whose code ends a process: let another one compile them one by one. "" if none does."""
+        """The instruction whose code ends a process: let another one compile them one by one. "" if none does, or if
+        the time limit runs out before."""
         self._stop()
         process = self._child()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             _send(process.stdin, ("alone", *request[1:5]))
+            self._await_answer(process.stdout)
             _receive(process.stdout)
         except (BrokenPipeError, EOFError):
             process.wait()
             return self._last_words()
+        except BaseException as error:  # as in `_call`
+            process.kill()
+            self._stop()
+            if not isinstance(error, TimeLimitError):
+                raise
         return ""
 
 

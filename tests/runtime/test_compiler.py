@@ -21,6 +21,7 @@ from distxla.errors import (
     TimeLimitError,
     UnsupportedOpError,
 )
+from distxla.runtime import compile_server
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.compiler import STAGES, compile_alone, compile_module, emit
 from distxla.text.parser import parse_module
@@ -189,6 +190,19 @@ def test_a_time_limit_ends_a_compilation_and_not_the_server():
         ):
             server._call("sleep", "dot.7")
         assert server.compile(small(), 1, 1).name == "small"
+
+
+def test_a_search_for_the_culprit_that_was_interrupted_answers_no_later_request(monkeypatch):
+    with CompileServer() as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(compile_server, "_receive", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                server._culprit(("compile", small(), 1, 1, ()))
+        assert server.compile(small(), 1, 1).name == "small"
+
+
+def interrupted(pipe):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("given", ["much", "-1G", "0", "1X"])

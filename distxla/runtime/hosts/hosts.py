@@ -70,6 +70,7 @@ class Hosts:
         self._joined = threading.Event()
         self._is_starting = True
         self._local: LocalHost | None = None
+        self._names: list[str] = []  # of several hosts
         self.agent_actors: list[Any] = []
         self._memories: list[DeviceMemory] = []
         self.device_count = replicas * partitions
@@ -175,7 +176,7 @@ class Hosts:
     def _start_everywhere(self, nodes: Sequence[Node], faults: tuple[NetworkFault, ...]) -> None:
         """An agent on every node; those of other nodes make the memories there."""
         self.agent_actors = [agent for node in nodes for agent in self.session.create(Agent, node.id, [()])]
-        names = [f"host {i} ({node.name})" for i, node in enumerate(nodes)]
+        names = self._names = [f"host {i} ({node.name})" for i, node in enumerate(nodes)]
         facts: list[Facts] = self.ask([agent.facts.remote() for agent in self.agent_actors], ATTACH_LIMIT_S, names)
         mine = Facts.here(facts[0].address)
         for name, theirs in zip(names, facts):
@@ -235,7 +236,8 @@ class Hosts:
         agents = self.agent_actors[1:]
         with SharedImage(program) as shared:
             try:
-                yield [shared.source, *self.ask([agent.hold.remote(reference) for agent in agents], ATTACH_LIMIT_S)]
+                held = [agent.hold.remote(reference) for agent in agents]
+                yield [shared.source, *self.ask(held, ATTACH_LIMIT_S, self._names[1:])]
             finally:
                 for agent in agents:
                     agent.let_go.remote()
