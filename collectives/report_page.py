@@ -6,7 +6,7 @@ what each device did last with the first difference marked, and all that the tex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from distxla.collectives.report import DeviceReport, Doing, Report, named
 from distxla.collectives.report_graph import graph
@@ -26,8 +26,8 @@ def page(report: Report) -> str:
         f"<title>{headline}</title><style>{STYLE}</style></head><body>",
         f"<h1>{headline}</h1>",
         f"<p>{escape(report.summary)}</p>",
-        *_hints(report),
-        *_injected(report),
+        *_listed("What to change", report.hints),
+        *_listed("Injected", report.injected),
         *(_about_devices(report) if report.devices else ()),
         "</body></html>",
     ]
@@ -71,20 +71,12 @@ def _about_devices(report: Report) -> Iterator[str]:
     yield f"<pre>{escape(report.text())}</pre>"
 
 
-def _hints(report: Report) -> Iterator[str]:
-    if report.hints:
-        yield '<div class="hints"><strong>What to change</strong><ul>'
-        for hint in report.hints:
-            yield f"<li>{escape(hint)}</li>"
-        yield "</ul></div>"
-
-
-def _injected(report: Report) -> Iterator[str]:
-    """The section of injected faults."""
-    if report.injected:
-        yield '<div class="hints"><strong>Injected</strong><ul>'
-        for fault in report.injected:
-            yield f"<li>{escape(str(fault))}</li>"
+def _listed(title: str, items: Iterable[object]) -> Iterator[str]:
+    """A section with a list; nothing without items."""
+    lines = [f"<li>{escape(str(item))}</li>" for item in items]
+    if lines:
+        yield f'<div class="hints"><strong>{title}</strong><ul>'
+        yield from lines
         yield "</ul></div>"
 
 
