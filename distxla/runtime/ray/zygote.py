@@ -80,7 +80,11 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, _reap)
     # Ray reads these when it is imported, and never again
     os.environ |= {"RAY_RAYLET_PID": parent, "RAY_JOB_ID": ANY_JOB, "SPT_NOENV": "1"}
-    code = _imported(lambda: _fork_helpers(port, introduced, driver))
+    code = _imported(lambda: _fork(client.introduce, port, introduced))
+    if driver:
+        from distxla.runtime.ray import elsewhere
+
+        _fork(elsewhere.serve, driver)
     requests, poll = Requests(), select.poll()
     poll.register(fifo, select.POLLIN)
     poll.register(raylet, select.POLLIN)
