@@ -48,6 +48,8 @@ def judge(story: Story, bits: str, bounds: Bounds) -> Verdict:
     closed = story.event("closed")
     if closed is not None and (closed["threads"] or closed["descriptors"].get("memory file")):
         wrong = wrong or f"left in the driver: {closed['threads']} {closed['descriptors']}"
+    if story.grown:
+        wrong = wrong or f"descriptors left in the driver: {story.grown}"
     return Verdict(outcome, seconds, wrong)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos.judgement import Bounds, judge
 from tests.chaos.plan import KINDS, Case, draw
-from tests.chaos.runner import Story
+from tests.chaos.runner import Process, Story
 
 STRUCK = 100.0
 BITS = "b"
@@ -117,6 +118,7 @@ def test_a_wrong_case_is_wrong(name: str) -> None:
         ({"left": ["process 7 ray::Replica"]}, "left behind: process 7"),
         ({"hang": "no ended within 60 s"}, "no ended within 60 s"),
         ({"status": -11}, "the driver has ended with -11"),
+        ({"grown": {"pipe": 2}}, "descriptors left in the driver: {'pipe': 2}"),
     ],
 )
 def test_leftovers_hangs_and_crashes_are_wrong(values: dict[str, Any], complaint: str) -> None:
@@ -129,6 +131,21 @@ def test_memory_and_threads_left_in_the_driver_are_wrong() -> None:
         found = story("stop a device", said("ended", **FINE), said("again", **FINE))
         found.events[-1] = {**CLOSED, **left}
         assert "left in the driver" in judge(found, BITS, Bounds()).wrong
+
+
+def test_descriptors_beyond_those_of_the_first_cluster_are_left(tmp_path: Path) -> None:
+    driver = Process("json.tool", tmp_path)
+    try:
+        assert driver.grown({"pipe": 2}, opened=False) == {}
+        assert driver.grown({"pipe": 2, "file": 5, "socket": 1}, opened=True) == {}
+        assert driver.grown({"pipe": 2, "file": 5, "socket": 2}, opened=True) == {}
+        assert driver.grown({"pipe": 3, "file": 4, "socket": 4, "anon_inode": 1}, opened=True) == {
+            "pipe": 1,
+            "socket": 1,
+            "anon_inode": 1,
+        }
+    finally:
+        driver.clean()
 
 
 def test_cases_are_drawn_again_from_their_seed() -> None:
