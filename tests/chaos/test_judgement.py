@@ -39,6 +39,7 @@ def story(kind: str, *events: dict[str, Any], **values: Any) -> Story:
 RIGHT = {  # kind, events after `running`, outcome
     "lost": ("kill a device", [said("ended", **LOST), said("again", **LOST)], "lost"),
     "over before": ("kill a device", [said("ended", STRUCK - 1, **FINE), said("again", **LOST)], "too late"),
+    "over before the raylet was missed": ("kill the raylet", [said("ended", **FINE)], "right"),
     "went on": ("stop a device", [said("ended", **FINE), said("again", **FINE)], "right"),
     "noticed": (
         "stop a device until noticed",
@@ -67,6 +68,7 @@ WRONG = {  # kind, events after `running`, part of the complaint
     "another error": ("kill a device", [said("ended", **error("InternalError", "a bug"))], "InternalError: a bug"),
     "too early": ("kill a device", [said("ended", STRUCK - 1, **LOST)], "before the signal"),
     "right although killed": ("kill a device", [said("ended", **FINE)], "ended well"),
+    "right long after the raylet": ("kill the raylet", [said("ended", STRUCK + 3, **FINE)], "ended well"),
     "no end": ("kill a device", [], "said nothing"),
     "other bits": ("stop a device", [said("ended", **{**FINE, "bits": "c"}), said("again", **FINE)], "other bits"),
     "other bits afterwards": (

@@ -26,8 +26,10 @@ FINDINGS = ROOT / "fuzz-findings"
 HANG_S = 10
 LIMIT_MB = 2048
 MOST_DEATHS = 5  # of one target's process, in one run
+STILL_RUNNING = 124  # the status of a process that had to be killed, as of timeout(1)
 MOST_WORDS = 800  # of a dictionary
 START_S = 5  # imports and seeds
+LATE_S = 300  # that a process may take beyond its time, on a busy machine
 _FROM_FUZZER = re.compile(r"[0-9a-f]{40}")  # names that libFuzzer gives
 
 
@@ -108,7 +110,7 @@ def _fuzz_one(name: str, seconds: float) -> Outcome:
                 *(str(folder), *([str(kept(name))] if kept(name).exists() else []), f"{seeds}/inputs"),
             ]
             FINDINGS.mkdir(exist_ok=True)
-            status = _child(name, options, log, left + 60)
+            status = _child(name, options, log, left + LATE_S)
             counts = dict(re.findall(r"stat::(\w+): +(\d+)", log.read_text(errors="replace")))
             runs += int(counts.get("number_of_executed_units", 0))
             new += int(counts.get("new_units_added", 0))
@@ -141,7 +143,12 @@ def _child(name: str, options: Sequence[str], log: Path, limit: float) -> int:
     # libFuzzer ends its process without Python's own end, so files of a target are removed here
     with log.open("wb") as file, tempfile.TemporaryDirectory(prefix="distxla-fuzz-") as place:
         environment = os.environ | {"TMPDIR": place}
-        done = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, timeout=limit, check=False, env=environment)
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=file, stderr=file, timeout=limit, check=False, env=environment
+            )
+        except subprocess.TimeoutExpired:
+            return STILL_RUNNING
         return done.returncode
 
 
