@@ -17,6 +17,7 @@ from distxla.runtime.ray import commands, embedded
 from distxla.runtime.ray.zygote import Requests
 
 FORKED_S = 0.25  # of processor time, a replica; a start of an interpreter of its own takes 0.6
+FORKED_BYTES = 35 << 20  # PSS of a replica: 24 MB with 3 replicas; one of its own has 50
 
 
 def test_requests_are_found_however_the_bytes_arrive() -> None:
@@ -87,6 +88,7 @@ def test_replicas_are_copies() -> None:
         (parent,) = parents(cluster)
         assert "zygote.py" in parent
         assert max(seconds) < FORKED_S
+        assert max(psutil.Process(pid).memory_full_info().pss for _, _, pid in cluster.replicas_info) < FORKED_BYTES
         for _, _, pid in cluster.replicas_info:
             assert os.getpgid(pid) == pid
             assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
