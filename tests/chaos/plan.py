@@ -87,10 +87,10 @@ def _inject(fault: str, expected: str, *, most_ms: int = 0, hosts: int = 0) -> D
     return draw
 
 
-def _any_moment(name: str, expected: str, seconds: float) -> Draw:
+def _any_moment(name: str, expected: str, seconds: float, phase: str = "starting") -> Draw:
     def draw(r: random.Random) -> dict[str, object]:
         after = round(r.uniform(0, seconds), 3)
-        return {"victim": "driver", "signal": name, "phase": "starting", "after": after, "expected": expected}
+        return {"victim": "driver", "signal": name, "phase": phase, "after": after, "expected": expected}
 
     return draw
 
@@ -111,6 +111,7 @@ KINDS: dict[str, tuple[int, int, Draw]] = {  # hosts, weight, the rest
     "kill the compiler": (1, 2, _signal("compiler", "SIGKILL", _RIGHT, compiles=True)),
     "interrupt the driver in a run": (1, 6, _signal("driver", "SIGINT", "interrupted")),
     "interrupt the driver at any moment": (1, 6, _any_moment("SIGINT", "interrupted", 4)),
+    "interrupt the driver while it closes": (1, 4, _any_moment("SIGINT", "interrupted", 0.3, "closing")),
     "terminate the driver": (1, 3, _any_moment("SIGTERM", "gone", 4)),
     "kill the driver": (1, 6, _any_moment("SIGKILL", "gone", 4)),
     "2 hosts: kill a device at an instruction": (2, 5, _inject("kill", _LOST)),
