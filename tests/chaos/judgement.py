@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from distxla.runtime.hosts.local import GRACE_S
 from tests.chaos.program import INSTRUCTIONS
 from tests.chaos.runner import Story
 
@@ -121,14 +122,14 @@ def _noticed(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
 
 
 def _limit(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:
-    """TimeLimitError in time, which names the device that was stopped."""
+    """TimeLimitError, which names the device that was stopped, soon after that has been given its time to come back."""
     ended, running = story.event("ended"), story.event("running")
     if ended is None or running is None or ended["error"] != "TimeLimitError":
         return "error", None, f"expected TimeLimitError, found {ended}"
     if f"device {story.case.which} " not in ended["text"]:
         return "limit", None, f"device {story.case.which} is not named: {ended['text']}"
     seconds = max(0.0, ended["at"] - running["at"] - (story.case.time_limit or 0.0))
-    return "limit", seconds, f"{seconds:.2f} s after the limit" if seconds > bounds.lost else ""
+    return "limit", seconds, f"{seconds:.2f} s after the limit" if seconds > GRACE_S + bounds.lost else ""
 
 
 def _interrupted(story: Story, bounds: Bounds) -> tuple[str, float | None, str]:

@@ -89,8 +89,8 @@ WRONG = {  # kind, events after `running`, part of the complaint
     ),
     "late limit": (
         "stop a device beyond the limit",
-        [said("ended", 104, **error("TimeLimitError", "device 1 is stopped"))],
-        "3.00 s after the limit",
+        [said("ended", 107, **error("TimeLimitError", "device 1 is stopped"))],
+        "6.00 s after the limit",
     ),
     "error for an interrupt": ("interrupt the driver in a run", [said("ended", **LOST)], "ReplicaLostError"),
     "unusable after an interrupt": (
