@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -92,10 +93,16 @@ class Injector:
 def _stop(seconds: float) -> None:
     """Stop this process for `seconds`, or until another process sends SIGCONT."""
     if not seconds:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        _stop_here()
         return
     # by a process of its own: a stopped one can't continue itself
     command = ["/bin/sh", "-c", 'sleep "$1"; kill -CONT "$2"', "sh", f"{seconds:.3f}", str(os.getpid())]
     helper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    _stop_here()
     helper.wait()
+
+
+def _stop_here() -> None:
+    """Stop this process at once: by a signal to this thread. One to the process may be taken by another thread, and
+    until that one runs, this one would go on and could end the call."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)

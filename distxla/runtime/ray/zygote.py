@@ -104,15 +104,6 @@ def main() -> None:
             _count(forked)
 
 
-def _fork_helpers(port: str, introduced: str, driver: str) -> None:
-    """What needs nothing but Ray goes on while this process imports the rest."""
-    _fork(client.introduce, port, introduced)
-    if driver:
-        from distxla.runtime.ray import elsewhere
-
-        _fork(elsewhere.serve, driver)
-
-
 def _reap(*_: object) -> None:
     """Reap forks that have ended. With SIGCHLD ignored, the kernel would drop their processor time."""
     with suppress(ChildProcessError):
