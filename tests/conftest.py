@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says nothing on a machine with other work.
+settings.register_profile("distxla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("distxla")
 
 # Inherited by every process that this one starts, and by theirs: how the leak check finds them.
 RUN_MARK = f"DISTXLA_TEST_RUN={uuid.uuid4().hex}"
