@@ -59,6 +59,7 @@ class Channels:
         self._directory = CommunicatorSpec(state.DIRECTORY_KEY, (devices,), (state.DIRECTORY_BYTES,))
         self._ends: dict[int, tuple[tuple[int, End], ...]] = {}
         self._pairs: dict[tuple[int, ...], Pair] = {}
+        self._numbers = 0  # given to pairs so far
         self._free_numbers: list[int] = []  # of pairs that were removed
         self._users: dict[int, set[int]] = {}  # the programs that a pair, by its number, is for
         self._connected: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -140,15 +141,21 @@ class Channels:
         key = (transfer.channel, transfer.stream, source, target, slot, staged)
         found = self._pairs.get(key)
         if found is None:
-            number = self._free_numbers[-1] if self._free_numbers else len(self._pairs) + 1
-            if number >= state.MOST_PAIRS:
-                raise ClusterError(f"too many channels: {number} pairs of devices and channels")
             offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot), None)
             staging = self._allocate(state.RING * staged) if staged else None
+            number = self._take_number()
             found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, staging, staged)
-            del self._free_numbers[-1:]
-            self._configure_pair(found)
+        self._configure_pair(found)  # an old one, too: Ctrl-C may have come before it was configured
         return found
+
+    def _take_number(self) -> int:
+        """A pair's number that no other has."""
+        if self._free_numbers:
+            return self._free_numbers.pop()
+        if self._numbers + 1 >= state.MOST_PAIRS:
+            raise ClusterError(f"too many channels: {self._numbers + 1} pairs of devices and channels")
+        self._numbers += 1
+        return self._numbers
 
     def _configure_pair(self, pair: Pair) -> None:
         place = pair.staging.offset if pair.staging is not None else 0

@@ -109,16 +109,19 @@ class Communicators:
             self.configure_host(index, offset, *values)
 
     def configure_host(self, index: int, offset: int, *values: int) -> None:
-        """Write u32 words that differ from host to host. index: of the host, 0 for the driver's."""
+        """Write u32 words that differ from host to host. index: of the host, 0 for the driver's.
+
+        After a Ctrl-C amid it, call it again: a word counts as written only when it was.
+        """
         known = self._configured if index == 0 else self._elsewhere[index]
         for word, value in enumerate(values, offset // 4):
             if known.get(word) != value:
-                known[word] = value
                 if index == 0:
                     self._block.words[word] = value
                 else:
-                    self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
                     self._told.add(index)
+                    self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
+                known[word] = value
 
     def state_of(self, index: int) -> tuple[list[tuple[int, int]], Mapping[int, int]]:
         """What `zero` stands for on another host: (offset, bytes) to be zeroed, then words to be written, by number."""
