@@ -94,7 +94,7 @@ class Program(Protocol):
 
 class _Ours:
     def __init__(self, text: str) -> None:
-        from distxla.runtime.compiler import compile_module
+        from distxla.compiler.compile import compile_module
         from distxla.text.parser import parse_module
         from tests.codegen.runner import Devices
 

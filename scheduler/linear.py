@@ -39,23 +39,24 @@ PAID_BYTES = 1 << 20
 MOST_UNDER_WAY = (8, 4, 2, 1)
 
 
-def schedule(module: Module) -> Module:
+def schedule(module: Module, *, max_bytes: int = PAID_BYTES) -> Module:
     """The module with every computation's instructions in execution order, and is_scheduled set.
 
+    max_bytes: by which the peak may grow for more overlap, where PAID of it is less.
     Raises InternalError where the edges form a cycle (the verifier rejects such modules).
     """
-    scheduler = _Scheduler(module)
+    scheduler = _Scheduler(module, max_bytes)
     return module.replace(computations=tuple(map(scheduler.scheduled, module.computations)), is_scheduled=True)
 
 
-def overlapped(module: Module) -> Module:
+def overlapped(module: Module, *, max_bytes: int = PAID_BYTES) -> Module:
     """The module with asynchronous pairs drawn apart, so that passes which join instructions leave something between.
 
-    A scheduled module is returned as it is.
+    A scheduled module is returned as it is.  max_bytes: as for `schedule`.
     """
     if module.is_scheduled or not any(pairs_of(computation) for computation in module.computations):
         return module
-    scheduler = _Scheduler(module)
+    scheduler = _Scheduler(module, max_bytes)
     return module.replace(computations=tuple(map(scheduler.drawn_apart, module.computations)))
 
 
@@ -64,6 +65,7 @@ class _Scheduler:
     """One run over one module. work: by computation, the bytes that it touches."""
 
     module: Module
+    max_bytes: int
     effectful: frozenset[str] = field(init=False)
     memory: ModuleMemory = field(init=False)
     work: dict[str, int] = field(init=False, default_factory=dict)
@@ -112,7 +114,7 @@ class _Scheduler:
         if not pairs:
             return order
         effects = [k for k, i in enumerate(memory.computation) if has_effects(i, self.effectful)]
-        return with_overlap(graph, memory, order, pairs, effects, self.work)
+        return with_overlap(graph, memory, order, pairs, effects, self.work, self.max_bytes)
 
 
 def with_least_memory(graph: Graph, memory: ComputationMemory) -> Order:
@@ -136,10 +138,11 @@ def with_overlap(
     pairs: Mapping[int, int],
     effects: Order,
     work: Mapping[str, int],
+    max_bytes: int,
 ) -> Order:
     """The order with pairs drawn apart as far as its memory allows."""
     peak = memory.peak(order)
-    allowed = peak + max(PAID_BYTES, int(peak * PAID))
+    allowed = peak + max(max_bytes, int(peak * PAID))
     for most in MOST_UNDER_WAY:
         found = Overlap(graph, memory, pairs, work, most=most).run(order, effects)
         if memory.peak(found) <= allowed:

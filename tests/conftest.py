@@ -23,6 +23,8 @@ RUN_MARK = f"DISTXLA_TEST_RUN={uuid.uuid4().hex}"
 os.environ.update([RUN_MARK.split("=", 1)])
 # A read of memory that nothing has written shows in the result, in this process and in those that it starts.
 os.environ.setdefault("DISTXLA_FILL_UNWRITTEN", "1")
+# The verifier runs between the steps of the compiler.
+os.environ.setdefault("DISTXLA_VERIFY_PASSES", "1")
 
 LEAK_GRACE_S = 15.0
 

@@ -12,17 +12,18 @@ from click.testing import CliRunner
 
 import distxla as dx
 from distxla.cli.main import commands
+from distxla.compiler.pipeline import Pipeline
 from distxla.errors import DistxlaError, UnsupportedOpError, VerificationError
 from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall
 from distxla.passes.bind_custom_calls import BindCustomCalls
 from distxla.passes.partitioning import device_program
-from distxla.passes.pipeline import Pipeline, standard_passes
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.harness import Kernel
+from tests.executable import require_executable
 from tests.global_modules import GSPMD, SHARDY
 from tests.programs import PROGRAMS
 
@@ -401,5 +402,5 @@ def test_a_layout_constraint_is_what_a_bitcast_sees() -> None:
     text = """ENTRY e { x = f32[8,4]{1,0} parameter(0)
   y = f32[8,4]{0,1} custom-call(x), custom_call_target="LayoutConstraint"
   ROOT z = f32[4,8]{1,0} bitcast(y) }"""
-    for module in (parse_module(text), Pipeline(standard_passes(), verify=True).run(parse_module(text))):
+    for module in (parse_module(text), Pipeline(verify=True).before("schedule").run(parse_module(text)).module):
         assert np.array_equal(np.asarray(run_reference(module, [[X]], replicas=1, partitions=1)[0][0]), X.T)

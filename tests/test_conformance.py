@@ -18,17 +18,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.errors import TimeLimitError
 from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.module import Module
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 from tests.conftest import conformance_folder
+from tests.executable import require_executable
 from tests.tolerances import ulps_between
 
 Array = np.ndarray[Any, Any]

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.errors import DistxlaError, InternalError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.guarded import Guarded
 from tests.codegen.runner import run_single
+from tests.executable import require_executable
 from tests.mutated import mutated
 from tests.text.snippets import ALL
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from distxla.passes.verify import obstacles, verify_module
-from distxla.runtime.compiler import emit
+from distxla.compiler.obstacles import obstacles
+from distxla.compiler.stages import emit
+from distxla.passes.verify import verify_module
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

@@ -68,8 +68,8 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library would start threads that nothing here needs
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
+    from distxla.compiler.obstacles import obstacles
     from distxla.errors import UnsupportedOpError
-    from distxla.passes.verify import obstacles
 
     if report is not None:
         require_writable(report)

@@ -9,13 +9,27 @@ import click
 
 from distxla.cli.custom_calls import custom_call_option, register_all
 from distxla.cli.output_files import written_whole
-from distxla.cli.terminal import progress, write_bytes
+from distxla.cli.terminal import progress, write, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, files
-from distxla.errors import ArgumentError, DeadlockError, VerificationError
+from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
 from distxla.time_limit import phase
 
-STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
+STAGES = ["hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "ptx", "object"]
+
+
+def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """Print every step of the pipeline once, with its parameters and their defaults, and the standard text."""
+    if not wanted or context.resilient_parsing:
+        return
+    from distxla.compiler.pipeline import Pipeline
+
+    for step in {step.name: step for step in Pipeline().steps}.values():
+        given = " ".join(f"{name}={value}" for name, value in step.parameters.items())
+        write(f"{step.name}{{{given}}}" if given else step.name)
+        write(f"    {step.summary}")
+    write(f"\nstandard: {Pipeline()}")
+    context.exit()
 
 
 @click.command(
@@ -24,7 +38,14 @@ STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
     short_help="Show a stage of the compiler: HLO, schedule, buffers, LLVM IR, assembly, …",
 )
 @click.argument("module", metavar="MODULE", shell_complete=files)
-@click.option("--emit", "stage", type=Choice(STAGES), default="hlo", show_default=True)
+@click.option(
+    "--list-passes", is_flag=True, is_eager=True, expose_value=False, callback=list_passes, help="List the steps; exit."
+)
+@click.option("--emit", "stage", type=Choice(STAGES), help="The stage to print; hlo by default.")
+@click.option("--print-after", metavar="NAME", help="Print the program after each step NAME instead of a stage.")
+@click.option(
+    "--passes", metavar="TEXT", help="Run these steps instead of the standard ones: name{parameter=value},name,…"
+)
 @click.option(
     "--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas, where the header doesn't say it."
 )
@@ -36,7 +57,9 @@ STAGES = ["hlo", "schedule", "buffers", "llvm", "asm", "ptx", "object"]
 @click.option("--out", "out_file", metavar="FILE", shell_complete=files, help="Write to this file.")
 def command(
     module: str,
-    stage: str,
+    stage: str | None,
+    print_after: str | None,
+    passes: str | None,
     replicas: int | None,
     partitions: int | None,
     custom_calls: tuple[str, ...],
@@ -46,8 +69,11 @@ def command(
     """Compile MODULE and print what one stage makes of it.
 
     hlo: the module after all passes; schedule: the order of execution, with the memory of each step; buffers: the plan
-    of a device's memory; llvm; asm; object: bytes. Nothing runs.
+    of a device's memory; llvm-unoptimised; llvm; asm; object: bytes. Nothing runs. --list-passes names the steps before
+    llvm; a step that rewrites the module is verified if --passes is given.
     """
+    if stage is not None and print_after is not None:
+        raise UsageError("--emit and --print-after exclude each other")
     if stage == "ptx":
         raise ArgumentError("--emit ptx belongs to the gpu backend, which is not available in this version")
 
@@ -66,9 +92,14 @@ def command(
         verify_module(program.module)
     with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
         program = world.settled().programs[0]
+    counts = world.replicas, world.partitions
     with phase("compiling"), progress("compiling"), CompileServer() as server:
         try:
-            found = server.emit(program.module, stage, world.replicas, world.partitions)
+            found: str | bytes
+            if print_after is not None:
+                found = server.emit_after(program.module, print_after, *counts, passes=passes)
+            else:
+                found = server.emit(program.module, stage or "hlo", *counts, passes=passes)
         except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule
             world.explain(error)
             raise

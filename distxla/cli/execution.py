@@ -128,10 +128,10 @@ def _whole_limit() -> Iterator[None]:
 
 
 def _compiling_s(executable: Executable) -> float:
-    """Seconds that the compiler's stages took, without loading LLVM's libraries."""
+    """Seconds that the compiler's stages took."""
     if executable.cached:
         return executable.compile_s
-    return sum(seconds for stage, seconds in executable.program.timings.items() if stage != "import_llvm")
+    return sum(executable.program.timings.values())
 
 
 @contextmanager

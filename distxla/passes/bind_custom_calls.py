@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -22,7 +23,6 @@ from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_maj
 from distxla.ops.rewriter import Rewriter, replaced
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
-from distxla.passes.module_pass import Pass
 
 
 class BindCustomCalls(Pass):

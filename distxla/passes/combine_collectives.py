@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -18,7 +19,6 @@ from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
 from distxla.ops.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
-from distxla.passes.module_pass import Pass
 
 MIB = 1 << 20
 

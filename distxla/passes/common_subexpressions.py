@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
 from distxla.ops.effects import Effects, effectful_computations, has_effects
 from distxla.ops.rewriter import Rewriter, replaced
-from distxla.passes.module_pass import Pass
 
 
 class CommonSubexpressions(Pass):

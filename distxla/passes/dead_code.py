@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.rewriter import replaced
-from distxla.passes.module_pass import Pass
 
 
 class DeadCode(Pass):

@@ -6,11 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.effects import Effects, effectful_computations, effects_order
 from distxla.ops.rewriter import replaced
-from distxla.passes.module_pass import Pass
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class EffectsInOrder(Pass):
     turned round alike on all devices, which only matters where the order of the text is a schedule.
     """
 
-    name: ClassVar[str] = "effects in order"
+    name: ClassVar[str] = "effects-in-order"
 
     def run(self, module: Module) -> Module:
         transfers = any(i.op.effects in (Effects.CHANNEL, Effects.FEED) for c in module.computations for i in c)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -18,7 +19,6 @@ from distxla.ops.op import Lowering, Op
 from distxla.ops.parameter import Parameter
 from distxla.ops.rewriter import Rewriter
 from distxla.ops.run_time_extents import has_dynamic_dimensions
-from distxla.passes.module_pass import Pass
 
 
 class Expand(Pass):

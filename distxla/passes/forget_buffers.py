@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall, called_target
 from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
 from distxla.ops.rewriter import Rewriter, replaced
-from distxla.passes.module_pass import Pass
 
 
 class ForgetBuffers(Pass):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -21,7 +22,6 @@ from distxla.ops.rewriter import replaced
 from distxla.passes.build_fusions import build_fusions
 from distxla.passes.fusion_group import Group, Path
 from distxla.passes.merge_fusions import merge_fusions
-from distxla.passes.module_pass import Pass
 from distxla.passes.pairs_under_way import PairsUnderWay
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -23,7 +24,6 @@ from distxla.ops.rewriter import replaced
 from distxla.ops.rows import RowLimits, common_rows, row_limits
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.passes.fuse import awaited, running_computations
-from distxla.passes.module_pass import Pass
 from distxla.passes.pairs_under_way import PairsUnderWay
 
 
@@ -31,7 +31,7 @@ from distxla.passes.pairs_under_way import PairsUnderWay
 class FuseRows(Pass):
     """Wrap fusions that read each other's results row by row into one fusion. Runs after Fuse."""
 
-    name: ClassVar[str] = "fuse rows"
+    name: ClassVar[str] = "fuse-rows"
     shortest: int = 32  # elements of a row: shorter ones would be loops of a few steps
     longest: int = 1 << 19  # bytes of the rows of all results of one fusion, which are to stay in the cache
     most: int = 24  # fusions in one

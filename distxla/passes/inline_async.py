@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from distxla.collectives.async_computations import with_async_inlined
+from distxla.compiler.step import Pass
 from distxla.ir.module import Module
-from distxla.passes.module_pass import Pass
 
 
 class InlineAsync(Pass):

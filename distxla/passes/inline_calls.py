@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations
 from distxla.ops.inlining import inlined
 from distxla.ops.op import Lowering
 from distxla.passes.inlining_budget import within_budget
-from distxla.passes.module_pass import Pass
 
 
 class InlineCalls(Pass):

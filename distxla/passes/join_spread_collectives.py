@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from distxla.collectives.spread_collectives import with_spread_collectives
+from distxla.compiler.step import Pass
 from distxla.ir.module import Module
-from distxla.passes.module_pass import Pass
 
 
 class JoinSpreadCollectives(Pass):

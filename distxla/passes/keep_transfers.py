@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from distxla.collectives.channel_state import may_be_kept
 from distxla.collectives.channels import is_end, payload_of
+from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
 from distxla.ops.op import Op
-from distxla.passes.module_pass import Pass
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
+from distxla.compiler.step import Compilation, Pass
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
@@ -17,7 +19,6 @@ from distxla.ops.rewriter import Rewriter
 from distxla.ops.run_time_extents import has_dynamic_dimensions, static_shape
 from distxla.passes import dynamic_batches, dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
 from distxla.passes.dynamic_site import RULES, Extents, Site, Sizes, bounds, dynamic_shape, is_static
-from distxla.passes.module_pass import Pass
 
 Flags = tuple[tuple[bool, ...], ...]  # by leaf and dimension: whether an s32[] size goes with the value
 
@@ -36,7 +37,13 @@ class PadDynamicDimensions(Pass):
     name: ClassVar[str] = "pad-dynamic-dimensions"
 
     def run(self, module: Module) -> Module:
-        return padded(module)[0] if has_dynamic_dimensions(module) else module
+        return self.apply(Compilation.of(module)).module
+
+    def apply(self, compilation: Compilation) -> Compilation:
+        if not has_dynamic_dimensions(compilation.module):
+            return compilation
+        module, result = padded(compilation.module)
+        return dataclasses.replace(compilation, module=module, result=result)
 
 
 def padded(module: Module) -> tuple[Module, Shape]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.bitcast import Bitcast
 from distxla.ops.rewriter import Rewriter, replaced
-from distxla.passes.module_pass import Pass
 from distxla.text.shapes import print_shape
 
 

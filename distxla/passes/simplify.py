@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from distxla.compiler.step import Pass
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ops.constant import Constant
 from distxla.ops.rewriter import Rewriter, replaced
 from distxla.passes import fold_constants, simplify_arithmetic, simplify_contractions, simplify_data  # noqa: F401
-from distxla.passes.module_pass import Pass
 from distxla.passes.rules import RULES, Site
 
 

@@ -7,18 +7,15 @@ here and in the files beside this one. Rule ids: those of an op begin with its o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from distxla.collectives.spread_collectives import with_spread_collectives
-from distxla.errors import UnsupportedOpError, VerificationError
+from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.collective import GroupedCollective
-from distxla.ops.custom_calls.host_execute import with_host_calls
-from distxla.ops.op import CollectiveOp, Lowering, RuleViolation
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.op import CollectiveOp, RuleViolation
 from distxla.passes.verify_aliases import verify_aliases
 from distxla.passes.verify_buffers import verify_buffers
 from distxla.passes.verify_callers import verify_callers
@@ -30,11 +27,6 @@ from distxla.time_limit import at
 
 ADDRESSABLE_BYTES = 1 << 47  # of a process, on x86-64
 
-# whose computations are applied to elements, as scalar code
-ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
-# what such a computation may hold
-SCALAR_LOWERINGS = {Lowering.ELEMENT, Lowering.ALIAS, Lowering.CALL}
-
 
 def verify_module(module: Module, replicas: int | None = None, partitions: int | None = None) -> None:
     """Raise VerificationError for the first rule that the module breaks; its location points into the text.
@@ -43,66 +35,6 @@ def verify_module(module: Module, replicas: int | None = None, partitions: int |
     and pairs are compared with the counts only where both are known.
     """
     _Verifier(module, replicas or module.replica_count, partitions or module.num_partitions).run()
-
-
-def obstacles(module: Module) -> list[tuple[Instruction, str]]:
-    """The instructions reachable from the entry that this version cannot execute, and why, in the order of the text."""
-    module = with_spread_collectives(with_host_calls(module))
-    found: list[tuple[Instruction, str]] = []
-    for computation in module.reached():
-        for instruction in computation:
-            operands = [operand.shape for operand in computation.operands(instruction)]
-            why = instruction.op.instruction_obstacle(instruction, operands)
-            if why is not None:
-                found.append((instruction, why))
-    for computation in _applied(module):
-        for instruction in computation:
-            if not instruction.op.is_parameter and instruction.op.lowering not in SCALAR_LOWERINGS:
-                why = f"this version cannot execute {instruction.opcode} in a computation applied to elements"
-                found.append((instruction, why))
-    return found or _dynamic_obstacles(module)
-
-
-def _dynamic_obstacles(module: Module) -> list[tuple[Instruction, str]]:
-    """The first instruction that can't be executed because of a dynamic dimension, and why."""
-    if not has_dynamic_dimensions(module):
-        return []
-    from distxla.passes.dynamic_site import Refused
-    from distxla.passes.pipeline import result_shape
-
-    for computation in module.reached():
-        for instruction in computation:
-            shapes = (instruction.shape, *(operand.shape for operand in computation.operands(instruction)))
-            if instruction.op.lowering is Lowering.EXPANSION and any(shape.is_dynamic for shape in shapes):
-                return [(instruction, f"this version cannot execute {instruction.opcode} of dynamic dimensions")]
-    try:
-        result_shape(module)
-    except Refused as refused:
-        return [(refused.instruction or module.entry_computation.root_instruction, refused.message)]
-    return []
-
-
-def _applied(module: Module) -> Sequence[Computation]:
-    """The computations that some instruction applies element by element (reduce, sort, map …), in module order."""
-    names = {
-        name
-        for computation in module.reached()
-        for instruction in computation
-        if instruction.op.lowering in ELEMENTWISE_CALLERS
-        for name in instruction.op.called_computations
-    }
-    return module.reached(*names) if names else ()
-
-
-def require_executable(module: Module) -> None:
-    """Raise UnsupportedOpError, located at the first instruction that cannot be executed, naming all such opcodes."""
-    found = obstacles(module)
-    if not found:
-        return
-    (first, message), others = found[0], sorted({i.opcode for i, _ in found} - {found[0][0].opcode})
-    if others:
-        message += f" (nor {', '.join(others)}, further on)"
-    raise UnsupportedOpError(message, module.locate(first, "opcode"))
 
 
 class _Verifier:

@@ -19,10 +19,11 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
 from distxla.passes.manual_partitions import PerDevice
+from distxla.passes.obstacles import refuse, visible_obstacles
 from distxla.passes.partitioning import device_program
 from distxla.passes.reduction_order import with_reduction_order
 from distxla.passes.rounds_in_order import with_rounds_in_order
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.passes.verify_world import verify_order, verify_together
 from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
@@ -283,7 +284,7 @@ class Cluster(Handle):
         with phase("checking"):
             module = with_reduction_order(module, reduction_order)
             verify_module(module, self.replicas, self.partitions)
-            require_executable(module)
+            refuse(module, visible_obstacles(module))
         self._hosts.budget.require(Need(module), chosen)
         targets = user_targets(module)
         with phase("compiling"):

@@ -74,9 +74,18 @@ class CompileServer:
         program: CompiledProgram = self._call("compile", module, replicas, partitions, names, traced, points)
         return program
 
-    def emit(self, module: Module, stage: str, replicas: int, partitions: int) -> str | bytes:
-        """`runtime.compiler.emit` in the child; blocks, raises like `compile`."""
-        text: str | bytes = self._call("emit", module, stage, replicas, partitions, _registered(module))
+    def emit(
+        self, module: Module, stage: str, replicas: int, partitions: int, *, passes: str | None = None
+    ) -> str | bytes:
+        """`compiler.stages.emit` in the child; blocks, raises like `compile`."""
+        text: str | bytes = self._call("emit", module, stage, replicas, partitions, _registered(module), passes)
+        return text
+
+    def emit_after(
+        self, module: Module, name: str, replicas: int, partitions: int, *, passes: str | None = None
+    ) -> str:
+        """`compiler.stages.emit_after` in the child; blocks, raises like `compile`."""
+        text: str = self._call("emit after", module, name, replicas, partitions, _registered(module), passes)
         return text
 
     def close(self) -> None:
@@ -293,13 +302,10 @@ def _warm_up() -> None:
     from distxla.codegen import entry, link, planner  # noqa: F401
     from distxla.codegen.backends import cpu
     from distxla.collectives.transports import shared_memory  # noqa: F401
+    from distxla.compiler import stages  # noqa: F401
     from distxla.ops.registry import op_classes
-    from distxla.passes import pipeline
-    from distxla.runtime import compiler  # noqa: F401
-    from distxla.scheduler import linear  # noqa: F401
 
     op_classes()
-    pipeline.standard_passes()
     machine = cpu.target_machine()
     # The first pass pipeline and the first object file initialise tables of LLVM.
     parsed = cpu.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
@@ -308,8 +314,9 @@ def _warm_up() -> None:
 
 
 def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
+    from distxla.compiler.compile import compile_alone, compile_module
+    from distxla.compiler.stages import emit, emit_after
     from distxla.ops.custom_calls.user import declared
-    from distxla.runtime.compiler import compile_alone, compile_module, emit
 
     if kind == "compile":
         module, replicas, partitions, names, traced, points = arguments
@@ -318,9 +325,13 @@ def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
                 module, replicas=replicas, partitions=partitions, progress=progress, traced=traced, points=points
             )
     if kind == "emit":
-        module, stage, replicas, partitions, names = arguments
+        module, stage, replicas, partitions, names, passes = arguments
         with declared(names):
-            return emit(module, stage, replicas=replicas, partitions=partitions, progress=progress)
+            return emit(module, stage, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
+    if kind == "emit after":
+        module, name, replicas, partitions, names, passes = arguments
+        with declared(names):
+            return emit_after(module, name, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
     if kind == "alone":
         module, replicas, partitions, names = arguments
         with declared(names):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from bench.streams import KINDS, program
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.text.parser import parse_module
+from tests.executable import require_executable
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
+from tests.executable import require_executable
 
 B = Any
 MISTAKES: list[tuple[Callable[[B, B, B], Any], str, str | None]] = []

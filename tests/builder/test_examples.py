@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.compiler.obstacles import obstacles
 from distxla.ir.module import Module
-from distxla.passes.verify import obstacles
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.builder import (

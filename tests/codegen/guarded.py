@@ -21,10 +21,10 @@ from distxla.codegen.buffers import Buffer
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block
+from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.runtime.compiler import compile_module
 from tests.codegen.runner import Array, _aligned, _padded, _pointers, _words
 
 PAGE = mmap.PAGESIZE

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from distxla.codegen.buffers import Buffer, Communicate, Copy, Kernel, Loop, Region, place
 from distxla.codegen.planner import plan
+from distxla.compiler.compile import optimised
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ops.fft import Fft
 from distxla.ops.op import Lowering
-from distxla.runtime.compiler import optimised
 from distxla.text.parser import parse_module
 
 

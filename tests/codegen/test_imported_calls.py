@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.codegen.image import resolve_import
+from distxla.compiler.compile import compile_module
 from distxla.errors import DistxlaError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import BF16, F32, F64, S8, S32, S64
@@ -16,7 +17,6 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.emit import Imported
 from distxla.ops.op import Lowering, Op
-from distxla.runtime.compiler import compile_module
 from tests.codegen.runner import run_single
 from tests.ops.case import Array
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from distxla.codegen.planner import plan
+from distxla.compiler.compile import compile_module, optimised
+from distxla.compiler.stages import emit
 from distxla.errors import UnsupportedOpError
 from distxla.ops.call import KeptCall
 from distxla.passes import inlining_budget
@@ -13,7 +15,6 @@ from distxla.passes.inline_calls import InlineCalls
 from distxla.passes.inlining_budget import within_budget
 from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module, emit, optimised
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices
 from tests.large_texts import doubling_all_reduces, doubling_branches, doubling_calls

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from distxla.codegen import planner
 from distxla.codegen.buffers import Buffer, Communicate, Region, place_shared
 from distxla.codegen.program import CompiledProgram
+from distxla.compiler.compile import compile_module, optimised
 from distxla.ir import unwritten
-from distxla.runtime.compiler import compile_module, optimised
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 

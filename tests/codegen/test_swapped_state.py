@@ -10,7 +10,7 @@ import pytest
 from distxla.codegen import planner
 from distxla.codegen.buffers import Copy, Loop, Plan, Swap
 from distxla.codegen.program import CompiledProgram
-from distxla.runtime.compiler import compile_module, optimised
+from distxla.compiler.compile import compile_module, optimised
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices, run_single
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import distxla
-from distxla.codegen import planner
 from distxla.codegen.buffers import Buffer, Copy, Kernel, Loop, Plan, Region, Step
+from distxla.compiler import plan_memory
+from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill, is_filled
-from distxla.runtime.compiler import compile_module
 from distxla.runtime.program_key import program_key
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_single
@@ -99,13 +99,13 @@ def without_copy(step: Step) -> tuple[Step, ...]:
 
 
 def run(text: str, kind: str, monkeypatch: pytest.MonkeyPatch, change: Callable[[Plan], Plan]) -> list[Any]:
-    plan = planner.plan
+    plan = plan_memory.plan
 
     def changed(*arguments: Any, **named: Any) -> Plan:
         found = change(plan(*arguments, **named))
         return dataclasses.replace(found, arena_bytes=max(found.arena_bytes, 2048))
 
-    monkeypatch.setattr(planner, "plan", changed)
+    monkeypatch.setattr(plan_memory, "plan", changed)
     module = parse_module((LESS + text).replace("TYPE", kind))
     x = np.arange(6).astype(ELEMENT_TYPES[kind].dtype)
     return run_single(compile_module(module, replicas=1, partitions=1), [x])

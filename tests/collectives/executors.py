@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distxla.compiler.compile import compile_module
 from distxla.ir.module import Module
 from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bench.xla import Xla
+from distxla.compiler.compile import compile_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices
 

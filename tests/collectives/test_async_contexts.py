@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import optimised
 from distxla.ir.computation import Computation
 from distxla.passes.verify_world import verify_world
-from distxla.runtime.compiler import optimised
 from distxla.text.parser import parse_module
 from tests.collectives.async_groups import GROUPS
 from tests.collectives.executors import EXECUTORS, run_module

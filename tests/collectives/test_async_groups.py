@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
+from distxla.compiler.stages import emit
 from distxla.passes.verify import verify_module
 from distxla.passes.verify_world import verify_world
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module, emit
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

@@ -11,8 +11,8 @@ from distxla.codegen.buffers import Copy
 from distxla.codegen.planner import plan
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import channel_state as state
+from distxla.compiler.compile import compile_module, optimised
 from distxla.ir.shape import Shape
-from distxla.runtime.compiler import compile_module, optimised
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, mine, ring
 from tests.channel_programs import CASES, counted_ring, pipelined, pipelined_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distxla.runtime.compiler import compile_module
+from distxla.compiler.compile import compile_module
 from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
 from tests.collectives.transports import DelayedDevices

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

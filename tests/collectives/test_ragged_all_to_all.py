@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from distxla.codegen.abi import Status
 from distxla.collectives import control_block
+from distxla.compiler.compile import compile_module
 from distxla.errors import ExecutionError
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 from tests.collectives.executors import EXECUTORS, run_module

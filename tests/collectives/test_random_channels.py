@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices, run_devices
 from tests.collectives.random_channels import RandomChannels

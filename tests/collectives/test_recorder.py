@@ -15,7 +15,7 @@ from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.collectives import control_block as block
 from distxla.collectives import recorder
 from distxla.collectives.recorder import EVENTS, Event
-from distxla.runtime.compiler import compile_module
+from distxla.compiler.compile import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 

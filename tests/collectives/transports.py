@@ -12,9 +12,9 @@ from typing import Any
 import distxla as dx
 from distxla.codegen.abi import COMMUNICATE_SYMBOL
 from distxla.codegen.program import CompiledProgram
+from distxla.compiler.compile import compile_module
 from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 from tests.collectives.matrix import Case, Run

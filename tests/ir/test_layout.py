@@ -118,8 +118,8 @@ def test_packing_takes_arrays_of_any_strides() -> None:
 @pytest.mark.parametrize("source", list(permutations(range(3))))
 def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]) -> None:
     """The result's buffer in the result's layout is the operand's in the operand's, evaluated and compiled."""
+    from distxla.compiler.compile import compile_module
     from distxla.reference.lockstep import run_reference
-    from distxla.runtime.compiler import compile_module
     from distxla.text.parser import parse_module
     from tests.codegen.runner import run_single
 
@@ -144,8 +144,8 @@ def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]
 
 def test_layouts_of_entry_and_literals_leave_logical_values_alone() -> None:
     """entry_computation_layout says how XLA would pass buffers; arguments, results and literals here are logical."""
+    from distxla.compiler.compile import compile_module
     from distxla.reference.lockstep import run_reference
-    from distxla.runtime.compiler import compile_module
     from distxla.text.parser import parse_module
     from tests.codegen.runner import run_single
 

@@ -10,10 +10,11 @@ import pytest
 from distxla.errors import UnsupportedOpError
 from distxla.ir.shape import Shape
 from distxla.ir.tiles import UnknownPlaces, moved_by_tiles
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from distxla.text.shapes import parse_shape
 from tests.collectives.executors import EXECUTORS, run_module
+from tests.executable import require_executable
 
 Array = np.ndarray[Any, Any]
 PADDING = -1

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
+from distxla.compiler.obstacles import obstacles
 from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.passes.verify import obstacles, require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_devices
+from tests.executable import require_executable
 from tests.ops.case import Array
 from tests.tolerances import ulps_between
 

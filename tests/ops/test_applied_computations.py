@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.errors import UnsupportedOpError
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_single
+from tests.executable import require_executable
 
 TABLE = """HloModule table
 lookup {

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module, optimised
 from distxla.errors import VerificationError
 from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_programs, run_reference
-from distxla.runtime.compiler import compile_module, optimised
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_devices

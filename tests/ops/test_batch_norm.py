@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import optimised
 from distxla.errors import VerificationError
 from distxla.ir.element_type import element_type
-from distxla.runtime.compiler import optimised
 from tests.ops.program_case import Array, compiled, evaluated, one_instruction, parsed
 
 EPSILON = 0.001

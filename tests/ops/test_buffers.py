@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from distxla.compiler.pipeline import Pipeline
 from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.passes.forget_buffers import ForgetBuffers
-from distxla.passes.pipeline import Pipeline, standard_passes
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
@@ -202,6 +202,6 @@ def test_the_passes_forget_buffers_and_leave_other_modules_as_they_are() -> None
     step = ForgetBuffers()
     module = parse_module(LOOP % "ROOT t = (b(f32[4])) tuple(b0)")
     arrays = step.run(module)
-    verify_module(Pipeline(standard_passes(), verify=True).run(module))
+    verify_module(Pipeline(verify=True).before("schedule").run(module).module)
     assert not any(i.shape.has_buffers for c in arrays.computations for i in c)
     assert step.run(arrays) is arrays

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distxla.runtime.compiler import compile_module
+from distxla.compiler.compile import compile_module
 from tests.codegen.runner import run_single
 from tests.ops import cases_data_movement, cases_elementwise
 from tests.ops.case import Array, Case, joined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distxla.runtime.compiler import emit
+from distxla.compiler.stages import emit
 from distxla.text.parser import parse_module
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import C64, F32, F64, PRED, S32, U32, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops import elementwise_binary, elementwise_unary
-from distxla.runtime.compiler import compile_module
 from tests.codegen.runner import run_single
 from tests.ops.agreement import disagreements, listed
 from tests.ops.case import Case, joined

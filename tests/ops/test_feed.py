@@ -8,15 +8,16 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.errors import ArgumentError, StreamEndError, UnsupportedOpError
 from distxla.ir.element_type import DATA_TYPES, ElementType, element_type
 from distxla.ir.module import Module
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams as ReferenceStreams
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
+from tests.executable import require_executable
 from tests.ops.feed_programs import CHANNELS, PIPELINE, TAKERS, echo, sums
 
 Array = np.ndarray[Any, Any]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.ir.shape import Shape
-from distxla.runtime.compiler import compile_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_single
 from tests.ops.case import Array, Case, array, joined

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.passes.verify import obstacles, verify_module
+from distxla.compiler.compile import compile_module
+from distxla.compiler.obstacles import obstacles
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices
 from tests.ops.case import Array

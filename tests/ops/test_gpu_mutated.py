@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from distxla.compiler.obstacles import obstacles
 from distxla.errors import DistxlaError
-from distxla.passes.verify import obstacles
 from tests.ops import test_gpu_attention, test_gpu_block_scaled, test_gpu_convolution, test_gpu_matmul, test_gpu_norm
 from tests.ops import test_gpu_solvers as solvers
 from tests.ops import test_gpu_sort_and_scan as sort_and_scan

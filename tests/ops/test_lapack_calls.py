@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
+from distxla.compiler.obstacles import obstacles
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
-from distxla.passes.verify import obstacles
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_single
 from tests.ops.case import Array

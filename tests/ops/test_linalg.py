@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import ElementType, element_type
-from distxla.passes.verify import require_executable
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_single
+from tests.executable import require_executable
 from tests.ops.case import Array, Case, array, joined
 from tests.tolerances import ulps_between
 

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import DATA_TYPES, element_type
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.codegen.runner import run_single

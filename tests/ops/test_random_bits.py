@@ -9,8 +9,8 @@ import pytest
 
 from distxla.errors import UnsupportedOpError
 from distxla.ops import random_bits
-from distxla.passes.verify import require_executable
 from distxla.text.parser import parse_module
+from tests.executable import require_executable
 from tests.ops.case import Array, Case, array
 from tests.ops.program_case import evaluated
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees

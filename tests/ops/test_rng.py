@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from distxla.compiler.compile import compile_module
 from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.element_type import DATA_TYPES, FLOATS, INTEGERS, ElementType
 from distxla.ops.rng import INITIAL_STATE
 from distxla.reference.lockstep import run_programs
-from distxla.runtime.compiler import compile_module
 from tests.codegen.runner import Devices
 from tests.ops.program_case import Array, compiled, evaluated, parsed
 from tests.tolerances import ulps_between

@@ -67,7 +67,7 @@ def _values(name: str, values: list[Any]) -> np.ndarray[Any, Any]:
 
 
 def _assert_equal(case: Case, wanted: np.ndarray[Any, Any]) -> None:
-    from distxla.runtime.compiler import compile_module
+    from distxla.compiler.compile import compile_module
     from tests.codegen.runner import run_single
 
     (by_numpy,) = case.evaluated()

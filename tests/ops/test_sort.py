@@ -7,9 +7,9 @@ import pytest
 
 from distxla.errors import UnsupportedOpError
 from distxla.ops.comparator import sort_keys
-from distxla.passes.verify import require_executable
 from distxla.text.parser import parse_module
 from tests.codegen.harness import Kernel
+from tests.executable import require_executable
 from tests.ops.structured_case import COMPUTATIONS, StructuredCase, assert_compiled_agrees
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from distxla.compiler.pipeline import Pipeline
 from distxla.ops.effects import Effects
 from distxla.passes.effects_in_order import EffectsInOrder
-from distxla.passes.pipeline import Pipeline, standard_passes
 from distxla.scheduler.linear import schedule
 from distxla.text.parser import parse_module
 
@@ -24,7 +24,7 @@ ENTRY main {
 
 
 def test_no_loop_computes_what_is_sent_together_with_what_is_made_of_the_received() -> None:
-    module = schedule(Pipeline(standard_passes(), verify=True).run(parse_module(TRANSFER)))
+    module = schedule(Pipeline(verify=True).before("schedule").run(parse_module(TRANSFER)).module)
     effects = [i.opcode for i in module.entry_computation if i.op.effects is Effects.CHANNEL]
     assert effects == ["recv", "send", "recv-done", "send-done"]
 
@@ -55,7 +55,7 @@ ENTRY main {
 
 
 def test_in_a_schedule_every_effect_keeps_its_place() -> None:
-    module = Pipeline(standard_passes(), verify=True).run(parse_module(SCHEDULED))
+    module = Pipeline(verify=True).before("schedule").run(parse_module(SCHEDULED)).module
     assert module.is_scheduled
     edges = {i.name: i.control_predecessors for i in module.entry_computation if i.control_predecessors}
     assert edges == {"y": ("d",)}

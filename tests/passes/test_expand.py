@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from distxla.compiler.pipeline import Pipeline
 from distxla.ir.module import Module
 from distxla.ops.all_gather import AllGather
 from distxla.ops.op import Lowering
 from distxla.ops.round_halves import Half, half_of, whole
 from distxla.passes.expand import Expand
 from distxla.passes.one_thread import OneThread
-from distxla.passes.pipeline import Pipeline, standard_passes
 from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from tests.ops import test_asynchronous, test_batch_norm, test_rng, test_scan, test_special_dot
@@ -34,7 +34,7 @@ def test_verified_after_every_pass(name: str) -> None:
     verify_module(expanded)
     assert not any(i.op.lowering is Lowering.EXPANSION for c in expanded.computations for i in c)
     assert Expand().run(expanded) is expanded
-    Pipeline(standard_passes(), verify=True).run(parse_module(PROGRAMS[name], "<test>"))
+    Pipeline(verify=True).run(parse_module(PROGRAMS[name], "<test>"))
 
 
 def test_nothing_to_expand() -> None:

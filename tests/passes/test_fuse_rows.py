@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_module
 from distxla.ir.module import Module
 from distxla.passes.dead_code import DeadCode
 from distxla.passes.fuse import Fuse
 from distxla.passes.fuse_rows import FuseRows
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_single
 from tests.passes.equivalence import assert_same, changed, opcodes

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.compiler.obstacles import obstacles
 from distxla.errors import UnsupportedOpError
 from distxla.ir.shards import Shards
 from distxla.ops.custom_calls.annotation import ANNOTATIONS
 from distxla.passes.manual_partitions import per_device
-from distxla.passes.verify import obstacles, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.global_modules import ARGUMENTS, GSPMD, PARTITIONS, SHARDY, expected

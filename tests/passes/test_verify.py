@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from distxla.compiler.obstacles import obstacles
 from distxla.errors import DistxlaError, UnsupportedOpError, VerificationError
 from distxla.ir.element_type import F32
 from distxla.ir.instruction import Instruction
@@ -15,8 +16,9 @@ from distxla.ir.shape import Layout, Shape
 from distxla.ops.cholesky import Cholesky
 from distxla.ops.fft import Fft
 from distxla.ops.op import Lowering
-from distxla.passes.verify import obstacles, require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
+from tests.executable import require_executable
 
 PROGRAMS = sorted((Path(__file__).parents[1] / "programs").glob("*/*.hlo"))
 

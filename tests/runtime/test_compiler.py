@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from distxla.compiler.compile import compile_alone, compile_module
+from distxla.compiler.stages import STAGES, emit
 from distxla.errors import (
     ArgumentError,
     ClusterError,
@@ -23,7 +25,6 @@ from distxla.errors import (
 )
 from distxla.runtime import compile_server
 from distxla.runtime.compile_server import CompileServer
-from distxla.runtime.compiler import STAGES, compile_alone, compile_module, emit
 from distxla.text.parser import parse_module
 from distxla.time_limit import phase, time_limit
 from tests.codegen.runner import Devices, run_devices, run_single
@@ -86,6 +87,7 @@ def test_stages(stage):
         "hlo": "kind=kLoop",
         "schedule": "is_scheduled=true",
         "buffers": "kernel y (fusion): result[0] <- parameter[0]",
+        "llvm-unoptimised": 'i32 @"distxla_entry"(',
         "llvm": "i32 @distxla_entry(",
         "asm": "distxla_entry:",
     }

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.passes.verify import obstacles
+from distxla.compiler.obstacles import obstacles
 from distxla.reference.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.program_key import program_key

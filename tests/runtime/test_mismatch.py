@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.compiler.compile import compile_module
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 
 pytestmark = pytest.mark.cluster

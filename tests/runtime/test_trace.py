@@ -12,9 +12,9 @@ import pytest
 import distxla as dx
 from distxla.collectives import recorder
 from distxla.collectives.streams import NEAR_BYTES
+from distxla.compiler.compile import compile_module
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime import trace as trace_module
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
 from tests.collectives.test_recorder import LOOP, TRANSFER, check_times

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distxla.collectives.async_computations import with_async_inlined
+from distxla.compiler.compile import compile_module
 from distxla.ir.module import Module
 from distxla.passes.verify_world import verify_together, verify_world
 from distxla.reference.lockstep import run_programs
-from distxla.runtime.compiler import compile_module
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.scheduler.joint_order import order_search

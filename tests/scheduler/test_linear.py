@@ -8,6 +8,7 @@ from itertools import groupby
 import pytest
 from hypothesis import given, settings
 
+from distxla.compiler.compile import optimised
 from distxla.errors import DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -15,7 +16,6 @@ from distxla.ir.order import ancestors, stable_order
 from distxla.ops.effects import effectful_computations, has_effects
 from distxla.passes.expand import Expand
 from distxla.passes.verify import verify_module
-from distxla.runtime.compiler import optimised
 from distxla.scheduler.linear import PAID, PAID_BYTES, schedule
 from distxla.scheduler.program_order.memory import ModuleMemory
 from distxla.scheduler.program_order.overlap import pairs_of

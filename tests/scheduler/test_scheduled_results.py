@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 
+from distxla.compiler.compile import compile_module
 from distxla.reference.lockstep import run_programs
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices
 from tests.scheduler.random_computations import KINDS, computations

@@ -12,11 +12,11 @@ import numpy as np
 
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives.transports import work
+from distxla.compiler.compile import compile_module
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
 from distxla.ir.module import Module
 from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.reference.lockstep import run_programs, run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests import channel_programs, contradicting_programs, deadlock_programs
 from tests.collectives import async_groups

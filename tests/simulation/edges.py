@@ -47,7 +47,7 @@ from tests.simulation.threads import Threads
 PIECE_BYTES = 4096  # of a relay's frames: small arrays travel in several, too
 MACHINE = (time, threading, queue, os, select, selectors, signal, socket, secrets)
 # the processes beside the replicas and agents, which a simulated run does without
-BEYOND = ("distxla.runtime.ray", "distxla.runtime.compile_server", "distxla.runtime.compiler", "distxla.runtime.cache")
+BEYOND = ("distxla.runtime.ray", "distxla.runtime.compile_server", "distxla.runtime.cache")
 
 
 def modules() -> list[ModuleType]:

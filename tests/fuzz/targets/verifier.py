@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from distxla.errors import DistxlaError
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
+from tests.executable import require_executable
 from tests.fuzz.errors import assert_refusal
 from tests.fuzz.hlo_inputs import mutate, seeds
 from tests.fuzz.targets import Target

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import element_type
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
-from distxla.runtime.compiler import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices
+from tests.executable import require_executable
 from tests.fuzz.xla.program import RandomProgram
 from tests.fuzz.xla.values import Value
 from tests.tolerances import ulps_between

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distxla.passes.verify import require_executable, verify_module
+from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
+from tests.executable import require_executable
 from tests.fuzz.xla.__main__ import answers
 from tests.fuzz.xla.both import by_distxla, by_reference, differences
 from tests.fuzz.xla.program import RandomProgram

@@ -12,7 +12,8 @@ from distxla.codegen.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
 from distxla.codegen.injection import HOOK
 from distxla.codegen.program import ANY_POINT, InjectionPoint
 from distxla.collectives import control_block as control
-from distxla.runtime.compiler import compile_module, emit
+from distxla.compiler.compile import compile_module
+from distxla.compiler.stages import emit
 from distxla.runtime.injection import hook as hooks
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import Fault

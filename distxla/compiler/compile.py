@@ -1,0 +1,190 @@
+"""A module becomes a program: the pipeline, LLVM IR, object code, linked image. All in this process."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from distxla.codegen.backends import cpu
+from distxla.codegen.buffers import Communicate, Kernel, Plan
+from distxla.codegen.entry import Entry, emit_entry
+from distxla.codegen.link import link
+from distxla.codegen.program import CompiledProgram, StepOrigin
+from distxla.collectives.transports.shared_memory import SharedMemory
+from distxla.compiler.pipeline import Pipeline
+from distxla.compiler.plan_memory import PlanMemory
+from distxla.compiler.step import Compilation, Step
+from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+
+Progress = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    return None
+
+
+@dataclass
+class Clock:
+    """Seconds by stage. begin: of the present one."""
+
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    begin: float = field(default_factory=time.perf_counter)
+
+    def lap(self, stage: str) -> None:
+        """The stage ends here, and the next one begins."""
+        now = time.perf_counter()
+        self.seconds[stage] += now - self.begin
+        self.begin = now
+
+
+def optimised(module: Module) -> Module:
+    """The module after all steps that rewrite it, in execution order."""
+    return Pipeline().through("schedule").run(module).module
+
+
+def compile_module(
+    module: Module,
+    *,
+    replicas: int,
+    partitions: int,
+    progress: Progress = silent,
+    traced: bool = False,
+    points: tuple[str, ...] = (),
+) -> CompiledProgram:
+    """Compile a verified module for replicas x partitions devices; one program for all of them.
+
+    progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
+    process (see compile_server).  traced: its steps record when they ran.  points: instructions at which faults
+    can be injected (codegen/injection.py).  Raises UnsupportedOpError for what this
+    version cannot execute, CompileError for failures of the compiler.
+    """
+    require_counts(replicas, partitions)
+    clock = Clock()
+    compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock)
+    entry = lower(module, compilation, progress, traced=traced, points=points)
+    clock.lap("emit")
+    parsed = parse_llvm(entry, progress)
+    clock.lap("parse_llvm")
+    progress("optimising LLVM IR")
+    cpu.optimise(parsed)
+    clock.lap("optimise")
+    progress("emitting object code")
+    obj = cpu.emit_object(parsed)
+    clock.lap("object")
+    image = link(obj)
+    clock.lap("link")
+    return CompiledProgram(
+        name=module.name,
+        image=image.data,
+        symbols=image.symbols,
+        imports=image.imports,
+        imports_offset=image.imports_offset,
+        code_bytes=image.code_bytes,
+        replicas=replicas,
+        partitions=partitions,
+        parameters=tuple(p.shape for p in module.entry_computation.parameters),
+        result=compilation.result,
+        arena_bytes=entry.arena_bytes,
+        sites=entry.sites,
+        communicators=entry.communicators,
+        timings={name: round(seconds, 6) for name, seconds in clock.seconds.items()},
+        steps=_origins(module, entry.steps),
+        shared=entry.shared,
+        traced=traced,
+        points=entry.points,
+    )
+
+
+def compile_alone(module: Module, replicas: int, partitions: int, progress: Progress) -> None:
+    """Compile every kernel and every communicating instruction by itself, and drop the code.
+
+    For finding which one LLVM cannot digest: progress is told its name before, and then the process ends.
+    """
+    compilation = planned(Pipeline(progress=silent), module, replicas, partitions)
+    plan = plan_of(compilation)
+    for step in plan.walk():
+        if isinstance(step, Kernel | Communicate):
+            alone = Plan((step,), plan.constants, plan.arena_bytes, plan.buffers)
+            entry = emit_entry(compilation.module, alone, SharedMemory(), replicas=replicas, partitions=partitions)
+            progress(step.instruction.name)
+            cpu.compile_object(entry.llvm_module)
+
+
+def planned(
+    pipeline: Pipeline, module: Module, replicas: int, partitions: int, clock: Clock | None = None
+) -> Compilation:
+    """What the pipeline makes of the module, with the plan of its memory."""
+    clock = clock or Clock()
+
+    def lap(step: Step, _: Compilation) -> None:
+        clock.lap("buffers" if isinstance(step, PlanMemory) else "passes")
+
+    return pipeline.through(PlanMemory.name).run(module, replicas, partitions, after=lap)
+
+
+def plan_of(compilation: Compilation) -> Plan:
+    if compilation.plan is None:
+        raise InternalError("code was asked for before the memory was planned")
+    return compilation.plan
+
+
+def lower(
+    module: Module,
+    compilation: Compilation,
+    progress: Progress = silent,
+    *,
+    traced: bool = False,
+    points: tuple[str, ...] = (),
+) -> Entry:
+    """LLVM IR of the planned program. module: as it was written, which the program's tables name."""
+    return emit_entry(
+        compilation.module,
+        plan_of(compilation),
+        SharedMemory(timed=traced),
+        replicas=compilation.replicas,
+        partitions=compilation.partitions,
+        progress=progress,
+        traced=traced,
+        points=points,
+        text=module,
+    )
+
+
+def parse_llvm(entry: Entry, progress: Progress = silent) -> Any:
+    """LLVM's own form of the program. CompileError for what LLVM says against the text."""
+    with _explained():
+        progress("parsing LLVM IR")
+        return cpu.parse(entry.llvm_module)
+
+
+def require_counts(replicas: int, partitions: int) -> None:
+    if replicas < 1 or partitions < 1:
+        raise ArgumentError(f"a program needs at least one device, not {replicas} replicas x {partitions} partitions")
+
+
+def _origins(module: Module, steps: tuple[tuple[Instruction, str], ...]) -> tuple[StepOrigin, ...]:
+    """Where in the module's text each step comes from; by name in a module without text."""
+    places = {i.span: (c.name, i.name) for c in module.computations for i in c if i.span is not None}
+    names = {i.name: (c.name, i.name) for c in module.computations for i in c}
+    found = []
+    for i, kind in steps:
+        place = places.get(i.span) if i.span is not None else names.get(i.name)
+        found.append(StepOrigin(i.name, i.opcode, *(place or ("", "")), kind))
+    return tuple(found)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """LLVM's complaints about our text as CompileError."""
+    try:
+        yield
+    except DistxlaError:
+        raise
+    except Exception as error:
+        raise CompileError(f"LLVM rejects the generated code: {error}") from error

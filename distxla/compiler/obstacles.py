@@ -1,0 +1,25 @@
+"""All instructions of a verified module that this version cannot execute, for those who don't compile it."""
+
+from __future__ import annotations
+
+from distxla.compiler.pipeline import Pipeline
+from distxla.ir.module import Module
+from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.passes.dynamic_site import Refused
+from distxla.passes.obstacles import Obstacle, visible_obstacles
+from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions
+
+
+def obstacles(module: Module) -> list[Obstacle]:
+    """The instructions reachable from the entry that cannot be executed, and why, in the order of the text.
+
+    Of those that only run-time sizes are an obstacle for, the first one: the passes run until they are known.
+    """
+    found = visible_obstacles(module)
+    if found or not has_dynamic_dimensions(module):
+        return found
+    try:
+        Pipeline().through(PadDynamicDimensions.name).run(module)
+    except Refused as refused:
+        return [(refused.instruction or module.entry_computation.root_instruction, refused.message)]
+    return []

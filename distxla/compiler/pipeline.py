@@ -1,0 +1,216 @@
+"""The steps from a verified module to the plan of its memory, and their order: one list, which is also text.
+
+    inline-calls,simplify,fuse{max-members=8},schedule,plan
+
+A step is named as its class says, a parameter as the step's field; those that are left out have their defaults.
+`distxla compile --list-passes` prints the names and the standard text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from distxla.compiler.plan_memory import PlanMemory
+from distxla.compiler.step import Compilation, Step
+from distxla.errors import ArgumentError, Location, UnsupportedOpError
+from distxla.ir.module import Module
+from distxla.passes.bind_custom_calls import BindCustomCalls
+from distxla.passes.call_host_computations import CallHostComputations
+from distxla.passes.combine_collectives import CombineCollectives
+from distxla.passes.common_subexpressions import CommonSubexpressions
+from distxla.passes.dead_code import DeadCode
+from distxla.passes.effects_in_order import EffectsInOrder
+from distxla.passes.expand import Expand
+from distxla.passes.explicit_precision import ExplicitPrecision
+from distxla.passes.forget_buffers import ForgetBuffers
+from distxla.passes.fuse import Fuse
+from distxla.passes.fuse_rows import FuseRows
+from distxla.passes.inline_async import InlineAsync
+from distxla.passes.inline_calls import InlineCalls
+from distxla.passes.join_spread_collectives import JoinSpreadCollectives
+from distxla.passes.keep_transfers import KeepTransfers
+from distxla.passes.one_thread import OneThread
+from distxla.passes.overlap import Overlap
+from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions
+from distxla.passes.resolve_layouts import ResolveLayouts
+from distxla.passes.schedule import Schedule
+from distxla.passes.simplify import Simplify
+from distxla.passes.sorts_as_written import SortsAsWritten
+from distxla.passes.verify import verify_module
+from distxla.time_limit import at
+
+VERIFY = "DISTXLA_VERIFY_PASSES"  # environment: not 0, and the module is verified after each step that changed it
+
+STEPS: tuple[Step, ...] = (
+    OneThread(),
+    CallHostComputations(),
+    SortsAsWritten(),
+    ExplicitPrecision(),
+    JoinSpreadCollectives(),
+    InlineAsync(),
+    ForgetBuffers(),
+    BindCustomCalls(),
+    ResolveLayouts(),
+    Expand(),
+    InlineCalls(),
+    PadDynamicDimensions(),
+    Simplify(),
+    CommonSubexpressions(),
+    DeadCode(),
+    CombineCollectives(),
+    Simplify(),
+    DeadCode(),
+    EffectsInOrder(),
+    Overlap(),
+    Fuse(),
+    FuseRows(),
+    DeadCode(),
+    KeepTransfers(),
+    Schedule(),
+    PlanMemory(),
+)
+"""From a verified module to one whose every instruction is a kernel, a control structure or a communication, in the
+order of execution, and to its plan."""
+
+_TOKEN = re.compile(r"\s*([^\s,{}=]+|[,{}=]|$)")
+_by_name = {step.name: type(step) for step in STEPS}
+
+Observer = Callable[[Step, Compilation], None]
+
+
+def _is_verified() -> bool:
+    return os.environ.get(VERIFY, "0") not in ("", "0")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Runs steps in order.
+
+    verify: check every module that a step changed; as DISTXLA_VERIFY_PASSES says by default.
+    progress: told the name of each step before it begins.
+    """
+
+    steps: tuple[Step, ...] = STEPS
+    verify: bool = field(default_factory=_is_verified)
+    progress: Callable[[str], None] = at
+
+    def run(self, module: Module, replicas: int = 0, partitions: int = 0, after: Observer | None = None) -> Compilation:
+        """Run all steps. after: told each step that has run, and what came of it.
+
+        Errors get a note that names the step, where they don't point at the instruction that can't be compiled.
+        """
+        compilation = Compilation.of(module, replicas, partitions)
+        for step in self.steps:
+            self.progress(f"pass {step.name}")
+            try:
+                changed = step.apply(compilation)
+                if self.verify and changed.module is not compilation.module:
+                    verify_module(changed.module)
+            except Exception as error:
+                if not (isinstance(error, UnsupportedOpError) and error.location is not None):
+                    error.add_note(f"in pass {step}")
+                raise
+            compilation = changed
+            if after is not None:
+                after(step, compilation)
+        return compilation
+
+    def before(self, name: str) -> Pipeline:
+        """The steps before the first one of that name; all where there is none."""
+        ends = [k for k, step in enumerate(self.steps) if step.name == name]
+        return dataclasses.replace(self, steps=self.steps[: ends[0]]) if ends else self
+
+    def through(self, name: str) -> Pipeline:
+        """The steps up to the last one of that name. ArgumentError where there is none."""
+        if name not in _by_name:
+            raise _hinted(ArgumentError(f"no step is called {name}"), name, _by_name)
+        ends = [k for k, step in enumerate(self.steps) if step.name == name]
+        if not ends:
+            raise ArgumentError(f"the pipeline has no step {name}")
+        return dataclasses.replace(self, steps=self.steps[: ends[-1] + 1])
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.steps))
+
+
+def parse_pipeline(text: str, origin: str = "<pipeline>") -> Pipeline:
+    """The pipeline that a text names; it verifies the module between its steps.
+
+    origin: what errors call the text. Raises ArgumentError, located, with what was expected.
+    """
+    return _Parser(text, origin).run()
+
+
+class _Parser:
+    """One run over one text. begin, end: of the present token, "" behind the last one."""
+
+    def __init__(self, text: str, origin: str) -> None:
+        self.text, self.origin = text, origin
+        self.token, self.begin, self.end = "", 0, 0
+        self.advance()
+
+    def run(self) -> Pipeline:
+        steps = [self.step()]
+        while self.token == ",":
+            self.advance()
+            steps.append(self.step())
+        if self.token:
+            raise self.error(f"expected , or the end, found {self.token}")
+        return Pipeline(tuple(steps), verify=True)
+
+    def step(self) -> Step:
+        if self.token not in _by_name:
+            found = f"no step is called {self.token}" if self.token not in ("", *",{}=") else "expected a step"
+            raise self.error(found, _by_name)
+        kind = _by_name[self.token]
+        self.advance()
+        given: dict[str, int] = {}
+        if self.token == "{":
+            self.advance()
+            while self.token != "}":
+                self.parameter(kind, given)
+            self.advance()
+        return kind(**{name.replace("-", "_"): value for name, value in given.items()})
+
+    def parameter(self, kind: type[Step], given: dict[str, int]) -> None:
+        name, known = self.token, kind().parameters
+        if name not in known or name in given:
+            takes = f"{kind.name} takes {', '.join(known)}" if known else f"{kind.name} takes no parameters"
+            found = f"{name} is given twice" if name in given else f"expected a parameter or }}: {takes}"
+            raise self.error(found, known)
+        self.advance()
+        if self.token != "=":
+            raise self.error(f"expected = and the value of {name}")
+        self.advance()
+        if not (self.token.isascii() and self.token.isdigit()):
+            raise self.error(f"{name}: expected a whole number, found {self.token or 'the end'}")
+        given[name] = int(self.token)
+        self.advance()
+
+    def advance(self) -> None:
+        match = _TOKEN.match(self.text, self.end)
+        assert match is not None
+        self.token, self.begin, self.end = match[1], match.start(1), match.end(1)
+
+    def error(self, message: str, words: Iterable[str] = ()) -> ArgumentError:
+        """An error at the present token; a near one of `words` is proposed."""
+        line = self.text.count("\n", 0, self.begin)
+        start = self.text.rfind("\n", 0, self.begin) + 1
+        column = self.begin - start + 1
+        end = column + max(1, len(self.token))
+        where = Location(self.origin, line + 1, column, end, self.text.split("\n")[line])
+        return _hinted(ArgumentError(message, where), self.token, words)
+
+
+def _hinted(error: ArgumentError, word: str, words: Iterable[str]) -> ArgumentError:
+    near = difflib.get_close_matches(word, [*words], 1)
+    error.add_note(f"hint: did you mean {near[0]}?" if near else "hint: `distxla compile --list-passes` names all")
+    return error
+
+
+__all__ = ["STEPS", "VERIFY", "Pipeline", "parse_pipeline"]

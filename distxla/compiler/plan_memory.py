@@ -1,0 +1,39 @@
+"""The last step of the pipeline: which value lies where in a device's memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from distxla.codegen.planner import plan
+from distxla.compiler.step import Compilation, Step
+from distxla.errors import ArgumentError
+from distxla.ir.module import Module
+from distxla.ops.call import Call
+from distxla.ops.run_time_extents import has_dynamic_dimensions
+
+
+@dataclass(frozen=True)
+class PlanMemory(Step):
+    """Plan the memory of a device and the steps of the program.
+
+    Requires: a scheduled module without calls, but those that are kept, and without dynamic dimensions.
+    """
+
+    name: ClassVar[str] = "plan"
+
+    def apply(self, compilation: Compilation) -> Compilation:
+        if missing := _missing_before(compilation.module):
+            raise ArgumentError(f"the module can't be planned: the step {missing} must stand before plan")
+        planned = plan(compilation.module, replicas=compilation.replicas, partitions=compilation.partitions)
+        return dataclasses.replace(compilation, plan=planned)
+
+
+def _missing_before(module: Module) -> str:
+    """The step without which the module is no input of this one; "" if there is none."""
+    if has_dynamic_dimensions(module):
+        return "pad-dynamic-dimensions"
+    if any(type(i.op) is Call for computation in module.reached() for i in computation):
+        return "inline-calls"
+    return "" if module.is_scheduled else "schedule"

@@ -1,0 +1,109 @@
+"""What the compiler has after a stage, or after a step of the pipeline, to be read by people and other tools."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from distxla.codegen.backends import cpu
+from distxla.compiler.compile import Progress, lower, parse_llvm, planned, require_counts, silent
+from distxla.compiler.pipeline import Pipeline, parse_pipeline
+from distxla.compiler.plan_memory import PlanMemory
+from distxla.compiler.step import Compilation, Step
+from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.ir.module import Module
+from distxla.passes.pairs_as_written import as_written
+from distxla.passes.schedule import Schedule
+from distxla.scheduler.program_order.listing import print_schedule
+from distxla.text.printer import print_module
+
+STAGES = ("hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "object")
+
+
+def emit(
+    module: Module,
+    stage: str,
+    *,
+    replicas: int,
+    partitions: int,
+    progress: Progress = silent,
+    passes: str | None = None,
+) -> str | bytes:
+    """What the compiler has after a stage: one of STAGES, as text (object: the ELF file).
+
+    hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.
+    passes: the text of a pipeline instead of the standard one.  Raises what compile_module raises, ArgumentError for a
+    stage that is none or that the pipeline doesn't reach, UnsupportedOpError for ptx.
+    """
+    if stage == "ptx":
+        raise UnsupportedOpError("this version generates no PTX: it has no GPU backend")
+    if stage not in STAGES:
+        raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
+    require_counts(replicas, partitions)
+    pipeline = _pipeline(passes, progress)
+    if stage == "hlo":
+        compilation = pipeline.before(Schedule.name).run(module, replicas, partitions)
+        return print_module(as_written(compilation.module))
+    if stage == "schedule":
+        compilation = pipeline.through(Schedule.name).run(module, replicas, partitions)
+        return print_schedule(compilation.module, as_written(compilation.module))
+    compilation = planned(pipeline, module, replicas, partitions)
+    if stage == "buffers":
+        return _shown(PlanMemory(), compilation)
+    return _code(module, compilation, stage, progress)
+
+
+def emit_after(
+    module: Module,
+    name: str,
+    *,
+    replicas: int,
+    partitions: int,
+    progress: Progress = silent,
+    passes: str | None = None,
+) -> str:
+    """What the compiler has after each step of that name, headed by a comment with the step and its number.
+
+    The steps behind the last one don't run. Otherwise as `emit`.
+    """
+    require_counts(replicas, partitions)
+    pipeline = _pipeline(passes, progress)
+    found: list[str] = []
+    number = 0
+
+    def after(step: Step, compilation: Compilation) -> None:
+        nonlocal number
+        number += 1
+        if step.name == name:
+            text = _shown(step, compilation).rstrip("\n")
+            found.append(f"// after {step}, step {number} of {len(pipeline.steps)}\n{text}\n")
+
+    pipeline.through(name).run(module, replicas, partitions, after)
+    return "\n".join(found)
+
+
+def _pipeline(passes: str | None, progress: Progress) -> Pipeline:
+    pipeline = Pipeline() if passes is None else parse_pipeline(passes, "--passes")
+    return dataclasses.replace(pipeline, progress=progress)
+
+
+def _shown(step: Step, compilation: Compilation) -> str:
+    if isinstance(step, PlanMemory) and compilation.plan is not None:
+        return compilation.plan.dump()
+    written = as_written(compilation.module)
+    return print_schedule(compilation.module, written) if isinstance(step, Schedule) else print_module(written)
+
+
+def _code(module: Module, compilation: Compilation, stage: str, progress: Progress) -> str | bytes:
+    entry = lower(module, compilation, progress)
+    if stage == "llvm-unoptimised":
+        return str(entry.llvm_module)
+    parsed = parse_llvm(entry, progress)
+    progress("optimising LLVM IR")
+    cpu.optimise(parsed)
+    if stage == "llvm":
+        return str(parsed)
+    progress("emitting object code")
+    return cpu.emit_assembly(parsed) if stage == "asm" else cpu.emit_object(parsed)
+
+
+__all__ = ["STAGES", "emit", "emit_after"]

@@ -1,0 +1,80 @@
+"""Which instructions of a verified module this version cannot execute, as far as they show without compiling it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distxla.collectives.spread_collectives import with_spread_collectives
+from distxla.errors import UnsupportedOpError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ops.custom_calls.host_execute import with_host_calls
+from distxla.ops.op import Lowering
+from distxla.ops.run_time_extents import has_dynamic_dimensions
+
+Obstacle = tuple[Instruction, str]  # and why it cannot be executed
+
+# whose computations are applied to elements, as scalar code
+ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
+# what such a computation may hold
+SCALAR_LOWERINGS = {Lowering.ELEMENT, Lowering.ALIAS, Lowering.CALL}
+
+
+def visible_obstacles(module: Module) -> list[Obstacle]:
+    """The instructions reachable from the entry that cannot be executed, in the order of the text.
+
+    What is refused only because of run-time sizes of its operands is found when the module is compiled, or by
+    `compiler.obstacles`.
+    """
+    module = with_spread_collectives(with_host_calls(module))
+    found: list[Obstacle] = []
+    for computation in module.reached():
+        for instruction in computation:
+            operands = [operand.shape for operand in computation.operands(instruction)]
+            why = instruction.op.instruction_obstacle(instruction, operands)
+            if why is not None:
+                found.append((instruction, why))
+    for computation in _applied(module):
+        for instruction in computation:
+            if not instruction.op.is_parameter and instruction.op.lowering not in SCALAR_LOWERINGS:
+                why = f"this version cannot execute {instruction.opcode} in a computation applied to elements"
+                found.append((instruction, why))
+    return found or _dynamic_expansions(module)
+
+
+def refuse(module: Module, found: Sequence[Obstacle]) -> None:
+    """Raise UnsupportedOpError, located at the first of these instructions, naming all opcodes; none raise nothing."""
+    if not found:
+        return
+    (first, message), others = found[0], sorted({i.opcode for i, _ in found} - {found[0][0].opcode})
+    if others:
+        message += f" (nor {', '.join(others)}, further on)"
+    raise UnsupportedOpError(message, module.locate(first, "opcode"))
+
+
+def _dynamic_expansions(module: Module) -> list[Obstacle]:
+    """The first instruction that would be replaced by others, which know no dynamic dimensions."""
+    if not has_dynamic_dimensions(module):
+        return []
+    for computation in module.reached():
+        for instruction in computation:
+            shapes = (instruction.shape, *(operand.shape for operand in computation.operands(instruction)))
+            if instruction.op.lowering is Lowering.EXPANSION and any(shape.is_dynamic for shape in shapes):
+                return [(instruction, f"this version cannot execute {instruction.opcode} of dynamic dimensions")]
+    return []
+
+
+def _applied(module: Module) -> Sequence[Computation]:
+    """The computations that some instruction applies element by element (reduce, sort, map …), in module order."""
+    names = {
+        name
+        for computation in module.reached()
+        for instruction in computation
+        if instruction.op.lowering in ELEMENTWISE_CALLERS
+        for name in instruction.op.called_computations
+    }
+    return module.reached(*names) if names else ()
+
+
+__all__ = ["Obstacle", "refuse", "visible_obstacles"]

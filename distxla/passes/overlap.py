@@ -1,0 +1,24 @@
+"""Let communication overlap with computation, before fusion: it leaves between a pair what stands there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from distxla.compiler.step import Pass
+from distxla.ir.module import Module
+from distxla.scheduler.linear import PAID_BYTES, overlapped
+
+
+@dataclass(frozen=True)
+class Overlap(Pass):
+    """Move the instructions of asynchronous pairs apart, so that what stands between overlaps with communication.
+
+    A scheduled module stays as it is.
+    """
+
+    name: ClassVar[str] = "overlap"
+    max_bytes: int = PAID_BYTES  # by which the peak of memory may always grow
+
+    def run(self, module: Module) -> Module:
+        return overlapped(module, max_bytes=self.max_bytes)

@@ -1,0 +1,24 @@
+"""Put every computation's instructions into the order in which a device executes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from distxla.compiler.step import Pass
+from distxla.ir.module import Module
+from distxla.scheduler.linear import PAID_BYTES, schedule
+
+
+@dataclass(frozen=True)
+class Schedule(Pass):
+    """Choose the order of execution: little memory first, then much overlap. A scheduled module keeps its order.
+
+    Ensures: is_scheduled.
+    """
+
+    name: ClassVar[str] = "schedule"
+    max_bytes: int = PAID_BYTES  # by which the peak of memory may always grow for more overlap
+
+    def run(self, module: Module) -> Module:
+        return schedule(module, max_bytes=self.max_bytes)
