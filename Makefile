@@ -6,6 +6,7 @@
 # make simulate  the runtime's protocols under 10,000 seeds, on virtual time; SEEDS=500 for fewer (docs/simulation.md)
 # make rays    every tested version of Ray in an environment of its own; RAYS='2.61.0' for others
 # make chaos   200 kills, stops and interrupts of real processes; CHAOS='--count 50 --seed 7' for others
+# make docs    the documentation as a site with a search: build/docs/index.html, readable without a network
 # make bench   distxla beside XLA CPU, MPI, and gloo where PyTorch is installed; ARGS="--only start" for one table
 #
 # The newest of Python 3.13, 3.12 and 3.11 that this machine has is used. PYTHON=/path/to/python names another one;
@@ -31,7 +32,7 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test quick check fuzz fuzz-xla rays simulate chaos bench ops-table clean
+.PHONY: demo test quick check fuzz fuzz-xla rays simulate chaos bench docs ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
@@ -66,8 +67,12 @@ simulate: $(VENV)/installed-all
 chaos: $(VENV)/installed-all
 	$(BIN)/python -m tests.chaos $(CHAOS)
 
+docs: $(VENV)/installed-docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --jobs auto docs build/docs
+	@echo "the documentation is in build/docs/index.html"
+
 ops-table: $(VENV)/installed
-	PYTHONPATH=. $(BIN)/python docs/update_readme.py
+	PYTHONPATH=. $(BIN)/python docs/update_tables.py
 
 clean:
 	rm -rf .venv .venv-* build dist *.egg-info
@@ -86,11 +91,15 @@ $(VENV)/installed: $(BIN)/python $(PINS)
 	@touch $@
 
 $(VENV)/installed-all: $(VENV)/installed
-	$(PIP) -e '.[test,lint,jax]'
+	$(PIP) -e '.[test,lint,jax,docs]'
 	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed-all
 	$(PIP) -e '.[bench]'
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 $(VENV)/installed-fuzz: $(VENV)/installed-all

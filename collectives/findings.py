@@ -1,6 +1,6 @@
 """From what devices do at the end of a run to a report of it: why, how their histories differ, what to change.
 
-`check`, the reference and the cluster all ask here what kind of failure it is (docs/deadlocks.md), and say it in the
+`check`, the reference and the cluster all ask here what kind of failure it is (docs/deadlock.md), and say it in the
 same sentence.
 """
 

@@ -1,4 +1,4 @@
-"""docs/annotations.md, row by row: what each annotation does on several partitions and on one."""
+"""docs/guide/annotations.md, row by row: what each annotation does on several partitions and on one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.executable import require_executable
 from tests.global_modules import GSPMD, SHARDY
 from tests.programs import PROGRAMS
 
-PAGE = (Path(__file__).parent.parent / "docs" / "annotations.md").read_text()
+PAGE = (Path(__file__).parent.parent / "docs" / "guide" / "annotations.md").read_text()
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 MESHES = next(iter(re.findall(r"`(xla\.sdy\.meshes=\{.*\})`", PAGE)))
 

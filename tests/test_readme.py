@@ -1,4 +1,4 @@
-"""README.md says what is so."""
+"""README.md and the pages of docs/ agree with the project. Their code blocks: tests/documentation/."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import distxla
 from distxla.cli.main import COMMANDS, main
 from distxla.ops.custom_calls.target import built_in_targets
 from distxla.ops.registry import op_classes
-from docs.update_readme import CUSTOM_CALLS, updated, updated_custom_calls
+from docs.update_tables import CUSTOM_CALLS, OPS, updated_custom_calls, updated_ops
+from tests.documentation.blocks import PAGES, blocks
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -50,10 +52,15 @@ def test_the_demo_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert results(printed) == results(shown)
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
 def test_the_op_table_is_the_generated_one() -> None:
-    assert updated(README) == README, "run `make ops-table`"
+    text = OPS.read_text()
+    assert updated_ops(text) == text, "run `make ops-table`"
     for opcode in op_classes():
-        assert f"`{opcode}`" in README
+        assert f"`{opcode}`" in text
 
 
 def test_the_table_of_custom_calls_is_the_generated_one() -> None:
@@ -64,16 +71,27 @@ def test_the_table_of_custom_calls_is_the_generated_one() -> None:
         assert (type(target).__doc__ or "").strip(), f"the class of {name} says nothing"
 
 
-def test_commands_that_it_shows_exist() -> None:
-    shown = set(re.findall(r"^distxla (\w+)", "\n".join(body for _, body in BLOCKS), re.MULTILINE))
-    assert shown == set(COMMANDS)
+@pytest.mark.parametrize("page", ["README.md", "docs/command_line.md"])
+def test_every_command_is_shown(page: str) -> None:
+    shown = "".join(block.source for block in blocks(ROOT / page))
+    assert set(re.findall(r"^(?:\$ )?distxla (\w+)", shown, re.MULTILINE)) == set(COMMANDS)
 
 
-def test_paths_that_it_names_exist() -> None:
-    named = set(re.findall(r"`((?:distxla|scheduler|collectives|tests|docs|bench|examples|clusters)/[\w./]*)`", README))
-    missing = {path for path in named if not (ROOT / path).exists()}
-    assert named
-    assert not missing
+def test_every_public_name_is_in_the_api_reference() -> None:
+    named = re.findall(r"auto\w+:: distxla\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(distxla.__all__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """Files of the project, from its root, and of blocks of the page; and what links lead to."""
+    text = page.read_text()
+    made = {block.file for block in blocks(page)}
+    folders = r"(?:distxla|scheduler|collectives|tests|docs|bench|examples|clusters)/[\w./]*"
+    named = set(re.findall(rf"`({folders}|[\w./]+\.(?:py|md|sh|toml))`", text)) - made
+    assert not {name for name in named if not (ROOT / name).exists()}
+    links = {link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if not link.startswith("http")}
+    assert not {link for link in links if not (page.parent / link).exists()}
 
 
 @pytest.mark.parametrize("path", ["pyproject.toml", "README.md", "requirements/pinned.txt", ".ci/run", "Makefile"])

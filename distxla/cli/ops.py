@@ -16,7 +16,7 @@ def _opcodes(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 @click.command("ops", short_help="The reference of the op set.")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_opcodes)
-@click.option("--markdown", is_flag=True, help="The table as it stands in the README.")
+@click.option("--markdown", is_flag=True, help="The table as in docs/ops.md.")
 def command(names: tuple[str, ...], markdown: bool) -> None:
     """Print the page of each opcode, or without a name one line for every opcode of HLO."""
     from distxla.ops.documentation import describe, markdown_table, table

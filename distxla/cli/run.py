@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     "--inject",
     multiple=True,
     metavar="FAULT",
-    help="A fault to inject, such as kill:device=3,at=all-reduce.7,round=2; see docs/fault_injection.md.",
+    help="A fault to inject, such as kill:device=3,at=all-reduce.7,round=2; see docs/guide/fault_injection.md.",
 )
 @click.option(
     "--trace", metavar="FILE.json", shell_complete=files, help="Write a timeline of all devices, which Perfetto opens."

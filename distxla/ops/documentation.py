@@ -1,4 +1,4 @@
-"""The reference of the op set, made from the op classes: pages for `distxla ops`, rows for the README."""
+"""The reference of the op set, made from the op classes: pages for `distxla ops`, tables for the documentation."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def location(op: type[Op]) -> str:
 
 
 def markdown_table() -> str:
-    """The op table of the README; ends with a newline."""
+    """The table of docs/ops.md; ends with a newline."""
     rows = [f"| `{row.opcode}` | {row.support} | {row.summary.replace('|', chr(92) + '|')} |" for row in table()]
     return "\n".join(["| opcode | support | summary |", "|---|---|---|", *rows]) + "\n"
 
 
 def markdown_targets() -> str:
-    """The table of docs/custom_calls.md: every target that comes with distxla; ends with a newline."""
+    """The table of docs/guide/custom_calls.md: every target that comes with distxla; ends with a newline."""
     names: dict[type[Any], list[str]] = {}
     for name, target in sorted(built_in_targets().items()):
         names.setdefault(type(target), []).append(name)

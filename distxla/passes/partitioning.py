@@ -2,7 +2,7 @@
 
 A front end's module computes with whole (global) arrays and says by shardings how a partitioner is to cut them. Run as
 it stands, every device would compute all of it on arrays of its own. XLA's SPMD partitioner leaves some shardings in
-what it makes, as a record of where the arrays came from; docs/annotations.md has the rules that tell them apart.
+what it makes, as a record of where the arrays came from; docs/guide/annotations.md has the rules that tell them apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOW_TO: Final = (
     "give it what XLA's partitioner makes of the module: in JAX jax.jit(f).lower(*args).compile().as_text(), elsewhere "
     "the file *after_spmd-partitioning* that XLA_FLAGS='--xla_dump_to=DIR --xla_dump_large_constants "
     "--xla_dump_hlo_pass_re=spmd-partitioning' writes; or compute in one manual region (JAX's shard_map); see "
-    "docs/annotations.md and docs/dumps.md"
+    "docs/guide/annotations.md and docs/guide/dumps.md"
 )
 # A device can act on these without a partitioner: where the shapes are those of one device they are right already.
 _NO_PARTITIONER: Final = frozenset({Placement.OPEN, Placement.WHOLE, Placement.OWN})

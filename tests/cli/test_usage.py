@@ -223,11 +223,3 @@ def test_the_lines_for_completion_are_those_of_the_documentation() -> None:
     root = Path(__file__).parent.parent.parent
     text = (root / "docs" / "command_line.md").read_text()
     assert set(re.findall(r"_DISTXLA_COMPLETE=(\w+)_source distxla", text)) == {"bash", "zsh", "fish"}
-    assert "_DISTXLA_COMPLETE=bash_source distxla" in (root / "README.md").read_text()
-
-
-def test_the_hint_of_the_documentation_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parent.parent.parent / "docs" / "command_line.md").read_text()
-    shown = re.search(r"^```text\n(error: usage.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert shown is not None
-    assert call(capsys, "run", "step.hlo", "--reprot", "x.html")[2].startswith(shown[1])

@@ -1,4 +1,4 @@
-"""Buffers, and the custom-calls that make and end them; the rules stand in docs/annotations.md."""
+"""Buffers, and the custom-calls that make and end them; the rules stand in docs/guide/annotations.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distxla.text.printer import print_module
 from distxla.text.shapes import parse_shape, print_shape
 from tests.ops.program_case import compiled, evaluated
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "annotations.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "annotations.md").read_text()
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 SAME = "output_to_operand_aliasing={{}: (0, {})}"
 PIN, UNPIN = f'custom_call_target="Pin", {SAME}', f'custom_call_target="Unpin", {SAME}'

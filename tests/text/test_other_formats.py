@@ -106,7 +106,7 @@ def test_what_comes_from_no_file_is_named_by_a_variable(
 
 
 def test_the_guide_has_the_same_lines() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "dumps.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "dumps.md").read_text()
     assert f"```python\n{_code(_refusal(parse_module, STABLEHLO, 'step.mlir'))}\n```" in guide
 
 

@@ -1,6 +1,6 @@
 """Reads `kill:device=3,at=all-reduce.7,round=2`: a kind, and keys with values.
 
-`KINDS` and `KEYS` hold the grammar; docs/fault_injection.md has the same tables.
+`KINDS` and `KEYS` hold the grammar; docs/guide/fault_injection.md has the same tables.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Aftermath:
 class Injection:
     """Faults of one cluster. Each happens once, except SLOW.
 
-    specs: see docs/fault_injection.md.  devices: their number in the run.  origin: the file name in errors.
+    specs: see docs/guide/fault_injection.md.  devices: their number in the run.  origin: the file name in errors.
     Raises ArgumentError.
     """
 

@@ -84,7 +84,7 @@ def test_a_bad_fault_is_refused_with_its_place(spec: str) -> None:
 
 
 def test_all_kinds_and_keys_are_documented() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "fault_injection.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "fault_injection.md").read_text()
     rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
     for kind, (required, optional) in KINDS.items():
         assert kind in rows, kind

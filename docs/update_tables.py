@@ -1,4 +1,4 @@
-"""Writes the generated tables into README.md and docs/custom_calls.md, between their markers.
+"""Writes the generated tables into docs/ops.md and docs/guide/custom_calls.md, between their markers.
 
 `make ops-table` runs it, tests compare.
 """
@@ -9,17 +9,17 @@ from pathlib import Path
 
 from distxla.ops.documentation import markdown_table, markdown_targets
 
-README = Path(__file__).parent.parent / "README.md"
-CUSTOM_CALLS = Path(__file__).parent / "custom_calls.md"
+OPS = Path(__file__).parent / "ops.md"
+CUSTOM_CALLS = Path(__file__).parent / "guide" / "custom_calls.md"
 
 
-def updated(text: str) -> str:
-    """README's text with the table that the op classes give."""
+def updated_ops(text: str) -> str:
+    """docs/ops.md's text with the table that the op classes give."""
     return _between(text, "ops", markdown_table())
 
 
 def updated_custom_calls(text: str) -> str:
-    """docs/custom_calls.md's text with the table that the classes of targets give."""
+    """docs/guide/custom_calls.md's text with the table that the classes of targets give."""
     return _between(text, "targets", markdown_targets())
 
 
@@ -33,5 +33,5 @@ def _between(text: str, name: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(updated(README.read_text()))
+    OPS.write_text(updated_ops(OPS.read_text()))
     CUSTOM_CALLS.write_text(updated_custom_calls(CUSTOM_CALLS.read_text()))
