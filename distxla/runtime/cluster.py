@@ -78,8 +78,7 @@ class Cluster(Handle):
     CPUs, and where all together have too few, in proportion to them.  device_memory: bytes of each device's memory,
     also as "2GiB"; by default what the smallest host has for all of its processes, 64 GiB at most.  start_s: seconds
     from `start` until all replicas served.  inject: faults to inject, such as
-    "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Methods may be called from several threads; calls
-    run one after another.
+    "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 
     _INTERNAL = frozenset({"adopt", "call", "heap", "memory", "resident_bytes"})
