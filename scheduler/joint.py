@@ -74,7 +74,7 @@ _known: list[tuple[tuple[object, ...], JointOrder]] = []  # the last two answers
 def order_communication(programs: Programs, replicas: int, partitions: int) -> JointOrder:
     """An order for all programs of a run, each given with the flattened ids of its devices.
 
-    Their channels must pair up (passes/verify_world.py). What was found last is remembered, so asking again for the
+    Their channels must pair up (compiler/verify/world.py). What was found last is remembered, so asking again for the
     same modules, or for those that were found, costs nothing.
     """
     given = tuple((tuple(devices), module) for devices, module in programs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distxla.compiler.obstacles import obstacles
+from distxla.compiler.verify.obstacles import refuse
 from distxla.ir.module import Module
-from distxla.passes.obstacles import refuse
 
 
 def require_executable(module: Module) -> None:

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 import distxla as dx
 from distxla.cli.main import commands
+from distxla.compiler.passes.bind_custom_calls import BindCustomCalls
+from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.pipeline import Pipeline
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, UnsupportedOpError, VerificationError
 from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall
-from distxla.passes.bind_custom_calls import BindCustomCalls
-from distxla.passes.partitioning import device_program
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import TimeLimitError
 from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.module import Module
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.runtime.cluster import Cluster

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, InternalError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.guarded import Guarded

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from distxla.cli.array_files import read_leaves
+from distxla.compiler.passes.manual_partitions import per_device
 from distxla.ir.module import Module
-from distxla.passes.manual_partitions import per_device
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.collectives.executors import EXECUTORS, run_module

@@ -9,7 +9,7 @@ import pytest
 
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.stages import emit
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

@@ -12,10 +12,10 @@ import numpy as np
 from distxla.cli.array_files import read_leaves
 from distxla.cli.programs import Program, World, ranges
 from distxla.collectives.report import named
+from distxla.compiler.passes.given_whole import given_whole, leaf_names
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.passes.given_whole import given_whole, leaf_names
 
 Array = np.ndarray[Any, Any]
 _LISTED = 3  # missing arguments that an error names

@@ -201,10 +201,10 @@ def _print_hope(world: World, verdict: Verdict) -> None:
 def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
     """Print what the programs hold. missing: of each what can't be executed.  is_fine: whether nothing speaks against
     running them all."""
+    from distxla.cli.layout_note import ignored_tiles
     from distxla.collectives.report import named
     from distxla.collectives.spread_collectives import with_spread_collectives
     from distxla.ops.effects import COMMUNICATING
-    from distxla.passes.resolve_layouts import ignored_tiles
     from distxla.scheduler.simulation.transfer_rules import notes
 
     for program, found in zip(world.programs, missing, strict=True):

@@ -16,15 +16,15 @@ from distxla.collectives.channels import Transfer, joined_keys, module_transfers
 from distxla.collectives.control_block import MOST_DEVICES
 from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
+from distxla.compiler.passes.manual_partitions import PerDevice
+from distxla.compiler.passes.partitioning import device_program
+from distxla.compiler.passes.reduction_order import with_reduction_order
+from distxla.compiler.verify.world import verify_order, verify_world
 from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.effects import COMMUNICATING
 from distxla.ops.registry import op_classes
-from distxla.passes.manual_partitions import PerDevice
-from distxla.passes.partitioning import device_program
-from distxla.passes.reduction_order import with_reduction_order
-from distxla.passes.verify_world import verify_order, verify_world
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.text.files import load_module
 from distxla.time_limit import phase

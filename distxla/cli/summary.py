@@ -14,11 +14,11 @@ from distxla.cli.arguments import Arguments
 from distxla.cli.comparison import Difference
 from distxla.cli.execution import Execution
 from distxla.cli.feeds import Feeds
+from distxla.cli.layout_note import ignored_tiles
 from distxla.cli.programs import Program, World, ranges
 from distxla.cli.terminal import counted
 from distxla.collectives.report import named
 from distxla.ir.shape import Shape
-from distxla.passes.resolve_layouts import ignored_tiles
 
 Array = np.ndarray[Any, Any]
 HANG = 13  # column of the values beside their labels

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from distxla.compiler.passes.dynamic_site import Refused
+from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
 from distxla.compiler.pipeline import Pipeline
+from distxla.compiler.verify.obstacles import Obstacle, visible_obstacles
 from distxla.ir.module import Module
 from distxla.ops.run_time_extents import has_dynamic_dimensions
-from distxla.passes.dynamic_site import Refused
-from distxla.passes.obstacles import Obstacle, visible_obstacles
-from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions
 
 
 def obstacles(module: Module) -> list[Obstacle]:

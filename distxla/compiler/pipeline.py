@@ -15,33 +15,33 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from distxla.compiler.passes.bind_custom_calls import BindCustomCalls
+from distxla.compiler.passes.call_host_computations import CallHostComputations
+from distxla.compiler.passes.combine_collectives import CombineCollectives
+from distxla.compiler.passes.common_subexpressions import CommonSubexpressions
+from distxla.compiler.passes.dead_code import DeadCode
+from distxla.compiler.passes.effects_in_order import EffectsInOrder
+from distxla.compiler.passes.expand import Expand
+from distxla.compiler.passes.explicit_precision import ExplicitPrecision
+from distxla.compiler.passes.forget_buffers import ForgetBuffers
+from distxla.compiler.passes.fuse import Fuse
+from distxla.compiler.passes.fuse_rows import FuseRows
+from distxla.compiler.passes.inline_async import InlineAsync
+from distxla.compiler.passes.inline_calls import InlineCalls
+from distxla.compiler.passes.join_spread_collectives import JoinSpreadCollectives
+from distxla.compiler.passes.keep_transfers import KeepTransfers
+from distxla.compiler.passes.one_thread import OneThread
+from distxla.compiler.passes.overlap import Overlap
+from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
+from distxla.compiler.passes.resolve_layouts import ResolveLayouts
+from distxla.compiler.passes.schedule import Schedule
+from distxla.compiler.passes.simplify import Simplify
+from distxla.compiler.passes.sorts_as_written import SortsAsWritten
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import ArgumentError, Location, UnsupportedOpError
 from distxla.ir.module import Module
-from distxla.passes.bind_custom_calls import BindCustomCalls
-from distxla.passes.call_host_computations import CallHostComputations
-from distxla.passes.combine_collectives import CombineCollectives
-from distxla.passes.common_subexpressions import CommonSubexpressions
-from distxla.passes.dead_code import DeadCode
-from distxla.passes.effects_in_order import EffectsInOrder
-from distxla.passes.expand import Expand
-from distxla.passes.explicit_precision import ExplicitPrecision
-from distxla.passes.forget_buffers import ForgetBuffers
-from distxla.passes.fuse import Fuse
-from distxla.passes.fuse_rows import FuseRows
-from distxla.passes.inline_async import InlineAsync
-from distxla.passes.inline_calls import InlineCalls
-from distxla.passes.join_spread_collectives import JoinSpreadCollectives
-from distxla.passes.keep_transfers import KeepTransfers
-from distxla.passes.one_thread import OneThread
-from distxla.passes.overlap import Overlap
-from distxla.passes.pad_dynamic_dimensions import PadDynamicDimensions
-from distxla.passes.resolve_layouts import ResolveLayouts
-from distxla.passes.schedule import Schedule
-from distxla.passes.simplify import Simplify
-from distxla.passes.sorts_as_written import SortsAsWritten
-from distxla.passes.verify import verify_module
 from distxla.time_limit import at
 
 VERIFY = "DISTXLA_VERIFY_PASSES"  # environment: not 0, and the module is verified after each step that changed it

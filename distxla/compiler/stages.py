@@ -6,13 +6,13 @@ import dataclasses
 
 from distxla.codegen.backends import cpu
 from distxla.compiler.compile import Progress, lower, parse_llvm, planned, require_counts, silent
+from distxla.compiler.passes.pairs_as_written import as_written
+from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.pipeline import Pipeline, parse_pipeline
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.module import Module
-from distxla.passes.pairs_as_written import as_written
-from distxla.passes.schedule import Schedule
 from distxla.scheduler.program_order.listing import print_schedule
 from distxla.text.printer import print_module
 

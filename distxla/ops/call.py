@@ -50,7 +50,7 @@ class Call(Op):
 
 class KeptCall(Call):
     """A call whose computation is compiled once, as a function, since copies of it in the place of all its calls would
-    be too much code (passes/inlining_budget.py)."""
+    be too much code (compiler/passes/inlining_budget.py)."""
 
     lowering: ClassVar[Lowering] = Lowering.CONTROL
 

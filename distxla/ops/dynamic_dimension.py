@@ -1,7 +1,7 @@
 """HLO `get-dimension-size` and `set-dimension-size`: extents known at run time only.
 
 What they mean for the other ops: ops/run_time_extents.py. Compiled programs carry the sizes as s32[] values beside the
-arrays (passes/pad_dynamic_dimensions.py), which have their bounds' extents; both ops are gone then.
+arrays (compiler/passes/pad_dynamic_dimensions.py), which have their bounds' extents; both ops are gone then.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Sort(Op):
     dimensions: tuple[int, ...] = attribute("int_list")
     is_stable: bool = attribute("bool", default=False)
     to_apply: str = attribute("computation")
-    # The comparator of the program's text has no keys, whatever passes have made of it (passes/sorts_as_written.py).
+    # The comparator of the program's text has no keys, whatever came of it (compiler/passes/sorts_as_written.py).
     has_no_keys: bool = False
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:

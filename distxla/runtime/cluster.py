@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import recorder
+from distxla.compiler.passes.manual_partitions import PerDevice
+from distxla.compiler.passes.partitioning import device_program
+from distxla.compiler.passes.reduction_order import with_reduction_order
+from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
+from distxla.compiler.verify.obstacles import refuse, visible_obstacles
+from distxla.compiler.verify.verifier import verify_module
+from distxla.compiler.verify.world import verify_order, verify_together
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
-from distxla.passes.manual_partitions import PerDevice
-from distxla.passes.obstacles import refuse, visible_obstacles
-from distxla.passes.partitioning import device_program
-from distxla.passes.reduction_order import with_reduction_order
-from distxla.passes.rounds_in_order import with_rounds_in_order
-from distxla.passes.verify import verify_module
-from distxla.passes.verify_world import verify_order, verify_together
 from distxla.runtime.cache import compile_cached
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
@@ -48,9 +48,7 @@ if TYPE_CHECKING:
     from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
     from distxla.runtime.trace import Trace
 
-_NOT_STARTED = (
-    "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and at last `close()`"
-)
+_NOT_STARTED = "the cluster is not started: use `with Cluster(...) as cluster:`, or call `start()` and then `close()`"
 
 _open: weakref.WeakSet[Cluster] = weakref.WeakSet()
 
@@ -289,9 +287,9 @@ class Cluster(Handle):
         with phase("compiling"):
             program, cached = self._compiled(module, chosen, trace)
         self._hosts.budget.require(Need.of(module, program), chosen)
-        seconds = time.perf_counter() - begin
+        took = time.perf_counter() - begin
         return Executable(
-            self, program, chosen, seconds, cached, module=module, targets=targets, whole=whole, traced=trace
+            self, program, chosen, took, cached, module=module, targets=targets, whole=whole, traced=trace
         )
 
     def _compiled(self, module: Module, devices: tuple[int, ...], traced: bool) -> tuple[CompiledProgram, bool]:

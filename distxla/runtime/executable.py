@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives.report import named
+from distxla.compiler.passes.given_whole import given_whole
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import S32, element_type_of, held_number
 from distxla.ir.shape import Shape
-from distxla.passes.given_whole import given_whole
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.handle import Handle
 from distxla.runtime.memory import Block
 
 if TYPE_CHECKING:
+    from distxla.compiler.passes.manual_partitions import PerDevice
     from distxla.ir.module import Module
     from distxla.ops.custom_calls.user import UserTarget
-    from distxla.passes.manual_partitions import PerDevice
     from distxla.runtime.cluster import Cluster
 
 Row = list[DeviceArray]

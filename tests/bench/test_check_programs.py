@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.check_programs import SHAPES, Checked, make
-from distxla.passes.verify_world import verify_world
+from distxla.compiler.verify.world import verify_world
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Verdict
 from distxla.text.parser import parse_module

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.kernel_programs import KernelProgram, halving, kernel_programs
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.streams import KINDS, program
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.text.parser import parse_module

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import distxla as dx
+from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 
 Array = np.ndarray[Any, Any]

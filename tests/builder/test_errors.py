@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from tests.executable import require_executable
 
 B = Any

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module

@@ -166,7 +166,7 @@ def test_other_extents_are_just_wrong(tmp_path: Path, arrays: dict[str, Any], me
 
 def test_the_parts_that_the_hint_names_are_those_of_the_sharding() -> None:
     """np.split and slices as written give what the sharding gives."""
-    from distxla.passes.manual_partitions import shards_of
+    from distxla.compiler.passes.manual_partitions import shards_of
     from distxla.text.parser import parse_module
 
     x, y = (p.sharding for p in parse_module(PARTITIONED).entry_computation.parameters[1:3])

@@ -19,8 +19,9 @@ import pytest
 from distxla.cli import arguments, check, programs, time_limits
 from distxla.cli.main import main
 from distxla.cli.time_limits import enforced
+from distxla.compiler import obstacles
+from distxla.compiler.verify import verifier
 from distxla.errors import TimeLimitError
-from distxla.passes import verify
 from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
 from tests.conftest import started_processes
 from tests.large_texts import chained_adds, doubling_calls, wide_tuple
@@ -62,9 +63,9 @@ PHASES = [
     (("check",), programs, "load_module", "reading the modules"),
     (("check",), programs, "verify_world", "checking"),
     (("check",), programs, "order_communication", "ordering what devices do together"),
-    (("check",), verify, "obstacles", "checking what can be executed"),
+    (("check",), obstacles, "obstacles", "checking what can be executed"),
     (("check",), check, "_examined", "looking for deadlocks"),
-    (("compile",), verify, "verify_module", "checking"),
+    (("compile",), verifier, "verify_module", "checking"),
     (("run", "--backend", "reference"), programs, "device_program", "partitioning"),
     (("run", "--backend", "reference"), arguments, "read_arguments", "reading arguments"),
 ]
@@ -124,7 +125,7 @@ def test_a_long_compilation_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     before = started_processes()
     text = (
         "import sys, time\n"
-        "from distxla.passes import fuse\n"
+        "from distxla.compiler.passes import fuse\n"
         "fuse.Fuse.run = lambda self, module: time.sleep(60)\n"
     )  # fmt: skip
     (tmp_path / "sitecustomize.py").write_text(

@@ -9,7 +9,7 @@ from distxla.compiler.compile import compile_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
-from tests.passes.equivalence import arguments
+from tests.compiler.passes.equivalence import arguments
 
 SCATTER_INTO_ROWS = (
     "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"

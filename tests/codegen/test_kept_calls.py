@@ -7,13 +7,13 @@ import pytest
 
 from distxla.codegen.planner import plan
 from distxla.compiler.compile import compile_module, optimised
+from distxla.compiler.passes import inlining_budget
+from distxla.compiler.passes.inline_calls import InlineCalls
+from distxla.compiler.passes.inlining_budget import within_budget
 from distxla.compiler.stages import emit
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.ops.call import KeptCall
-from distxla.passes import inlining_budget
-from distxla.passes.inline_calls import InlineCalls
-from distxla.passes.inlining_budget import within_budget
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices

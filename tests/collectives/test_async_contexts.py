@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import optimised
+from distxla.compiler.verify.world import verify_world
 from distxla.ir.computation import Computation
-from distxla.passes.verify_world import verify_world
 from distxla.text.parser import parse_module
 from tests.collectives.async_groups import GROUPS
 from tests.collectives.executors import EXECUTORS, run_module

@@ -9,8 +9,8 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.stages import emit
-from distxla.passes.verify import verify_module
-from distxla.passes.verify_world import verify_world
+from distxla.compiler.verify.verifier import verify_module
+from distxla.compiler.verify.world import verify_world
 from distxla.reference.lockstep import run_reference
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome

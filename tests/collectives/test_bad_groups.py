@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import VerificationError
-from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 
 TEXT = """HloModule bad

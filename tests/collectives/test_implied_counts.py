@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distxla.collectives.implied_counts import implied_counts
+from distxla.compiler.verify.world import verify_world
 from distxla.ir.module import Module
-from distxla.passes.verify_world import verify_world
 from distxla.text.parser import parse_module
 
 _ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import VerificationError
 from distxla.ir.element_type import S4
-from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
 

@@ -13,7 +13,7 @@ import distxla as dx
 from distxla.codegen.abi import COMMUNICATE_SYMBOL
 from distxla.codegen.program import CompiledProgram
 from distxla.compiler.compile import compile_module
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices

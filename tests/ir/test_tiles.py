@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.ir.shape import Shape
 from distxla.ir.tiles import UnknownPlaces, moved_by_tiles
-from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from distxla.text.shapes import parse_shape
 from tests.collectives.executors import EXECUTORS, run_module

@@ -12,11 +12,11 @@ import pytest
 
 from distxla.compiler.compile import compile_module
 from distxla.compiler.obstacles import obstacles
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module

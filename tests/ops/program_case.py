@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from distxla.compiler.compile import compile_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_devices

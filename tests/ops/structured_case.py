@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.harness import Kernel

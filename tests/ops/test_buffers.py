@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from distxla.compiler.passes.forget_buffers import ForgetBuffers
 from distxla.compiler.pipeline import Pipeline
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.element_type import ELEMENT_TYPES
-from distxla.passes.forget_buffers import ForgetBuffers
-from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from distxla.text.shapes import parse_shape, print_shape

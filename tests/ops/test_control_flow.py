@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.runner import run_single

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from distxla.compiler.compile import compile_module
 from distxla.compiler.obstacles import obstacles
 from distxla.compiler.pipeline import Pipeline
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices, run_devices
@@ -368,7 +368,7 @@ STEPS = st.sampled_from(
 @given(st.lists(st.tuples(STEPS, st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6))
 def test_chains_on_padded_arrays_agree_with_natural_arrays(chain: list[tuple[str, int, int]]) -> None:
     """The pass's own output, run by the reference: no code is generated."""
-    from distxla.passes.pad_dynamic_dimensions import padded
+    from distxla.compiler.passes.pad_dynamic_dimensions import padded
 
     names = ["d", "e"]
     lines = []

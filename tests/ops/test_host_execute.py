@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from distxla.compiler.obstacles import obstacles
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
-from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.ops.program_case import compiled, evaluated

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.module import Module
-from distxla.passes.verify import verify_module
 from distxla.reference.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, annotated

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.compiler.verify.world import verify_world
 from distxla.errors import CollectiveMismatchError, DeadlockError
-from distxla.passes.verify_world import verify_world
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.runtime import stragglers

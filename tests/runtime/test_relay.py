@@ -15,8 +15,8 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import control_block, state
 from distxla.compiler.compile import compile_module
+from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.errors import ClusterError
-from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.runtime.relay.early import EarlyRounds
 from distxla.runtime.relay.loaded import LoadedPrograms
 from distxla.runtime.relay.relay import LONG_S, Relay

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from distxla.collectives.async_computations import with_async_inlined
 from distxla.compiler.compile import compile_module
+from distxla.compiler.verify.world import verify_together, verify_world
 from distxla.ir.module import Module
-from distxla.passes.verify_world import verify_together, verify_world
 from distxla.reference.lockstep import run_programs
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.joint import JointOrder, order_communication

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 
 from distxla.compiler.compile import optimised
+from distxla.compiler.passes.expand import Expand
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.order import ancestors, stable_order
 from distxla.ops.effects import effectful_computations, has_effects
-from distxla.passes.expand import Expand
-from distxla.passes.verify import verify_module
 from distxla.scheduler.linear import PAID, PAID_BYTES, schedule
 from distxla.scheduler.program_order.memory import ModuleMemory
 from distxla.scheduler.program_order.overlap import pairs_of

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from distxla.codegen.planner import plan
 from distxla.compiler.compile import optimised
 from distxla.compiler.stages import emit
+from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from tests.scheduler.random_computations import computations
 

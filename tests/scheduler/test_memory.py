@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from distxla.codegen import abi, planner
 from distxla.codegen.buffers import Plan, Region
 from distxla.compiler.compile import optimised
+from distxla.compiler.passes.expand import Expand
 from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations, effects_order
-from distxla.passes.expand import Expand
 from distxla.scheduler.linear import SMALL_BYTES, schedule, with_least_memory
 from distxla.scheduler.program_order import memory
 from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory

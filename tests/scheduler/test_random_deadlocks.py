@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import distxla as dx
+from distxla.compiler.verify.world import verify_world
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
-from distxla.passes.verify_world import verify_world
 from distxla.reference.lockstep import run_programs
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome

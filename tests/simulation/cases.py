@@ -13,9 +13,9 @@ import numpy as np
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives.transports import work
 from distxla.compiler.compile import compile_module
+from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
 from distxla.ir.module import Module
-from distxla.passes.rounds_in_order import with_rounds_in_order
 from distxla.reference.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from tests import channel_programs, contradicting_programs, deadlock_programs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from distxla.compiler.passes.manual_partitions import shards_of
 from distxla.ir.mesh import Mesh
 from distxla.ir.sharding import Placement
 from distxla.ir.shards import Shards
-from distxla.passes.manual_partitions import shards_of
 from distxla.text.sdy import UnreadableSharding, read_manual_axes, read_meshes, read_shardings
 
 MESH = {"mesh": Mesh((("y", 2), ("x", 2)), (0, 1, 2, 3))}

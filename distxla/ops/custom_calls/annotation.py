@@ -2,7 +2,7 @@
 memory it lies, or in which order of its dimensions.
 
 A global module is turned into the module of one device before anything else looks at it, or refused where it needs a
-partitioner (passes/partitioning.py); what is left of these calls then says nothing of the values.
+partitioner (compiler/passes/partitioning.py); what is left of these calls then says nothing of the values.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ANNOTATIONS = (*SHARDING, BARRIER, *SHARD_BARRIERS, *PLACES)
 class Annotation(Target):
     """The operand itself. What is said of it are its sharding, where sharding propagation ends, or where it lies.
 
-    A sharding that asks for a partitioner has been looked at before (passes/partitioning.py). A device here has one
-    memory, in which arrays are row-major.
+    A sharding that asks for a partitioner has been looked at before (compiler/passes/partitioning.py). A device here
+    has one memory, in which arrays are row-major.
     Source: XLA's SPMD partitioner, its host offloader and Shardy's export to HLO, which write these names.
     """
 

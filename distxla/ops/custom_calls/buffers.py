@@ -1,7 +1,7 @@
 """Custom-calls that make buffers, arrays that are changed in place, and end them.
 
-A buffer has one writer at most (passes/verify_buffers.py), so what is in it between two writers is a value like any
-other: both executors pass on arrays, and a routine that changes a buffer finds operand and result at one address.
+A buffer has one writer at most (compiler/verify/buffer_types.py), so what is in it between two writers is a value like
+any other: both executors pass on arrays, and a routine that changes a buffer finds operand and result at one address.
 """
 
 from __future__ import annotations

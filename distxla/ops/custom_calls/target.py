@@ -64,7 +64,7 @@ class Call:
 class Target:
     """Executes the custom-calls of one name, or of a family of names. Instances have no state that changes."""
 
-    # arrays may have dynamic dimensions: passes/pad_dynamic_dimensions.py knows what becomes of them
+    # arrays may have dynamic dimensions: compiler/passes/pad_dynamic_dimensions.py knows what becomes of them
     takes_dynamic: ClassVar[bool] = False
 
     def obstacle(self, call: Call) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError
-from distxla.passes.verify import verify_module
 from distxla.text.parser import parse_module
 from tests.executable import require_executable
 from tests.fuzz.errors import assert_refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distxla.passes.verify import verify_module
+from distxla.compiler.verify.verifier import verify_module
 from distxla.text.parser import parse_module
 from tests.executable import require_executable
 from tests.fuzz.xla.__main__ import answers

@@ -1,0 +1,63 @@
+"""Turn bitcasts into logical operations and forget layouts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from distxla.compiler.step import Pass
+from distxla.errors import UnsupportedOpError
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.bitcast import Bitcast
+from distxla.ops.rewriter import Rewriter, replaced
+
+
+class ResolveLayouts(Pass):
+    """Make memory order explicit, since every array of a compiled program is row-major.
+
+    A bitcast reads its operand's bytes in the operand's layout and calls them its result in the result's layout:
+    transpose into physical order, reshape, transpose back. After this pass no shape inside a computation has a layout.
+    """
+
+    name: ClassVar[str] = "resolve-layouts"
+
+    def run(self, module: Module) -> Module:
+        new = []
+        for computation in module.computations:
+            rewriter = Rewriter(computation)
+            for old in computation:
+                instruction = rewriter.current(old)
+                if isinstance(instruction.op, Bitcast):
+                    source = computation[old.operands[0]].shape
+                    rewriter.forward(old.name, _bitcast(rewriter, instruction, source, module))
+                    continue
+                shape = instruction.shape.without_layout()
+                if shape != instruction.shape:
+                    instruction = instruction.replace(shape=shape)
+                rewriter.keep(instruction)
+            new.append(rewriter.finish())
+        computations = replaced(module.computations, new)
+        return module if computations is None else module.replace(computations=computations)
+
+
+def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape, module: Module) -> str:
+    """Add what the bitcast does to an operand of shape `source` (with its layout); returns the result's name."""
+    target = bitcast.shape
+    name = bitcast.operands[0]
+    if target.is_tuple or source.is_tuple:
+        return name
+    if target.dtype.byte_size != source.dtype.byte_size:
+        raise UnsupportedOpError(
+            f"bitcast from {source} to {target}: element sizes differ; bitcast-convert says what is meant",
+            module.locate(bitcast),
+        )
+    predecessors = bitcast.control_predecessors
+    assert isinstance(bitcast.op, Bitcast)
+    for op, shape in bitcast.op.logical_steps(target, source):
+        made = rewriter.add(bitcast, op, shape, (name,))
+        if predecessors:
+            rewriter.instructions[made.name] = made.replace(control_predecessors=predecessors)
+            predecessors = ()
+        name = made.name
+    return name

@@ -1,0 +1,59 @@
+"""Rewrite single instructions into cheaper ones with the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from distxla.compiler.passes import fold_constants, simplify_arithmetic, simplify_contractions, simplify_data  # noqa: F401
+from distxla.compiler.passes.rules import RULES, Site
+from distxla.compiler.step import Pass
+from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+from distxla.ops.constant import Constant
+from distxla.ops.rewriter import Rewriter, replaced
+
+
+class Simplify(Pass):
+    """Apply the rules of the simplify_* files, and fold small constants.
+
+    One walk in order suffices: a rule sees simplified operands, and its result is tried again.
+    """
+
+    name: ClassVar[str] = "simplify"
+
+    def run(self, module: Module) -> Module:
+        new = []
+        for computation in module.computations:
+            rewriter = Rewriter(computation)
+            for old in computation:
+                instruction = rewriter.current(old)
+                while True:
+                    outcome = _simplified(rewriter, instruction, fold_constants.folded)
+                    if not isinstance(outcome, Instruction):
+                        break
+                    instruction = outcome
+                if outcome is None:
+                    rewriter.keep(instruction)
+                else:
+                    rewriter.forward(old.name, outcome)
+            new.append(rewriter.finish())
+        computations = replaced(module.computations, new)
+        return module if computations is None else module.replace(computations=computations)
+
+
+def _simplified(
+    rewriter: Rewriter, instruction: Instruction, fold: Callable[[Site], Literal | None]
+) -> Instruction | str | None:
+    if instruction.control_predecessors or instruction.op.is_parameter:
+        return None  # it holds a place in an order, not only a value
+    site = Site(rewriter, instruction)
+    for found in RULES.get(type(instruction.op), ()):
+        outcome = found(instruction.op, site)
+        if outcome is not None:
+            return outcome
+    literal = fold(site)
+    if literal is not None:
+        return site.instead(Constant(literal=literal))
+    return None

@@ -1,0 +1,1 @@
+"""What a verified module is, and what of it this version cannot execute."""
