@@ -6,11 +6,12 @@ constructor's parameters are exactly `args`.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from distxla.collectives.report import Report
+    from distxla.diagnosis.diagnosis import Diagnosis
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,28 @@ class DistxlaError(Exception):
 
     exit_status: what the command line returns for it (1 our own error, 2 bad module or input, 3 deadlock or mismatch,
     4 a replica was lost, 5 time limit).
-    report: what every device did at the end of a run that could not go on; None where there is nothing to tell.
+    diagnosis: why devices could not go on, and what every one of them did; None where there is nothing to tell.
     """
 
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 1
-    report: Report | None = None
+    diagnosis: Diagnosis | None = None
 
     def __init__(self, message: str, location: Location | None = None) -> None:
         super().__init__(message, location)
         self.message = message
         self.location = location
 
+    @property
+    def report(self) -> Diagnosis | None:
+        """The old name of `diagnosis`."""
+        warnings.warn("DistxlaError.report is now DistxlaError.diagnosis", DeprecationWarning, stacklevel=2)
+        return self.diagnosis
+
     def __str__(self) -> str:
-        """`file:line:column: code: message`, then the source line with a caret, the user's own frame, the report."""
+        """`file:line:column: code: message`, then the source line with a caret, the user's own frame, the diagnosis."""
         text = self._located()
-        if self.report is not None and (found := self.report.text()):
+        if self.diagnosis is not None and (found := self.diagnosis.text()):
             text += f"\n{found}"
         return printable(text)
 

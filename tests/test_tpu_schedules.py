@@ -194,7 +194,9 @@ def test_a_kernel_that_communicates_leaves_the_verdict_open(
     status, printed, _ = call(capsys, "check", "--json", str(tmp_path / "m.hlo"), "--report", str(page))
     found = json.loads(printed)
     assert (status, found["outcome"], page.exists()) == (2, outcome, bool(flag))
-    assert [u["by"]["instruction"] for u in found["undecided"]] == (["k"] if flag else [])
+    undecided = found["diagnosis"]["undecided"] if flag else []
+    assert [each["by"]["instruction"] for each in undecided] == (["k"] if flag else [])
+    assert (found["diagnosis"] is None) == (not flag)
     assert ("m.hlo:4:8" in found["text"]) == bool(flag)
     assert [refused["instruction"] for refused in found["refused"]] == ["k"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from distxla.cli.array_files import read_leaves
 from distxla.cli.programs import Program, World, ranges
-from distxla.collectives.report import named
 from distxla.compiler.passes.given_whole import given_whole, leaf_names
+from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape

@@ -78,17 +78,14 @@ def command(
     try:
         world = world.settled()
     except DeadlockError as error:
-        if report is not None:
-            from distxla.scheduler.static_report import refusal_report
-
-            error.report = refusal_report(error)
-        if not as_json:
-            raise
-        if error.report is not None and report is not None:
-            terminal.write(f"note: {write_page(report, error.report.page())}", err=True)
         from distxla.scheduler.deadlocks import refusal
 
-        data = refusal(error, world.device_count).as_data()
+        refused = refusal(error, world.device_count)
+        error.diagnosis = refused.diagnosis
+        if not as_json:
+            raise
+        _write_report(report, refused)
+        data = refused.as_json()
         terminal.write_json({**data, "notes": [], "moves": [], "refused": []}, indent=2)
         raise SystemExit(error.exit_status) from None
     with phase("checking what can be executed"):
@@ -101,7 +98,7 @@ def command(
     if as_json:
         from distxla.scheduler.deadlocks import no_deadlock
 
-        data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_data()
+        data = (verdict or no_deadlock(sum(len(p.devices) for p in world.programs))).as_json()
         found = {"notes": world.channel_notes(), "moves": world.moves(), "refused": _refused(world, missing)}
         terminal.write_json({**data, **found}, indent=2)
     else:
@@ -110,22 +107,19 @@ def command(
             _print_order(world)
             _print(verdict)
             _print_hope(world, verdict)
-    if report is not None:
-        _write_report(report, world, verdict)
+    _write_report(report, verdict)
     if status:
         raise SystemExit(status)
 
 
-def _write_report(path: str, world: World, verdict: Verdict | None) -> None:
-    """The page of what is known, unless it is that all devices go on."""
-    from distxla.scheduler.deadlocks import report_of
-    from distxla.scheduler.verdict import Outcome
-
-    if verdict is None or verdict.outcome is Outcome.SAFE:
+def _write_report(path: str | None, verdict: Verdict | None) -> None:
+    """The page of what is known, if it is asked for, unless it is that all devices go on."""
+    if path is None:
+        return
+    if verdict is None or verdict.diagnosis is None:
         terminal.write(f"note: there is no report for {path}: all devices go on", err=True)
         return
-    found = report_of([(p.devices, p.module) for p in world.programs], world.replicas, world.partitions)
-    terminal.write(f"note: {write_page(path, found.page())}", err=True)
+    terminal.write(f"note: {write_page(path, verdict.diagnosis.page())}", err=True)
 
 
 def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:
@@ -164,7 +158,7 @@ def _print(verdict: Verdict) -> None:
 
     where, label = verdict.location, "error: " if verdict.outcome is Outcome.DEADLOCK else ""
     frame = None if where is None else where.frame
-    is_told = frame is not None and f"from {frame})" in verdict.text
+    is_told = frame is not None and f"from {frame}" in verdict.text
     err = verdict.outcome is not Outcome.SAFE
     terminal.write_at(where, f"{label}{verdict.text}", err=err, shows_frame=not is_told)
 
@@ -202,8 +196,8 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
     """Print what the programs hold. missing: of each what can't be executed.  is_fine: whether nothing speaks against
     running them all."""
     from distxla.cli.layout_note import ignored_tiles
-    from distxla.collectives.report import named
     from distxla.collectives.spread_collectives import with_spread_collectives
+    from distxla.diagnosis.sentences import named
     from distxla.ops.effects import COMMUNICATING
     from distxla.scheduler.simulation.transfer_rules import notes
 

@@ -20,7 +20,7 @@ from distxla.time_limit import current_limit, phase, seconds_left
 
 if TYPE_CHECKING:
     from distxla.cli.nodes import Nodes
-    from distxla.collectives.report import Injected
+    from distxla.diagnosis.blocked import Injected
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.executable import Executable
     from distxla.runtime.injection.injection import Injection
@@ -121,7 +121,7 @@ def _whole_limit() -> Iterator[None]:
             yield
         except TimeLimitError as error:
             whole = limit.error()
-            whole.report = error.report
+            whole.diagnosis = error.diagnosis
             for note in getattr(error, "__notes__", ()):
                 whole.add_note(note)
             raise whole from error

@@ -33,8 +33,8 @@ class ReportingCommand(LimitedCommand):
             return super().invoke(ctx)
         except DistxlaError as error:
             path = ctx.params.get("report")
-            if path is not None and error.report is not None:
-                error.add_note(write_page(path, error.report.page()))
+            if path is not None and error.diagnosis is not None:
+                error.add_note(write_page(path, error.diagnosis.page()))
             elif path is not None:
                 why = "nothing ran" if isinstance(error, BEFORE_THE_RUN) else "what devices did isn't known"
                 error.add_note(f"there is no report for {path}: {why}")
@@ -60,7 +60,7 @@ def tell(error: DistxlaError, *, as_json: bool) -> None:
     """The failure on stderr, as JSON on stdout, too: the latter last, since nobody may read stdout any more."""
     terminal.write_at(error.location, f"error: {error.code}: {error.message}")
     # what a report says of a run that was refused stands in the error and its notes
-    if error.report is not None and error.report.devices and (text := error.report.text()):
+    if error.diagnosis is not None and error.diagnosis.devices and (text := error.diagnosis.text()):
         terminal.write(text, err=True)
     for note in getattr(error, "__notes__", ()):
         lines = str(note).splitlines()
@@ -85,19 +85,23 @@ def tell_of_interruption(message: str, exit_status: int, *, as_json: bool) -> No
 
 
 def json_of(error: DistxlaError) -> dict[str, Any]:
-    """`error`: its code, message, exit status and place; `report`: what every device did at the end, or null."""
-    from distxla.collectives.report import location_json
+    """`error`: its code, message, exit status and place; `diagnosis`: why devices could not go on, or null."""
+    from distxla.diagnosis.diagnose import refused
+    from distxla.diagnosis.report.json import location_json
 
     found = _json(error.code, error.message, error.exit_status)
     found["error"]["location"] = location_json(error.location)
     found["error"]["notes"] = [str(note) for note in getattr(error, "__notes__", ())]
-    found["report"] = None if error.report is None else error.report.as_json()
+    diagnosis = error.diagnosis
+    if diagnosis is None and isinstance(error, DeadlockError):
+        diagnosis = refused(error)
+    found["diagnosis"] = None if diagnosis is None else diagnosis.as_json()
     return found
 
 
 def _json(code: str, message: str, exit_status: int) -> dict[str, Any]:
     error = {"code": code, "message": message, "exit_status": exit_status, "location": None, "notes": []}
-    return {"error": error, "report": None}
+    return {"error": error, "diagnosis": None}
 
 
 __all__ = ["ReportingCommand", "json_of", "tell", "tell_of_interruption", "wants_json", "write_page"]

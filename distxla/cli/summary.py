@@ -17,7 +17,8 @@ from distxla.cli.feeds import Feeds
 from distxla.cli.layout_note import ignored_tiles
 from distxla.cli.programs import Program, World, ranges
 from distxla.cli.terminal import counted
-from distxla.collectives.report import named
+from distxla.diagnosis.report.json import injected_json
+from distxla.diagnosis.sentences import named
 from distxla.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +101,7 @@ def as_json(
             for device, items in sorted(feeds.given.items())
         ],
         "outfeeds": [{"device": device, "items": count} for device, count in sorted(feeds.counts.items())],
-        "injected": [fault.as_json() for fault in execution.injected],
+        "injected": [injected_json(fault) for fault in execution.injected],
         "comparisons": [
             {
                 "with": name,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.channel_end import End
 from distxla.collectives.channels import Program, Transfer, instruction_ends, pair_up, payload_of
-from distxla.collectives.findings import transfer_called
-from distxla.collectives.report import DeviceReport
+from distxla.diagnosis.blocked import DeviceState
+from distxla.diagnosis.sentences import transfer_called
 from distxla.ir.module import Module
 from distxla.reference.waits import Wait, mismatch
 
@@ -50,8 +50,8 @@ class _SendDone(Wait):
     def others(self) -> tuple[int, ...]:
         return (self.flow.transfer.target,)
 
-    def report(self) -> DeviceReport:
-        return replace(super().report(), round=self.number + 1)
+    def state(self) -> DeviceState:
+        return replace(super().state(), round=self.number + 1)
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class _RecvDone(Wait):
     def others(self) -> tuple[int, ...]:
         return (self.flow.transfer.source,)
 
-    def report(self) -> DeviceReport:
-        return replace(super().report(), round=self.number + 1)
+    def state(self) -> DeviceState:
+        return replace(super().state(), round=self.number + 1)
 
 
 class Channels:
@@ -131,7 +131,7 @@ class Channels:
         want = done.run.operand_shapes[0].elements
         if want is None or not sent.compatible(want[0]):
             transfer, channel = done.flow.transfer, self._ends[id(sender.instruction)].channel
-            what = transfer_called(done.number + 1, transfer.source, transfer.target, channel)
+            what = transfer_called(transfer.source, transfer.target, channel)
             raise mismatch(what, sender, done.run)
         return value
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from distxla.collectives import findings
 from distxla.collectives.executed_form import executed_form
-from distxla.collectives.report import DeviceReport, Doing, Event, Loop
+from distxla.diagnosis.blocked import DeviceState, Doing, Event, Loop
+from distxla.diagnosis.diagnose import diagnose
 from distxla.errors import (
     ArgumentError,
     CollectiveMismatchError,
@@ -209,6 +209,7 @@ class _World:
         self.streams = streams
         self._rounds = Rounds()
         self._last: dict[int, Instruction] = {}
+        self._holders: dict[int, str] = {}  # by an instruction's identity the name of its computation
         self._executions: Counter[tuple[int, str]] = Counter()
         self._events: defaultdict[int, deque[Event]] = defaultdict(lambda: deque(maxlen=EVENTS))
         self._strands: list[_Strand] = []
@@ -224,11 +225,9 @@ class _World:
                 self._strands = [strand for strand in self._strands if not strand.outcome.finished]
                 runnable = self._ready()
         except DistxlaError as error:
-            if error.report is None and any(strand.is_waiting for strand in self._strands):
-                pair = error.pair if isinstance(error, CollectiveMismatchError) else None
+            if error.diagnosis is None and any(strand.is_waiting for strand in self._strands):
                 modules = {device.id: device.module for device in self.devices.values()}
-                reports = self._reports()
-                error.report = findings.report(error.code, error.message, reports, None, modules, pair)
+                error.diagnosis = diagnose(error, self._states(), None, modules)
             raise
         finally:
             self.stopped = True
@@ -255,7 +254,7 @@ class _World:
                 return sorted(ready, key=lambda strand: strand.device.id)
             stuck = Stuck.of([(strand.device.id, strand.wait, strand.outcome) for strand in self._strands])
             if stuck is not None:
-                raise stuck.error(self._reports(), {device.id: device.module for device in self.devices.values()})
+                raise stuck.error(self._states(), {device.id: device.module for device in self.devices.values()})
             self.news.wait(0.05)
             self.check()
         return []
@@ -294,7 +293,13 @@ class _World:
         count = self._executions[device.id, instruction.name] = self._executions[device.id, instruction.name] + 1
         self._last[device.id] = instruction
         iteration = self.loops[-1].iterations if self.loops else 0
-        self._events[device.id].append(Event(instruction.name, instruction.opcode, count, iteration=iteration))
+        where = self._holders.get(id(instruction))
+        if where is None:
+            holder = device.module.holder_of(instruction)
+            where = self._holders[id(instruction)] = "" if holder is None else holder.name
+        self._events[device.id].append(
+            Event(instruction.name, instruction.opcode, count, iteration=iteration, computation=where)
+        )
 
     def check(self) -> None:
         """Called before every instruction."""
@@ -303,14 +308,14 @@ class _World:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise TimeLimitError(f"the time limit of {self.time_limit:g} s ran out in the reference")
 
-    def _reports(self) -> dict[int, DeviceReport]:
+    def _states(self) -> dict[int, DeviceState]:
         """What every device does, in its first strand that waits."""
         found = {}
         for device in self.devices.values():
             events = tuple(self._events[device.id])
             last = self._last.get(device.id)
             place = ("", "", None) if last is None else (last.name, last.opcode, device.module.locate(last))
-            found[device.id] = DeviceReport(device.id, Doing.ENDED, device.module.name, *place, events=events)
+            found[device.id] = DeviceState(device.id, Doing.ENDED, device.module.name, *place, events=events)
         for strand in reversed(self._strands):
             device = strand.device
             if strand.error is not None:
@@ -320,19 +325,19 @@ class _World:
                 if not strand.outcome.finished:
                     events = tuple(self._events[device.id])
                     doing = Doing.NOT_BEGUN if strand.wait is None and not events else Doing.COMPUTES
-                    found[device.id] = DeviceReport(device.id, doing, device.module.name, events=events)
+                    found[device.id] = DeviceState(device.id, doing, device.module.name, events=events)
                 continue
             found[device.id] = replace(
-                strand.wait.report(), loops=strand.enclosing, events=tuple(self._events[device.id])
+                strand.wait.state(), loops=strand.enclosing, events=tuple(self._events[device.id])
             )
         return found
 
-    def _failed(self, strand: _Strand, ended: DeviceReport) -> DeviceReport:
+    def _failed(self, strand: _Strand, ended: DeviceState) -> DeviceState:
         """What a device did whose strand has an error. ended: the same as one that has ended."""
         wanted = self._rounds.wanted
         if not isinstance(strand.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
             return replace(ended, doing=Doing.FAILED)  # in the last that it came to
-        came = replace(wanted.report(), doing=Doing.CAME, waits_for=(), missing=())
+        came = replace(wanted.state(), doing=Doing.CAME, waits_for=(), missing=())
         return replace(came, loops=strand.enclosing, events=ended.events)
 
 

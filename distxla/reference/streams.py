@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distxla.collectives import streams
-from distxla.collectives.report import HOST, DeviceReport
+from distxla.diagnosis.blocked import HOST, DeviceState
 from distxla.errors import ArgumentError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
@@ -215,8 +215,8 @@ class ItemWait(Wait):
     def ready(self) -> bool:
         return self.stream.has(self.number)
 
-    def report(self) -> DeviceReport:
-        return replace(super().report(), round=self.number + 1, host=HOST)
+    def state(self) -> DeviceState:
+        return replace(super().state(), round=self.number + 1, host=HOST)
 
 
 def shape_of(value: Any) -> Shape:

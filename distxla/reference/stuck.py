@@ -1,4 +1,4 @@
-"""Devices of the lock step that can never go on: the graph and the report that devices which run in parallel get."""
+"""Devices of the lock step that can never go on: the graph and the error, as of devices that run in parallel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from distxla.collectives import findings
-from distxla.collectives.report import DeviceReport
-from distxla.collectives.wait_graph import Verdict, all_of, any_of, decide
+from distxla.diagnosis.blocked import DeviceState
+from distxla.diagnosis.diagnose import deadlock_error, diagnose
+from distxla.diagnosis.graph import Deadlock, all_of, any_of, find_deadlock
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.waits import Outcome, Wait, differing
@@ -16,9 +16,9 @@ from distxla.reference.waits import Outcome, Wait, differing
 
 @dataclass(frozen=True)
 class Stuck:
-    """verdict: on devices.  waits: by device, one that can't become ready."""
+    """deadlock: among devices.  waits: by device, one that can't become ready."""
 
-    verdict: Verdict
+    deadlock: Deadlock
     waits: Mapping[int, Wait]
 
     @staticmethod
@@ -43,7 +43,7 @@ class Stuck:
             if clauses:
                 waits[first + place] = tuple(clauses)
                 ended |= {node for clause in clauses for node in clause if node < 0}
-        found = decide(waits, ended)
+        found = find_deadlock(waits, ended)
         if found is None:
             return None
         device_of = {first + place: device for place, (device, _, _) in enumerate(strands)}
@@ -51,22 +51,20 @@ class Stuck:
         held = {device_of[node]: strands[node - first][1] for node in reversed(found.stuck)}
         return Stuck(_of_devices(found, device_of), {device: wait for device, wait in held.items() if wait is not None})
 
-    def error(self, devices: Mapping[int, DeviceReport], modules: Mapping[int, Module]) -> DeadlockError:
-        """With its report. devices: what all of them do.  modules: what they run."""
-        error = findings.stuck_error(
-            self.verdict, devices, lambda one, other: differing(self.waits[one], self.waits[other])
-        )
-        error.report = findings.report(error.code, error.message, devices, self.verdict, modules)
+    def error(self, devices: Mapping[int, DeviceState], modules: Mapping[int, Module]) -> DeadlockError:
+        """With its diagnosis. devices: what all of them do.  modules: what they run."""
+        error = deadlock_error(self.deadlock, devices, lambda one, other: differing(self.waits[one], self.waits[other]))
+        error.diagnosis = diagnose(error, devices, self.deadlock, modules)
         return error
 
 
-def _of_devices(verdict: Verdict, device_of: Mapping[int, int]) -> Verdict:
-    """The verdict on strands as one on their devices."""
-    cycles = tuple(dict.fromkeys(_turned(device_of[node] for node in cycle) for cycle in verdict.cycles))
-    without_end = tuple(sorted({(device_of[one], device_of[other]) for one, other in verdict.without_end}))
-    stuck = {device_of[node] for node in verdict.stuck}
+def _of_devices(found: Deadlock, device_of: Mapping[int, int]) -> Deadlock:
+    """The deadlock of strands as one of their devices."""
+    cycles = tuple(dict.fromkeys(_turned(device_of[node] for node in cycle) for cycle in found.cycles))
+    without_end = tuple(sorted({(device_of[one], device_of[other]) for one, other in found.without_end}))
+    stuck = {device_of[node] for node in found.stuck}
     named = {device for cycle in cycles for device in cycle} | {device for device, _ in without_end}
-    return Verdict(tuple(sorted(stuck)), cycles, without_end, tuple(sorted(stuck - named)))
+    return Deadlock(tuple(sorted(stuck)), cycles, without_end, tuple(sorted(stuck - named)))
 
 
 def _turned(devices: Iterable[int]) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from distxla.collectives.findings import mismatch_of, round_called
-from distxla.collectives.report import DeviceReport, Doing
 from distxla.collectives.signature import differences, signature, summary
+from distxla.diagnosis.blocked import DeviceState, Doing
+from distxla.diagnosis.sentences import mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError
 from distxla.ops.op import CollectiveOp
 
@@ -42,13 +42,13 @@ class Wait(ABC):
         """The computation beside the program that has to end before it is ready."""
         return None
 
-    def report(self) -> DeviceReport:
-        """What the device does, for a report."""
+    def state(self) -> DeviceState:
+        """What the device does, for a diagnosis."""
         run = self.waiter
         assert run is not None
         instruction, module = run.instruction, run.device.module
         holder = module.holder_of(instruction)
-        return DeviceReport(
+        return DeviceState(
             run.device.id,
             Doing.WAITS,
             module.name,
@@ -110,7 +110,7 @@ class Round:
         CollectiveMismatchError where it came with something else than the first one.
         """
         self.comers[run.device.id] = (run, operands)
-        check_same(next(iter(self.comers.values()))[0], run, round_called(self.number, self.members))
+        check_same(next(iter(self.comers.values()))[0], run, round_called(self.members))
         if len(self.comers) < len(self.members):
             return
         ordered = [self.comers[member] for member in self.members]
@@ -144,9 +144,9 @@ class PendingRound(Pending):
     def others(self) -> tuple[int, ...]:
         return tuple(self.missing)
 
-    def report(self) -> DeviceReport:
+    def state(self) -> DeviceState:
         members, missing = self.round.members, tuple(self.missing)
-        return replace(super().report(), round=self.round.number, group=members, missing=missing)
+        return replace(super().state(), round=self.round.number, group=members, missing=missing)
 
     @property
     def result(self) -> Any:

@@ -43,7 +43,7 @@ from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
 
 if TYPE_CHECKING:
-    from distxla.collectives.report import Injected
+    from distxla.diagnosis.blocked import Injected
     from distxla.runtime.hosts.host import DeviceMemory
     from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
     from distxla.runtime.trace import Trace

@@ -1,7 +1,7 @@
 """Devices that can never go on, found while they wait, from the records and the words that they sleep on.
 
 A device waits while the word that it sleeps on has the value that it sleeps for. Who must come is known: the missing
-members of a group, all of them, or the other end of a pair. So there is a graph (collectives/wait_graph.py), and who is
+members of a group, all of them, or the other end of a pair. So there is a graph (diagnosis/graph.py), and who is
 stuck in it is stuck whatever the timing. What may still be under way is taken for somebody who goes on: a host that
 feeds, a relay that carries what the other end has done already.
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram
 from distxla.collectives import control_block as control
 from distxla.collectives import state
-from distxla.collectives.wait_graph import Clauses, Verdict, all_of, decide
+from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.remote import RemoteHost
@@ -61,7 +61,7 @@ class Held:
 class Stuck:
     """What a look has found: who can never go on, and all waits of that moment, by device."""
 
-    verdict: Verdict
+    deadlock: Deadlock
     held: Mapping[int, Held]
 
 
@@ -121,7 +121,7 @@ class Deadlocks:
         with contextlib.suppress(ClusterError, ReplicaLostError):
             while time.monotonic() < end:
                 found = self._look(frozenset(running), programs) or stuck
-                stuck = found if len(found.verdict.stuck) >= len(stuck.verdict.stuck) else stuck
+                stuck = found if len(found.deadlock.stuck) >= len(stuck.deadlock.stuck) else stuck
                 if all(d in self.held or ((v := self._views.get(d)) is not None and v.has_ended(d)) for d in running):
                     break
                 time.sleep(SETTLE_S / 20)
@@ -173,11 +173,11 @@ class Deadlocks:
             for view in self._there:
                 view.refresh()
 
-    def _decide(self, held: Mapping[int, Held], ended: frozenset[int]) -> Verdict | None:
+    def _decide(self, held: Mapping[int, Held], ended: frozenset[int]) -> Deadlock | None:
         waiting = {device: one.others for device, one in held.items() if one.certain and not one.host and one.others}
         clauses: dict[tuple[int, ...], Clauses] = {others: all_of(others) for others in dict.fromkeys(waiting.values())}
         waits = {device: clauses[others] for device, others in waiting.items()}
-        return decide(waits, ended) if waits else None
+        return find_deadlock(waits, ended) if waits else None
 
     def _ended(self, running: frozenset[int], held: Mapping[int, Held]) -> frozenset[int]:
         """Of the devices that others wait for those that have no part in the call, or not any more."""

@@ -13,7 +13,7 @@ from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.collectives import control_block as control
-from distxla.collectives.report import DeviceReport, Doing
+from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import (
     ClusterError,
     DamagedMessageError,
@@ -120,7 +120,7 @@ class Dispatcher:
                 error = self._failure(devices, died, found)
                 lost = isinstance(error, ReplicaLostError)  # what all of them ran may tell why
                 if lost or any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
-                    error.report = scene.report(error, devices=found)
+                    error.diagnosis = scene.diagnosis(error, devices=found)
                 raise error
             return time.perf_counter() - start
 
@@ -152,16 +152,16 @@ class Dispatcher:
                 raise
             self._begin_afresh()
 
-    def _still_there(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> list[DeviceReport]:
+    def _still_there(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> list[DeviceState]:
         """What those compute that are not back: on this host; elsewhere all are named of a host that isn't done."""
         here = Records(self._local.records(self._local.devices), self._local.control.devices)
         found = []
         for device in devices:
             if device in self._local.devices and here.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN:
                 name, where = current_step(here, device, self.programs, self.modules) or ("", None)
-                found.append(DeviceReport(device, Doing.COMPUTES, instruction=name, location=where))
+                found.append(DeviceState(device, Doing.COMPUTES, instruction=name, location=where))
             elif any(device in agent.devices and not agent.has_ended(number, 0) for agent, number in late):
-                found.append(DeviceReport(device, Doing.COMPUTES))
+                found.append(DeviceState(device, Doing.COMPUTES))
         return found
 
     def forget(self, number: int) -> None:
@@ -213,7 +213,7 @@ class Dispatcher:
         if end is not None and time.perf_counter() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
             network = tuple(relay_waits(self._agents))
-            error.report = replace(self._scene(self._records(), devices).report(error), network=network)
+            error.diagnosis = replace(self._scene(self._records(), devices).diagnosis(error), network=network)
             raise error
         self._stragglers.look(
             self._deadlocks.held, lambda: self._scene(self._records(), devices), self._stopped, self._agents
@@ -357,7 +357,7 @@ class Dispatcher:
         if not self._failures() and not self._lost():
             self._local.allow()
 
-    def _failure(self, devices: list[int], died: list[End], found: Mapping[int, DeviceReport]) -> DistxlaError:
+    def _failure(self, devices: list[int], died: list[End], found: Mapping[int, DeviceState]) -> DistxlaError:
         """found: what all devices did when the call failed."""
         if damage := self._damage():
             return DamagedMessageError("; ".join(damage))

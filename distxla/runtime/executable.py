@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from distxla.codegen.abi import ALIGNMENT
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives.report import named
 from distxla.compiler.passes.given_whole import given_whole
+from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import S32, element_type_of, held_number
 from distxla.ir.shape import Shape

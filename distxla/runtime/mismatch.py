@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives import control_block as control
-from distxla.collectives.findings import mismatch_of, round_called, transfer_called
-from distxla.collectives.report import DeviceReport, Doing
 from distxla.collectives.signature import differences
+from distxla.diagnosis.blocked import DeviceState, Doing
+from distxla.diagnosis.sentences import mismatch_of, round_called, transfer_called
 from distxla.errors import CollectiveMismatchError
 from distxla.ir.module import Module
 from distxla.runtime.hosts.host import Records
@@ -25,7 +25,7 @@ def mismatch(
     devices: Sequence[int],
     programs: Mapping[int, CompiledProgram],
     modules: Mapping[int, Module],
-    found: Mapping[int, DeviceReport],
+    found: Mapping[int, DeviceState],
 ) -> CollectiveMismatchError:
     """What two members ran, as one of `devices` found out; of those that came with the same, the first ones.
 
@@ -54,8 +54,8 @@ def mismatch(
 
 def _comers(
     records: Records,
-    found: Mapping[int, DeviceReport],
-    device: DeviceReport,
+    found: Mapping[int, DeviceState],
+    device: DeviceState,
     programs: Mapping[int, CompiledProgram],
 ) -> dict[int, Site]:
     """The members who were seen in the round that a device has come to, and where each of them is."""
@@ -89,15 +89,14 @@ def _called(
 ) -> str:
     """What both have come to; of joined channels (collectives/joined_channels.py) by the one that was sent on."""
     device, site = mine
-    number = records.record_long(device, control.R_ROUND) - records.record_long(device, control.R_BEFORE)
     loaded = records.record(device, control.R_PROGRAM)
     members = group_of(programs[loaded].communicators[site.communicator], device)
     if members:
-        return round_called(number, members)
+        return round_called(members)
     (source, sent), (target, _) = (other, mine) if site.opcode.startswith("recv") else (mine, other)
     instruction = instruction_of(sent, modules.get(records.record(source, control.R_PROGRAM)))
     channel = getattr(instruction.op, "channel_id", None) if instruction is not None else None
-    return transfer_called(number, source, target, channel or 0)
+    return transfer_called(source, target, channel or 0)
 
 
 def _site(records: Records, device: int, index: int, programs: Mapping[int, CompiledProgram]) -> Site | None:

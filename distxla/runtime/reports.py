@@ -1,4 +1,4 @@
-"""What devices did when a call could not go on, out of their records: a report, and the error that carries it."""
+"""What devices did when a call could not go on, out of their records: a diagnosis, and the error that carries it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from functools import partial
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
 from distxla.collectives import control_block as control
-from distxla.collectives import findings, recorder
+from distxla.collectives import recorder
 from distxla.collectives.channel_state import DIRECTORY_KEY
-from distxla.collectives.report import HOST, DeviceReport, Doing, Event, Loop, Report
 from distxla.collectives.signature import differences
-from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError
+from distxla.diagnosis.blocked import HOST, DeviceState, Doing, Event, Loop
+from distxla.diagnosis.diagnose import deadlock_error, diagnose
+from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.errors import DeadlockError, DistxlaError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.runtime.deadlocks import Stuck
@@ -42,44 +44,42 @@ class Scene:
     now: int
     ahead: Mapping[int, int]
 
-    def report(
-        self, error: DistxlaError, stuck: Stuck | None = None, devices: Mapping[int, DeviceReport] | None = None
-    ) -> Report:
+    def diagnosis(
+        self, error: DistxlaError, stuck: Stuck | None = None, devices: Mapping[int, DeviceState] | None = None
+    ) -> Diagnosis:
         """devices: what `devices` has given before."""
-        verdict = None if stuck is None else stuck.verdict
         found = self.devices(stuck) if devices is None else devices
-        pair = error.pair if isinstance(error, CollectiveMismatchError) else None
-        return findings.report(error.code, error.message, found, verdict, self._modules_of(), pair)
+        return diagnose(error, found, None if stuck is None else stuck.deadlock, self._modules_of())
 
-    def devices(self, stuck: Stuck | None = None) -> dict[int, DeviceReport]:
+    def devices(self, stuck: Stuck | None = None) -> dict[int, DeviceState]:
         """The devices of the call, and others that some wait for."""
-        wanted = {over for _, over in stuck.verdict.without_end} if stuck is not None else set()
+        wanted = {over for _, over in stuck.deadlock.without_end} if stuck is not None else set()
         return {device: self._device(device) for device in sorted({*self.running, *wanted})}
 
     def _modules_of(self) -> dict[int, Module]:
         numbers = {device: self.records.record(device, control.R_COMMAND_PROGRAM) for device in self.running}
         return {device: self.modules[number] for device, number in numbers.items() if number in self.modules}
 
-    def _device(self, device: int) -> DeviceReport:
+    def _device(self, device: int) -> DeviceState:
         number = self.records.record(device, control.R_COMMAND_PROGRAM)
         program = self.programs.get(number)
         if device not in self.running or program is None:
-            return DeviceReport(device, Doing.ABSENT)
+            return DeviceState(device, Doing.ABSENT)
         events = tuple(self._events(device))
         doing = self._doing(device, events)
         if doing is Doing.NOT_BEGUN:  # its record is still that of the call before
-            return DeviceReport(device, doing, program.name)
+            return DeviceState(device, doing, program.name)
         if doing in (Doing.LOST, Doing.COMPUTES, Doing.STOPPED):
             step = current_step(self.records, device, self.programs, self.modules)
             name, location = step if step is not None else ("", None)
-            return DeviceReport(device, doing, program.name, name, location=location, events=events)
+            return DeviceState(device, doing, program.name, name, location=location, events=events)
         site = current_site(self.records, device, self.programs)
         if site is None:
-            return DeviceReport(device, doing, program.name, events=events)
+            return DeviceState(device, doing, program.name, events=events)
         if doing in (Doing.ENDED, Doing.FAILED):
             came = any(event.instruction == site.instruction for event in events)
             place = (site.instruction, site.opcode, site.location) if came else ("", "", None)
-            return DeviceReport(device, doing, program.name, *place, events=events)
+            return DeviceState(device, doing, program.name, *place, events=events)
         return self._waiting(device, doing, program, site, events)
 
     def _doing(self, device: int, events: Sequence[Event]) -> Doing:
@@ -101,7 +101,7 @@ class Scene:
 
     def _waiting(
         self, device: int, doing: Doing, program: CompiledProgram, site: Site, events: tuple[Event, ...]
-    ) -> DeviceReport:
+    ) -> DeviceState:
         """One that waits, or has come to what another one has come to with something else."""
         waits_for = self.records.record(device, control.R_WAITS_FOR)
         round_ = self.records.record_long(device, control.R_ROUND)
@@ -117,16 +117,18 @@ class Scene:
             others = self.missing(device, program, site.index, round_)
         spec = program.communicators[site.communicator] if site.communicator >= 0 else None
         group = group_of(spec, device)
-        instruction = instruction_of(site, self.modules.get(self.records.record(device, control.R_PROGRAM)))
+        module = self.modules.get(self.records.record(device, control.R_PROGRAM))
+        instruction = instruction_of(site, module)
+        holder = None if module is None or instruction is None else module.holder_of(instruction)
         number = round_ - self.records.record_long(device, control.R_BEFORE) + _first(spec)
-        return DeviceReport(
+        return DeviceState(
             device,
             doing,
             program.name,
             site.instruction,
             site.opcode,
             site.location,
-            site.computation,
+            site.computation if holder is None else holder.name,  # calls may have been inlined
             number or None,
             getattr(instruction.op, "channel_id", None) if instruction is not None else _channel(spec),
             group,
@@ -169,6 +171,7 @@ class Scene:
                 _seconds(event.begun, self.now),
                 _seconds(event.ended, self.now),
                 _seconds(event.waited, self.now),
+                site.computation,
             )
 
     def _recorded(self, device: int, before: int) -> list[recorder.Event]:
@@ -230,7 +233,7 @@ def _begin_of(program: CompiledProgram, index: int, module: Module | None) -> Si
 
 
 def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
-    """The error of devices that can never go on, with its report."""
+    """The error of devices that can never go on, with its diagnosis."""
 
     def differing(*both: int) -> str:
         places = [held for device in both if (held := stuck.held.get(device)) is not None]
@@ -238,8 +241,8 @@ def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
         return differences(*(site.facets for site in sites)) if len(sites) == 2 else ""
 
     devices = scene.devices(stuck)
-    error = findings.stuck_error(stuck.verdict, devices, differing)
-    error.report = scene.report(error, stuck, devices)
+    error = deadlock_error(stuck.deadlock, devices, differing)
+    error.diagnosis = scene.diagnosis(error, stuck, devices)
     return error
 
 

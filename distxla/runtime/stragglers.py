@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from distxla.collectives.report import DeviceReport, Doing, named
+from distxla.diagnosis.blocked import DeviceState, Doing
+from distxla.diagnosis.sentences import named
 from distxla.errors import printable
 from distxla.runtime.hosts.remote import relay_waits
 
@@ -86,7 +87,7 @@ def tell(lines: Iterable[str]) -> None:
         LOGGER.warning("%s", printable(f"distxla: {line}"))
 
 
-def late(devices: Iterable[DeviceReport], seconds: float) -> list[str]:
+def late(devices: Iterable[DeviceState], seconds: float) -> list[str]:
     """A line for those that are still in a call that has failed, by what they compute."""
     places: dict[str, list[int]] = {}
     for device in devices:
@@ -98,7 +99,7 @@ def late(devices: Iterable[DeviceReport], seconds: float) -> list[str]:
     ]
 
 
-def stopped_notices(devices: Mapping[int, DeviceReport]) -> list[str]:
+def stopped_notices(devices: Mapping[int, DeviceState]) -> list[str]:
     """A line for the stopped devices at each place."""
     places: dict[str, list[int]] = {}
     for device in devices.values():
@@ -110,7 +111,7 @@ def stopped_notices(devices: Mapping[int, DeviceReport]) -> list[str]:
     ]
 
 
-def notices(devices: Mapping[int, DeviceReport], seconds: float) -> list[str]:
+def notices(devices: Mapping[int, DeviceState], seconds: float) -> list[str]:
     """A line for each device that others wait for and that does not wait itself, and one for each kind of wait for the
     host."""
     waiting = [one for one in devices.values() if one.doing is Doing.WAITS]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from distxla.diagnosis.sentences import listed
 from distxla.ops.control_flow import While
 from distxla.scheduler.simulation.communication import Meeting, Site, Way
 from distxla.scheduler.simulation.progress import Progress
 from distxla.scheduler.simulation.traces import Act, Event, Split, Trace, events
-from distxla.scheduler.verdict import listed
 
 
 @dataclass(frozen=True)

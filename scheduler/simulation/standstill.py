@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from distxla.collectives.wait_graph import Clauses, Verdict, all_of, decide
+from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import InternalError
 from distxla.scheduler.simulation.communication import Meeting
 from distxla.scheduler.simulation.progress import Progress, Stop
@@ -49,8 +49,8 @@ def chain_of(progress: Progress, stuck: set[int]) -> list[tuple[int, int]]:
     return [(device, ended)]
 
 
-def verdict_on(progress: Progress, stuck: set[int]) -> Verdict:
-    """The same as a graph of who waits for whom, whose cycles are those that reports of a run name."""
+def wait_graph(progress: Progress, stuck: set[int]) -> Deadlock:
+    """The deadlock of devices that can never go on."""
     clauses: dict[tuple[int, ...], Clauses] = {}
     waits = {}
     for device in sorted(stuck):
@@ -58,7 +58,7 @@ def verdict_on(progress: Progress, stuck: set[int]) -> Verdict:
         waits[device] = clauses.setdefault(peers, all_of(peers))
     alive = {*progress.stops, *progress.open_, *progress.lost}
     ended = {peer for peers in clauses for peer in peers if peer not in alive}
-    found = decide(waits, ended)
+    found = find_deadlock(waits, ended)
     if found is None:
         raise InternalError(f"devices {sorted(stuck)} are stuck, but none of them waits for another one")
     return found
@@ -141,4 +141,4 @@ def _own(trace: Trace, device: int) -> Iterator[Event]:
             yield from _own(part, device)
 
 
-__all__ = ["MOST_LOOKED_AT", "ahead", "behind", "chain_of", "needed_event", "never_go_on", "rounds_from", "verdict_on"]
+__all__ = ["MOST_LOOKED_AT", "ahead", "behind", "chain_of", "needed_event", "never_go_on", "rounds_from", "wait_graph"]

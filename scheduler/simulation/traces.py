@@ -32,18 +32,22 @@ class Ticket:
         self.site = site
 
 
+Loops = tuple[tuple[Instruction, int | None], ...]  # outermost first, with the iteration, None where not counted
+
+
 @dataclass(eq=False, slots=True)
 class Event:
     """One execution of a communicating instruction.
 
     site: of an END that of the start.  ticket: what it begins or ends; a mapping by device where that differs; None
-    where it can't be told.  by: the instruction itself.
+    where it can't be told.  by: the instruction itself.  loops: around it.
     """
 
     act: Act
     site: Site
     ticket: Ticket | dict[int, Ticket] | None
     by: Site
+    loops: Loops = ()
 
 
 @dataclass(frozen=True)
@@ -134,4 +138,4 @@ def alike(one: Trace, other: Trace) -> bool:
     return True
 
 
-__all__ = ["Act", "Choice", "Decision", "Event", "Item", "Split", "Ticket", "Trace", "alike", "events"]
+__all__ = ["Act", "Choice", "Decision", "Event", "Item", "Loops", "Split", "Ticket", "Trace", "alike", "events"]

@@ -37,7 +37,7 @@ from distxla.scheduler.simulation.deferred import (
     term_of,
 )
 from distxla.scheduler.simulation.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
-from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Split, Ticket, Trace, alike
+from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Loops, Split, Ticket, Trace, alike
 from distxla.time_limit import at
 
 MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
@@ -68,6 +68,7 @@ class Tracer:
         self._left = MOST_DEVICE_EVENTS
         self._turns = MOST_TURNS
         self._labels: dict[int, dict[int, Hashable]] = {}
+        self._loops: Loops = ()  # around what is followed
         # A term for all communication so far. Programs with equal ones have executed the same rounds, so what members
         # of a group get in the next one is the same also where they run different programs.
         self._alone = len(self.communication.programs) == 1
@@ -100,7 +101,9 @@ class Tracer:
         """Follow an instruction that has to do with others, or calls one that has."""
         op = instruction.op
         if isinstance(op, While):
+            around = self._loops
             frame.found[instruction.name] = self._while(frame, instruction, into)
+            self._loops = around
         elif isinstance(op, Conditional):
             frame.found[instruction.name] = self._conditional(frame, instruction, into)
         elif isinstance(op, AsyncStart):
@@ -169,7 +172,7 @@ class Tracer:
             self._then(act.value, getattr(site.acting.op, "channel_id", None))
         if act in (Act.MEET, Act.BEGIN) and not site.meetings[0]:
             return  # groups of one
-        into.append(Event(act, site, ticket, ends or site))
+        into.append(Event(act, site, ticket, ends or site, self._loops))
 
     def _then(self, *what: Hashable) -> None:
         """What is executed next."""
@@ -327,13 +330,13 @@ class Tracer:
         assert isinstance(op, While)
         state = frame.operand(instruction)
         count = trip_count(frame, instruction, state)
-        begin, left = len(into), self._left
+        begin, left, around = len(into), self._left, self._loops
         if count is None or count <= self._turns:
             try:
                 return self._turn_by_turn(frame, instruction, state, into)
             except TooLongError:
                 del into[begin:]
-                self._left = left
+                self._left, self._loops = left, around
         self._run(op.condition, [state], frame.devices, into)
         return self._companions(frame, instruction, state, frame.devices, into, count)
 
@@ -341,7 +344,8 @@ class Tracer:
         op, devices = instruction.op, frame.devices
         assert isinstance(op, While)
         over: list[tuple[frozenset[int], Deferred]] = []  # devices whose loop is over
-        while True:
+        around = self._loops
+        for iteration in range(1, MOST_TURNS + 2):
             self._turns -= 1
             if self._turns < 0:
                 raise TooLongError(self.program, instruction)
@@ -360,8 +364,10 @@ class Tracer:
                     over.append((devices, state))
                     break
             else:
+                self._loops = around
                 over.append((devices, self._companions(frame, instruction, state, devices, into, None)))
                 break
+            self._loops = (*around, (instruction, iteration))
             state = self._run(op.body, [state], devices, into)
         return over[0][1] if len(over) == 1 else Cases(self.world, over, instruction)
 
@@ -377,6 +383,7 @@ class Tracer:
         """A loop that is not followed turn by turn: one turn from a state that stands for that of any turn."""
         op = instruction.op
         assert isinstance(op, While)
+        self._loops = (*self._loops, (instruction, None))
         whole = instruction.shape
         shapes = whole.elements if whole.elements is not None else (whole,)
         elements = [Element(state, k, self.world.terms) if whole.is_tuple else state for k in range(len(shapes))]
@@ -434,8 +441,7 @@ class Tracer:
             if isinstance(old, Ticket | Each)
         ]
         if turn:
-            decision = self._decision(instruction, deciding, count)
-            into.append(Choice(decision, [turn], is_loop=True, carried=carried))
+            into.append(Choice(self._decision(instruction, deciding, count), [turn], is_loop=True, carried=carried))
         final = []
         for k, (keep, shape) in enumerate(zip(kept, shapes, strict=True)):
             if keep:
@@ -449,9 +455,7 @@ class Tracer:
         if shape.elements is not None:
             elements = (self._general(s, name, (part, k), labels, cause) for k, s in enumerate(shape.elements))
             return Parts(tuple(map(Given, elements)))
-        if not shape.is_array:
-            return Known(None)
-        return Unknown(self.world.terms.number("state", name, part), labels, cause)
+        return Unknown(self.world.terms.number("state", name, part), labels, cause) if shape.is_array else Known(None)
 
 
 def tickets_of(value: Value) -> Ticket | dict[int, Ticket] | None:

@@ -33,9 +33,37 @@ def test_json_of_a_deadlock(module: str, capsys: pytest.CaptureFixture[str]) -> 
     assert found["error"]["code"] == "mismatch"
     assert found["error"]["exit_status"] == 3
     assert found["error"]["location"]["line"] == 9
-    assert found["report"]["cycles"] == [[0, 1]]
-    assert found["report"]["behind"] == [2, 3]
+    assert found["diagnosis"]["cycles"] == [[0, 1]]
+    assert found["diagnosis"]["behind"] == [2, 3]
     assert "cycle: 0 -> 1 -> 0" in err
+
+
+def test_check_and_run_hold_the_same_object(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for words in (["check"], ["run", "--backend", "reference"]):
+        assert status_of(*words, module, "--replicas", "4", "--json") == 3
+        found.append(json.loads(capsys.readouterr().out)["diagnosis"])
+    before, during = found
+    shared = before.keys() & during.keys()
+    assert {"format", "kind", "summary", "blocked", "cycle", "divergence", "hints"} <= shared
+    assert {key: before[key] for key in shared} == {key: during[key] for key in shared}
+    assert before.keys() - shared == {"undecided", "notes"}
+    assert during.keys() - shared == {"devices", "divergences", "network", "injected"}
+
+
+def test_what_is_refused_has_a_kind_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A send without a recv: the same object from check as from run."""
+    path = tmp_path / "s.hlo"
+    path.write_text(
+        "ENTRY main {\n  x = f32[] parameter(0)\n  t = token[] after-all()\n"
+        "  s = (f32[], u32[], token[]) send(x, t), channel_id=1\n  ROOT d = token[] send-done(s), channel_id=1\n}\n"
+    )
+    found = []
+    for words in (["check"], ["run", "--backend", "reference"]):
+        assert status_of(*words, str(path), "--replicas", "2", "--json") == 3
+        found.append(json.loads(capsys.readouterr().out)["diagnosis"])
+    assert found[0] == found[1]
+    assert (found[0]["kind"], found[0]["channel"], found[0]["blocked"]) == ("unmatched", 1, [])
 
 
 def test_the_page_of_a_deadlock(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +86,7 @@ def test_json_of_other_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert status_of("run", str(path), "--backend", "reference", "--json") == 2
     found = json.loads(capsys.readouterr().out)
     assert found["error"]["code"] == "syntax"
-    assert found["report"] is None
+    assert found["diagnosis"] is None
 
 
 def test_a_page_that_cannot_be_written_is_an_error_before_the_run(module: str, tmp_path: Path) -> None:

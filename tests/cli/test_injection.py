@@ -86,7 +86,7 @@ def test_a_failure_tells_of_the_fault_in_json_and_on_the_page(loop: str, tmp_pat
     found = json.loads(ended.stdout)
     assert spec in found["error"]["message"]
     assert found["error"]["location"]["line"] == 10
-    (fault,) = found["report"]["injected"]
+    (fault,) = found["diagnosis"]["injected"]
     assert fault["happened"] is True
     assert (fault["device"], fault["instruction"]) == (1, "total")
     assert f"injected: {spec} ({loop}:10:3): happened" in ended.stderr

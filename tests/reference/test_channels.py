@@ -58,12 +58,12 @@ def test_a_cycle_of_dones_is_a_deadlock(first: str, second: str, done: str, line
     module = parse_module(two_sided(first, second), "cycle.hlo")
     with pytest.raises(DeadlockError) as caught:
         run_both(module)
-    assert caught.value.report is not None
-    lines = caught.value.report.text().splitlines()
+    assert caught.value.diagnosis is not None
+    lines = caught.value.diagnosis.text().splitlines()
     for device, text in enumerate(lines[:2]):
         assert text.startswith(f"  device {device} waits in {done} (cycle.hlo:{line}:")
         assert f") for device {1 - device}: " in text
-    assert lines[2] == "  cycle: 0 -> 1 -> 0"
+    assert lines[2:4] == ["  2 of 2 devices can never end", "  cycle: 0 -> 1 -> 0"]
 
 
 def test_sends_do_not_wait_for_their_recvs() -> None:
@@ -100,7 +100,7 @@ ENTRY main {{
   ROOT z = f32[2] conditional(i, x, x), branch_computations={{first, second}}
 }}"""
     wanted = (
-        r"transfer 1 from device 0 to device 1 on channel \d: device 0 comes with a \(mixed.*, device 1 with bd "
+        r"a transfer from device 0 to device 1 on channel \d: device 0 comes with a \(mixed.*, device 1 with bd "
         r"\(mixed.hlo:16:.*; they differ in value: f32\[2\] and f32\[1\]"
     )
     with pytest.raises(CollectiveMismatchError, match=wanted):

@@ -44,11 +44,13 @@ LINES = """\
   devices 0-2, 4-7 wait in q (train.hlo:27:8) for device 3: all-reduce, group {0,1,2,3,4,5,6,7}, round 2, \
 from model.py:42:12 in step (jit(step)/psum)
   device 3 has ended after q (train.hlo:27:8)
+  7 of 8 devices can never end
   history: to begin with devices 0-2, 4-7 came to g (all-reduce), round 1, device 3 came to q (all-reduce), round 1
     devices 0-2, 4-7: > g 1, q 2
     device 3: > q 1
-  hint: device 3 skipped g (train.hlo:19), which is in a branch of r (train.hlo:26): either all members of its group \
-must take that branch or none"""
+  they diverge at r (train.hlo:26:3)
+  hint: device 3 skipped g (train.hlo:19:8), which is in a branch of r (train.hlo:26:3): either all members of its \
+group must take that branch or none; replica-id i (train.hlo:23:3) decides it"""
 
 
 def test_a_member_that_skipped_a_collective_long_before_it_shows() -> None:
@@ -60,11 +62,11 @@ def test_a_member_that_skipped_a_collective_long_before_it_shows() -> None:
     lines = str(caught.value).splitlines()
     assert lines[0].endswith("device 0 waits in q (train.hlo:27:8) for device 3, whose program has ended")
     assert "\n".join(lines[3:]) == LINES
-    assert caught.value.report is not None
-    found = caught.value.report.as_json()
+    assert caught.value.diagnosis is not None
+    found = caught.value.diagnosis.as_json()
     assert found["devices"][0]["op_name"] == "jit(step)/psum"
-    assert [found["differences"][0][key] for key in ("devices", "also")] == [[0, 3], [1, 2, 4, 5, 6, 7]]
-    page = caught.value.report.page()
+    assert [found["divergences"][0][key] for key in ("devices", "also")] == [[0, 3], [1, 2, 4, 5, 6, 7]]
+    page = caught.value.diagnosis.page()
     assert "model.py:42:12 in step jit(step)/psum" in page
     assert page.count('<td class="first">') == 2  # a row for each history
 
@@ -100,8 +102,12 @@ ENTRY main {{ x = f32[4] parameter(0)
 @pytest.mark.parametrize(
     ("operand", "hint"),
     [
-        ("x", "hint: move u2 (a.hlo:12) before rd (a.hlo:10) on device 0"),
-        ("g", "hint: no other order helps: on device 1 s (b.hlo:10) needs what v2 (b.hlo:9) gives"),
+        ("x", "hint: move u2 (a.hlo:12:8) before rd (a.hlo:10:3) on device 0"),
+        (
+            "g",
+            "hint: no other order helps: on device 1 s (b.hlo:10:3) needs what v2 (b.hlo:9:3) gives, and so on round "
+            "the cycle: one device must begin with another value",
+        ),
     ],
 )
 def test_no_hint_moves_an_instruction_before_what_it_takes(operand: str, hint: str) -> None:
@@ -127,17 +133,17 @@ BROADCAST = "collective-broadcast(x), replica_groups={{0,1}}"
 @pytest.mark.parametrize(
     ("other", "hint"),
     [
-        (MEETS.replace("add", "maximum"), "give u (a.hlo:7) and u (b.hlo:7) the same to_apply"),
-        (MEETS.replace("f32", "s32"), "give u (a.hlo:7) and u (b.hlo:7) the same operand types"),
+        (MEETS.replace("add", "maximum"), "give u (a.hlo:7:8) and u (b.hlo:7:8) the same to_apply"),
+        (MEETS.replace("f32", "s32"), "give u (a.hlo:7:8) and u (b.hlo:7:8) the same operand types"),
         (
             MEETS.replace(
                 "all-reduce(x), replica_groups={}, to_apply=sum", "collective-broadcast(x), replica_groups={{0,1}}"
             ),
-            "the program of device 1 has nothing that u (a.hlo:7) on device 0 could meet",
+            "the program of device 1 has nothing that u (a.hlo:7:8) on device 0 could meet",
         ),
         (
             MEETS.replace("to_apply", "channel_id=7, to_apply").replace("add", "maximum"),
-            "give u (a.hlo:7) and u (b.hlo:7) the same channel_id and to_apply",
+            "give u (a.hlo:7:8) and u (b.hlo:7:8) the same channel_id and to_apply",
         ),
     ],
 )
@@ -178,6 +184,6 @@ def test_cycles_that_are_alike_get_one_hint() -> None:
         run_programs(programs, args, replicas=4, partitions=1)
     assert str(caught.value).splitlines()[-2:] == [
         "  cycles: 0 -> 2 -> 0, 1 -> 3 -> 1",
-        "  hint: move c (b.hlo:7) before sd (b.hlo:6) on devices 2, 3, or move c (a.hlo:7) before sd (a.hlo:6) on "
-        "devices 0, 1; one of these is enough",
+        "  hint: move c (b.hlo:7:3) before sd (b.hlo:6:3) on devices 2, 3, or move c (a.hlo:7:3) before sd (a.hlo:6:3) "
+        "on devices 0, 1; one of these is enough",
     ]

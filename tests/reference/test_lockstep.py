@@ -93,8 +93,8 @@ def test_a_group_that_nobody_completes_is_a_deadlock() -> None:
         .splitlines()[0]
         .endswith("deadlock: device 0 waits in y (half.hlo:11:8) for device 1, which runs nothing in this call")
     )
-    assert caught.value.report is not None
-    assert caught.value.report.text().splitlines()[:2] == [
+    assert caught.value.diagnosis is not None
+    assert caught.value.diagnosis.text().splitlines()[:2] == [
         "  device 0 waits in y (half.hlo:11:8) for device 1: all-reduce, group {0,1}, round 1",
         "  device 2 has ended after y (half.hlo:11:8)",
     ]
@@ -109,7 +109,7 @@ ENTRY main {
 }
 """)
     with pytest.raises(
-        CollectiveMismatchError, match=r"round 1 of devices 0, 1: device 0 comes with y .*, device 1 with y"
+        CollectiveMismatchError, match=r"a round of devices 0, 1: device 0 comes with y .*, device 1 with y"
     ):
         run_programs(
             {0: parse_module(all_reduce("{{0,1}}")), 1: gather}, dict(enumerate(arguments(2))), replicas=2, partitions=1

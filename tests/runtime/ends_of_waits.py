@@ -97,8 +97,8 @@ def check(cluster: dx.Cluster, culprit: int, cause: str, wait: str) -> None:
         error, seconds = failure(cluster, step, repeat)
         assert type(error) is kind, error
         assert seconds < LATE + SECONDS, error
-        assert error.report is not None
-        assert {device.device for device in error.report.devices} == set(range(DEVICES))
+        assert error.diagnosis is not None
+        assert {device.device for device in error.diagnosis.devices} == set(range(DEVICES))
         assert f"device {culprit}" in str(error), error
         again = fine([[X]] * DEVICES, time_limit=20)
         for row, expected in zip(again, good, strict=True):

@@ -11,7 +11,7 @@ import pytest
 from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives import channel_state, state
 from distxla.collectives import control_block as control
-from distxla.collectives.wait_graph import Verdict
+from distxla.diagnosis.graph import Deadlock
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.record_views import There
 
@@ -77,9 +77,9 @@ def looks(hosts: dict[int, Words]) -> Deadlocks:
     return found
 
 
-def verdict(hosts: dict[int, Words]) -> Verdict | None:
+def verdict(hosts: dict[int, Words]) -> Deadlock | None:
     found = looks(hosts).look(GROUP, {0: PROGRAM})
-    return None if found is None else found.verdict
+    return None if found is None else found.deadlock
 
 
 def cycle() -> Words:
@@ -91,7 +91,7 @@ def cycle() -> Words:
 
 
 def test_two_that_wait_for_each_other() -> None:
-    assert verdict(dict.fromkeys(GROUP, cycle())) == Verdict((0, 1), ((0, 1),), (), ())
+    assert verdict(dict.fromkeys(GROUP, cycle())) == Deadlock((0, 1), ((0, 1),), (), ())
 
 
 def another_round(host: Words) -> None:
@@ -154,7 +154,7 @@ def group_round(begun: tuple[int, int, int]) -> Words:
 def test_members_that_ended_before_their_round() -> None:
     host = group_round((5, 5, 4))
     host.ended = {1, 2}
-    assert verdict(dict.fromkeys(GROUP, host)) == Verdict((0,), (), ((0, 2),), ())
+    assert verdict(dict.fromkeys(GROUP, host)) == Deadlock((0,), (), ((0, 2),), ())
 
 
 def test_a_round_to_which_everybody_has_come_ends_some_day() -> None:
@@ -186,7 +186,7 @@ def two_hosts(*, done: bool) -> dict[int, Words]:
 @pytest.mark.parametrize("done", [False, True])
 def test_what_a_relay_may_carry_counts_as_coming(done: bool) -> None:
     found = verdict(two_hosts(done=done))
-    assert found == (None if done else Verdict((0,), (), ((0, 1),), ()))
+    assert found == (None if done else Deadlock((0,), (), ((0, 1),), ()))
 
 
 @pytest.mark.parametrize(

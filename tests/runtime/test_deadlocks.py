@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,8 @@ import distxla as dx
 from distxla.compiler.verify.world import verify_world
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.reference.lockstep import run_programs
-from distxla.reference.streams import Streams
 from distxla.runtime import stragglers
-from distxla.scheduler.deadlocks import examine
-from distxla.scheduler.verdict import Outcome
 from tests.channel_case import annotated
-from tests.contradicting_programs import CASES as CONTRADICTING
 from tests.deadlock_programs import (
     BY_INFEED,
     FIVE,
@@ -39,63 +34,10 @@ from tests.deadlock_programs import (
     send,
     send_done,
 )
-from tests.deadlock_programs import CASES as DEADLOCKS
+from tests.diagnosis.golden import CASES, NAMED, check_run, evaluated, golden
 
-CASES = [*DEADLOCKS, *CONTRADICTING]
-NAMED = {case.name: case for case in CASES}
-# every word of what is reported, on processes as in the reference
-TEXTS = {file.stem: file.read_text()[:-1] for file in (Path(__file__).parent.parent / "deadlock_texts").iterdir()}
 X = np.arange(4, dtype=np.float32)
 SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machine that has other things to do
-# where it is chance who comes first to the round, what does not depend on that
-MISMATCHES = {
-    "different_collectives_in_the_branches": (
-        "a.hlo:9:8: mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:9:8), device 1 with d "
-        "(a.hlo:13:8); they differ in opcode: all-reduce and all-to-all",
-        "  history: to begin with device 0 came to c (all-reduce), round 1, device 1 came to d (all-to-all), round 1",
-        "    device 0: > c 1",
-        "    device 1: > d 1",
-        "  hint: r (a.hlo:19) runs c (a.hlo:9) in one branch and d (a.hlo:13) in another: devices that meet must take "
-        "branches that run the same collectives in the same order",
-    ),
-    "reductions_that_differ": (
-        "a.hlo:14:8: mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:14:8), device 1 with d "
-        "(a.hlo:18:8); they differ in to_apply: add and maximum",
-        "  history: to begin with device 0 came to c (all-reduce), round 1, device 1 came to d (all-reduce), round 1",
-        "    device 0: > c 1",
-        "    device 1: > d 1",
-        "  hint: r (a.hlo:24) runs c (a.hlo:14) in one branch and d (a.hlo:18) in another: devices that meet must take "
-        "branches that run the same collectives in the same order",
-    ),
-    "shapes_that_differ": (
-        "a.hlo:9:8: mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:9:8), device 1 with d "
-        "(a.hlo:14:3); they differ in operands: f32[4] and f32[2]",
-        "  history: to begin with device 0 came to c (all-reduce), round 1, device 1 came to d (all-reduce), round 1",
-        "    device 0: > c 1",
-        "    device 1: > d 1",
-        "  hint: r (a.hlo:21) runs c (a.hlo:9) in one branch and d (a.hlo:14) in another: devices that meet must take "
-        "branches that run the same collectives in the same order",
-    ),
-    "types_that_differ": (
-        "a.hlo:14:8: mismatch: round 1 of devices 0, 1: device 0 comes with c (a.hlo:14:8), device 1 with d "
-        "(a.hlo:19:3); they differ in operands: f32[4] and s32[4]",
-        "  history: to begin with device 0 came to c (all-reduce), round 1, device 1 came to d (all-reduce), round 1",
-        "    device 0: > c 1",
-        "    device 1: > d 1",
-        "  hint: r (a.hlo:26) runs c (a.hlo:14) in one branch and d (a.hlo:19) in another: devices that meet must take "
-        "branches that run the same collectives in the same order",
-    ),
-    "another_shape_in_round_1000": (
-        "a.hlo:9:8: mismatch: round 1000 of devices 0, 1: device 0 comes with c (a.hlo:9:8), device 1 with d "
-        "(a.hlo:14:3); they differ in operands: f32[4] and f32[2]",
-        "  history: after c (all-reduce), round 999 device 0 came to c (all-reduce), round 1000, device 1 came to d "
-        "(all-reduce), round 1000",
-        "    device 0: ..., c 996, c 997, c 998, c 999, > c 1000",
-        "    device 1: ..., c 996, c 997, c 998, c 999, > d 1000",
-        "  hint: u (a.hlo:29) runs c (a.hlo:9) in one branch and d (a.hlo:14) in another: devices that meet must take "
-        "branches that run the same collectives in the same order",
-    ),
-}
 
 
 class Clusters:
@@ -126,15 +68,6 @@ def clusters() -> Iterator[Clusters]:
     found.close()
 
 
-def evaluated(case: Case) -> dict[int, Any]:
-    streams = Streams()
-    for device, items in case.items.items():
-        streams.infeed(device).put_all(items)
-    programs = {device: module for devices, module in case.modules() for device in devices}
-    arguments = {device: [X] for device in programs}
-    return run_programs(programs, arguments, replicas=case.replicas, partitions=1, streams=streams, time_limit=60)
-
-
 def run(case: Case, cluster: dx.Cluster) -> tuple[Any, float]:
     """What came of it, results or an error, and the seconds that it took."""
     for device, items in case.items.items():
@@ -149,47 +82,9 @@ def run(case: Case, cluster: dx.Cluster) -> tuple[Any, float]:
     return done, time.perf_counter() - begin
 
 
-def check_text(name: str, error: Exception) -> None:
-    if name in TEXTS:
-        assert str(error) == TEXTS[name]
-        return
-    assert isinstance(error, CollectiveMismatchError)
-    lines = str(error).splitlines()
-    assert [line for line in lines if line in MISMATCHES[name]] == [*MISMATCHES[name]], str(error)
-    assert sum(" has come to " in line for line in lines) in (1, 2)
-
-
 def by_size(*, deadlocks: bool) -> list[str]:
     """Names of cases; those that share a cluster one after the other."""
     return [case.name for case in sorted(CASES, key=lambda case: case.replicas) if case.deadlocks is deadlocks]
-
-
-@pytest.mark.parametrize("name", [case.name for case in CASES])
-def test_in_the_reference(name: str) -> None:
-    case = NAMED[name]
-    if not case.deadlocks:
-        evaluated(case)
-        return
-    with pytest.raises(DeadlockError) as caught:
-        evaluated(case)
-    assert caught.value.report is not None
-    check_text(name, caught.value)
-
-
-@pytest.mark.parametrize("name", [case.name for case in CASES])
-def test_what_is_known_before_the_run(name: str) -> None:
-    """The same kind of failure at the same place in the same sentence as in the run."""
-    case = NAMED[name]
-    found = examine(case.modules(), case.replicas, 1)
-    if "infeed" in name:
-        assert found.outcome is Outcome.UNKNOWN
-    elif not case.deadlocks:
-        assert found.outcome is Outcome.SAFE
-    else:
-        assert found.outcome is Outcome.DEADLOCK
-        headline = f"{found.location}: {found.text.splitlines()[0]}"
-        assert headline == (TEXTS[name].splitlines() if name in TEXTS else MISMATCHES[name])[0]
-        assert headline.startswith(f"{found.location}: {'mismatch' if found.is_mismatch else 'deadlock'}: ")
 
 
 @pytest.mark.cluster
@@ -205,9 +100,11 @@ def test_what_can_never_go_on(clusters: Clusters, name: str) -> None:
     assert isinstance(error, DeadlockError), error
     assert seconds < SECONDS
     assert error.exit_status == 3
-    assert error.report is not None
-    check_text(name, error)
-    found = json.loads(json.dumps(error.report.as_json()))
+    assert error.diagnosis is not None
+    check_run(name, error.diagnosis, by_chance=True)
+    assert str(error).splitlines()[0] == f"{error.location}: {golden(name)['text'][0]}"
+    assert str(error).endswith(error.diagnosis.text())
+    found = json.loads(json.dumps(error.diagnosis.as_json()))
     assert len(found["devices"]) == case.replicas
     assert [place[2] for place in cluster.replicas_info] == pids  # nobody was killed
 
@@ -334,8 +231,8 @@ def test_rounds_transfers_and_items_are_counted_from_the_begin_of_the_call(clust
     step([X])
     with pytest.raises(dx.TimeLimitError) as caught:
         step([X], repeat=9, time_limit=0.5)
-    assert caught.value.report is not None
-    for found in caught.value.report.devices:
+    assert caught.value.diagnosis is not None
+    for found in caught.value.diagnosis.devices:
         assert (found.instruction, found.round) == ("f", 5)
         for name in ("f", "p", "a", "sd" if found.device == 0 else "rd"):
             rounds = [event.round for event in found.events if event.instruction == name]
@@ -354,7 +251,7 @@ def test_an_exhausted_infeed_releases_everybody(clusters: Clusters) -> None:
         step([[X], [X]], time_limit=20)
     assert time.perf_counter() - begin < 0.3 + SECONDS
     later.join()
-    assert caught.value.report is not None
+    assert caught.value.diagnosis is not None
     assert "device 0 waits in u (a.hlo:12:3) for device 1: all-reduce" in str(caught.value)
 
 

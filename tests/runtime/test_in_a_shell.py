@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.collectives.report import Report
+from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.runtime.executable import Executable
 from distxla.runtime.memory import ControlBlock, Heap, Segment
 from distxla.runtime.stream_ends import LocalStreamMemory
@@ -147,8 +147,8 @@ def test_handles_are_not_copied(streams: Streams) -> None:
 
 
 def test_a_report_is_read_by_printing_it() -> None:
-    report = Report("deadlock", "devices 0, 1 can never go on", (), hints=("swap a and b",))
-    assert repr(report) == "Report(deadlock: devices 0, 1 can never go on)"
+    report = Diagnosis("deadlock", "devices 0, 1 can never go on", (), hints=("swap a and b",))
+    assert repr(report) == "Diagnosis(deadlock: devices 0, 1 can never go on)"
     assert str(report) == "deadlock: devices 0, 1 can never go on\n  hint: swap a and b"
 
 

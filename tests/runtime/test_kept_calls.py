@@ -24,7 +24,7 @@ def test_a_billion_rounds_end_at_the_time_limit_with_a_report() -> None:
         with pytest.raises(dx.TimeLimitError) as caught:
             many([X], time_limit=2)
         assert time.monotonic() - begin < 20  # loading, two seconds, and the report, on a machine full of other work
-        assert caught.value.report is not None
+        assert caught.value.diagnosis is not None
         lines = str(caught.value).splitlines()[1:]
         assert lines
         for line in lines:

@@ -59,8 +59,8 @@ def fails(cluster: dx.Cluster, why: str) -> float:
     with pytest.raises(kind) as caught:
         step([X], time_limit=30)
     assert time.monotonic() - begin < SECONDS
-    assert caught.value.report is not None
-    found = caught.value.report.of(2)
+    assert caught.value.diagnosis is not None
+    found = caught.value.diagnosis.of(2)
     assert found is not None
     assert found.doing == "computes"
     return begin

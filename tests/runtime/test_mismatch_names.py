@@ -9,7 +9,7 @@ import pytest
 
 from distxla.codegen.abi import Status
 from distxla.collectives import control_block as control
-from distxla.collectives.report import DeviceReport, Doing
+from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.mismatch import mismatch
 
@@ -29,8 +29,8 @@ def row(**fields: int) -> bytes:
     return bytes(made)
 
 
-def waits(device: int, name: str, round_: int = 1) -> DeviceReport:
-    return DeviceReport(device, Doing.WAITS, "m", name, "all-reduce", round=round_, group=GROUP)
+def waits(device: int, name: str, round_: int = 1) -> DeviceState:
+    return DeviceState(device, Doing.WAITS, "m", name, "all-reduce", round=round_, group=GROUP)
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def waits(device: int, name: str, round_: int = 1) -> DeviceReport:
     [
         (waits(0, "add"), "device 0 comes with add, device 1 with maximum; they differ in to_apply: add and maximum"),
         (waits(0, "add", 2), "device 1 comes with maximum, device 2 with add"),
-        (DeviceReport(0, Doing.COMPUTES, "m", "add"), "device 1 comes with maximum, device 2 with add"),
-        (DeviceReport(0, Doing.NOT_BEGUN, "m"), "device 1 comes with maximum, device 2 with add"),
+        (DeviceState(0, Doing.COMPUTES, "m", "add"), "device 1 comes with maximum, device 2 with add"),
+        (DeviceState(0, Doing.NOT_BEGUN, "m"), "device 1 comes with maximum, device 2 with add"),
     ],
 )
-def test_the_first_of_each_side_are_named(first: DeviceReport, named: str) -> None:
+def test_the_first_of_each_side_are_named(first: DeviceState, named: str) -> None:
     """Device 3 has found out that device 2 came with something else."""
     spec: Any = SimpleNamespace(stream=None, channel=None, key=5, groups=(GROUP,))
     program: Any = SimpleNamespace(name="m", sites=[site(0, "add"), site(1, "maximum")], communicators=[spec])
@@ -52,7 +52,7 @@ def test_the_first_of_each_side_are_named(first: DeviceReport, named: str) -> No
         row(R_SITE=0, R_ROUND=1),
         row(R_SITE=1, R_ROUND=1, R_STATUS=Status.MISMATCH, R_MISMATCH_DEVICE=2, R_MISMATCH_SITE=0),
     ]
-    came = DeviceReport(3, Doing.CAME, "m", "maximum", "all-reduce", round=1, group=GROUP)
+    came = DeviceState(3, Doing.CAME, "m", "maximum", "all-reduce", round=1, group=GROUP)
     found = {0: first, 1: waits(1, "maximum"), 2: waits(2, "add"), 3: came}
     error = mismatch(Records(dict(enumerate(said)), 4, {}), GROUP, {0: program}, {}, found)
     assert named in error.message

@@ -12,7 +12,7 @@ from distxla.codegen.abi import Status
 from distxla.collectives import control_block as control
 from distxla.collectives import recorder
 from distxla.collectives.control_block import CommandKind
-from distxla.collectives.report import DeviceReport, Doing
+from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.hosts.remote import RemoteHost
@@ -73,7 +73,7 @@ def test_a_device_that_has_not_begun_is_not_told_of_with_what_it_did_before(stat
     records = Records({0: bytes(row)}, 1, {})
     assert current_step(records, 0, {1: before, 2: now}, {}) is None
     found = Scene(records, (0,), {1: before, 2: now}, {}, lambda *_: (), {}, 0, {}).devices()
-    assert found == {0: DeviceReport(0, Doing.NOT_BEGUN, "now")}
+    assert found == {0: DeviceState(0, Doing.NOT_BEGUN, "now")}
 
 
 class Silent(RemoteHost):

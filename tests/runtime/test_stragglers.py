@@ -7,22 +7,22 @@ import subprocess
 import time
 
 from distxla.collectives import control_block as control
-from distxla.collectives.report import HOST, DeviceReport, Doing
+from distxla.diagnosis.blocked import HOST, DeviceState, Doing
 from distxla.errors import Location
 from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.stragglers import late, notices
 
 
-def waiting(device: int, *others: int, name: str = "c", host: str = "") -> DeviceReport:
+def waiting(device: int, *others: int, name: str = "c", host: str = "") -> DeviceState:
     where = Location("m.hlo", 3, 1, 2)
-    return DeviceReport(device, Doing.WAITS, "m", name, "all-reduce", where, waits_for=others, host=host)
+    return DeviceState(device, Doing.WAITS, "m", name, "all-reduce", where, waits_for=others, host=host)
 
 
-def computing(device: int, name: str = "") -> DeviceReport:
-    return DeviceReport(device, Doing.COMPUTES, "m", name, location=Location("m.hlo", 9, 1, 2) if name else None)
+def computing(device: int, name: str = "") -> DeviceState:
+    return DeviceState(device, Doing.COMPUTES, "m", name, location=Location("m.hlo", 9, 1, 2) if name else None)
 
 
-def lines(*devices: DeviceReport) -> list[str]:
+def lines(*devices: DeviceState) -> list[str]:
     return notices({device.device: device for device in devices}, 5.2)
 
 
@@ -39,7 +39,7 @@ def test_those_who_are_waited_for_by_nobody_or_wait_themselves_are_none() -> Non
 
 
 def test_one_that_has_not_begun() -> None:
-    assert lines(waiting(0, 1), DeviceReport(1, Doing.NOT_BEGUN, "m")) == [
+    assert lines(waiting(0, 1), DeviceState(1, Doing.NOT_BEGUN, "m")) == [
         "device 1 has not begun; device 0 waits for it in c (m.hlo:3:1), for 5 s so far"
     ]
 
@@ -65,9 +65,9 @@ def test_a_host_that_does_not_feed() -> None:
 
 
 def test_stopped_ones() -> None:
-    stopped = [DeviceReport(d, Doing.STOPPED, "m", "dot", location=Location("m.hlo", 9, 1, 2)) for d in (1, 2)]
+    stopped = [DeviceState(d, Doing.STOPPED, "m", "dot", location=Location("m.hlo", 9, 1, 2)) for d in (1, 2)]
     assert lines(waiting(0, 1), *stopped) == ["devices 1, 2 are stopped in dot (m.hlo:9:1), until SIGCONT"]
-    assert lines(DeviceReport(3, Doing.STOPPED, "m")) == ["device 3 is stopped, until SIGCONT"]
+    assert lines(DeviceState(3, Doing.STOPPED, "m")) == ["device 3 is stopped, until SIGCONT"]
 
 
 def test_a_stopped_process_shows_in_what_is_read_of_its_record() -> None:

@@ -44,6 +44,6 @@ def test_a_device_that_dies_ends_all_waits(wait: str) -> None:
         assert type(error) is kind
         assert seconds < SECONDS
         assert "the replica of device 1" in str(error)
-        assert error.report is not None
+        assert error.diagnosis is not None
         with pytest.raises(dx.ReplicaLostError, match="cannot be used any more"):
             step([X])

@@ -1,4 +1,4 @@
-"""The report of a run before it begins: the same as that of the run, but for what only the run knows."""
+"""The page of a run before it begins."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ import html
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import distxla as dx
 from distxla.cli.main import main
-from distxla.collectives.report import Doing, Report
-from distxla.reference.lockstep import run_programs
-from distxla.scheduler.deadlocks import examine, report_of
-from distxla.scheduler.verdict import Outcome
-from tests.deadlock_programs import CASES, NAMED, Case
-
-# the run begins a collective of one device, too, of which nothing is followed
-OTHER_EVENTS = {"an_async_pair_around_a_collective_that_the_other_side_runs_later"}
+from distxla.diagnosis.blocked import Doing
+from distxla.scheduler.deadlocks import examine
+from tests.deadlock_programs import NAMED
 
 ENDS_APART = """HloModule apart, num_partitions=2
 ENTRY e {
@@ -32,44 +25,13 @@ ENTRY e {
 }
 """.replace("PAIRS", "frontend_attributes={_xla_send_recv_source_target_pairs")
 
-STUCK = [case for case in CASES if examine(case.modules(), case.replicas, 1).outcome is Outcome.DEADLOCK]
-
-
-def live(case: Case) -> Report:
-    """What the reference says of the same programs."""
-    modules = {device: module for devices, module in case.modules() for device in devices}
-    args = {
-        device: [np.ones(p.shape.dims, p.shape.dtype.dtype) for p in module.entry_computation.parameters]
-        for device, module in modules.items()
-    }
-    with pytest.raises(dx.DeadlockError) as caught:
-        run_programs(modules, args, replicas=case.replicas, partitions=1)
-    assert caught.value.report is not None
-    return caught.value.report
-
-
-@pytest.mark.parametrize("case", STUCK, ids=[case.name for case in STUCK])
-def test_it_is_that_of_the_run(case: Case) -> None:
-    before, during = report_of(case.modules(), case.replicas, 1), live(case)
-    for name in ("cycles", "without_end", "behind", "hints"):
-        assert getattr(before, name) == getattr(during, name), name
-    for ours, theirs in zip(before.devices, during.devices, strict=True):
-        for name in ("device", "doing", "program", "place", "opcode", "computation", "group", "channel", "waits_for"):
-            if name == "computation" and ours.doing is Doing.ENDED:
-                continue
-            if name == "place" and case.name in OTHER_EVENTS:
-                continue
-            assert getattr(ours, name) == getattr(theirs, name), (ours.device, name)
-        if case.name not in OTHER_EVENTS:
-            assert [*map(str, ours.events)] == [*map(str, theirs.events)]
-        assert all(event.begun is None for event in ours.events)
-
 
 def test_what_only_the_run_decides_is_named() -> None:
     case = NAMED["loops_by_infeed"]
-    found = report_of(case.modules(), case.replicas, 1)
-    assert found.kind == "warning"
-    assert "w (a.hlo:30:3) is decided by f (a.hlo:26:3)" in found.summary
+    found = examine(case.modules(), case.replicas, 1).diagnosis
+    assert found is not None
+    assert found.kind == "undecided"
+    assert "w (a.hlo:30:3) is decided by f (a.hlo:26:3)" in found.text()
     assert {(device.doing, device.instruction) for device in found.devices} == {(Doing.COMPUTES, "w")}
     assert "<h1>Warning: only the run can tell whether all devices go on</h1>" in found.page()
 

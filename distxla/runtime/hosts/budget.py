@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 
 from distxla.codegen.abi import ALIGNMENT
-from distxla.collectives.report import named
+from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.runtime.byte_counts import amount, bytes_of
 from distxla.runtime.memory_limits import Limit

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives.report import DeviceReport, Doing
+from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
 from distxla.runtime import stragglers
 from distxla.runtime.hosts import commands
@@ -298,10 +298,10 @@ class Hosts:
                 notice = begin + 2 * (notice - begin)
                 stragglers.tell(stopped)
 
-    def _stopped_here(self) -> dict[int, DeviceReport]:
+    def _stopped_here(self) -> dict[int, DeviceState]:
         """The devices of this host whose processes are stopped."""
         mine = [one for one in self.identities if one.device in self.devices[0] and is_stopped(one.pid)]
-        return {one.device: DeviceReport(one.device, Doing.STOPPED) for one in mine}
+        return {one.device: DeviceState(one.device, Doing.STOPPED) for one in mine}
 
     def _require_undamaged(self) -> None:
         """DamagedMessageError if an agent has ended because of one, which it reports first. Blocks for DAMAGE_S."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from distxla.codegen.program import ANY_POINT, CompiledProgram
 from distxla.collectives import control_block as control
-from distxla.collectives.report import Injected
+from distxla.diagnosis.blocked import Injected
 from distxla.errors import DistxlaError, Location, ReplicaLostError, StreamEndError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -178,8 +178,8 @@ class Injection:
                 error.location = told.location or error.location
                 error.args = (error.message, error.location)
                 break
-        if error.report is not None:
-            error.report = replace(error.report, injected=self.found)
+        if error.diagnosis is not None:
+            error.diagnosis = replace(error.diagnosis, injected=self.found)
         else:
             for _, told in happened:
                 error.add_note(f"injected: {told}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distxla.collectives.report import named
+from distxla.diagnosis.sentences import named
 
 
 class Subject(NamedTuple):

@@ -13,7 +13,8 @@ from distxla.errors import DeadlockError
 from distxla.ops.custom_calls import user
 from distxla.runtime import stragglers
 from tests.deadlock_programs import FIVE, NAMED, STEP, by_device, looped, reduce
-from tests.runtime.test_deadlocks import SECONDS, TEXTS, X, run
+from tests.diagnosis.golden import check_run
+from tests.runtime.test_deadlocks import SECONDS, X, run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -28,7 +29,8 @@ def test_what_can_never_go_on(address: str, name: str) -> None:
         for _ in range(2):
             error, seconds = run(case, cluster)
             assert isinstance(error, DeadlockError), error
-            assert str(error) == TEXTS[name]
+            assert error.diagnosis is not None
+            check_run(name, error.diagnosis)
             assert seconds < SECONDS + 1
 
 
@@ -71,8 +73,8 @@ def test_times_are_those_of_the_drivers_clock(address: str) -> None:
             remote._ahead_at = time.monotonic()
             error, seconds = run(case, cluster)
             assert isinstance(error, DeadlockError)
-            assert error.report is not None
-            here, there = (device.events for device in error.report.devices)
+            assert error.diagnosis is not None
+            here, there = (device.events for device in error.diagnosis.devices)
             assert all(event.begun is not None for event in (*here, *there))
             assert -seconds < (here[0].begun or 0) < 0
             assert -seconds < (there[0].begun or 0) + ahead < 0

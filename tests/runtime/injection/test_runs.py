@@ -52,11 +52,11 @@ def test_a_killed_device_is_named_with_the_fault(cluster: dx.Cluster) -> None:
     assert str(error.location) == PLACE
     fault = cluster.injected[0]
     assert fault.happened
-    assert error.report is not None
-    assert error.report.injected == cluster.injected
+    assert error.diagnosis is not None
+    assert error.diagnosis.injected == cluster.injected
     assert f"injected: {fault.spec} ({PLACE}): happened" in str(error)
-    assert error.report.as_json()["injected"][0]["location"]["line"] == 10
-    assert f"{fault.spec} ({PLACE}): happened" in error.report.page()
+    assert error.diagnosis.as_json()["injected"][0]["location"]["line"] == 10
+    assert f"{fault.spec} ({PLACE}): happened" in error.diagnosis.page()
 
 
 HARMLESS = [

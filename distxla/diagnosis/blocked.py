@@ -1,0 +1,158 @@
+"""What a device does at the end of a run that can't go on: where it stands, what it needs of whom, what it did before.
+
+The static check makes these from its simulation, the reference from its threads, the cluster from its devices' records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from distxla.diagnosis.sentences import round_called
+from distxla.errors import Location
+
+HOST = "the host, at the other end of the stream"
+
+
+class Doing(StrEnum):
+    """What a device does. CAME: it has reached a round or a transfer that another device reached with a different
+    instruction. STOPPED: its process is stopped, by a signal or a debugger."""
+
+    WAITS = "waits"
+    CAME = "has come"
+    COMPUTES = "computes"
+    STOPPED = "is stopped"
+    NOT_BEGUN = "has not begun"
+    ENDED = "has ended"
+    FAILED = "has failed"
+    LOST = "was lost"
+    ABSENT = "takes no part"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instruction of a program. op_name: what the user's program calls it."""
+
+    instruction: str
+    opcode: str
+    location: Location | None = None
+    op_name: str = ""
+
+    def __str__(self) -> str:
+        """`all-reduce.7 (step.hlo:12:3)`."""
+        return self.instruction if self.location is None else f"{self.instruction} ({self.location})"
+
+    @property
+    def frame(self) -> str | None:
+        """The line of the user's own program, where metadata tell it."""
+        return None if self.location is None else self.location.frame
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A device, and what it has to do so that a blocked one can go on: `send on channel 1`."""
+
+    device: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop that encloses an instruction. iteration: from 1; None where nobody counted."""
+
+    instruction: str
+    location: Location | None = None
+    iteration: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One execution of a communicating instruction, or of a kernel where those were recorded, too.
+
+    run: of the program, and round: in its group, channel or stream, both from 1 in each call.  iteration: of the
+    innermost loop, 0 outside.  begun, ended, waited (when it began to wait): seconds, 0 is when the report was made
+    and all others are before; None where unknown, for `ended` also where it has not ended, and where it never waited.
+    computation: where the instruction stands.
+    """
+
+    instruction: str
+    opcode: str
+    round: int
+    run: int = 1
+    iteration: int = 0
+    begun: float | None = None
+    ended: float | None = None
+    waited: float | None = None
+    computation: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.instruction} ({self.opcode}), round {self.round}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device at the end.
+
+    program: its module's name.  instruction, opcode, location: what it waits in or computes, or did last; "" and None
+    where that is unknown; computation: where it stands; op_name: what the user's program calls it.  round: of its
+    group, or transfer of its channel, or item of its stream, from 1 in each call.  channel: None where there is none.
+    group: the members that act together, in group order.  waits_for: devices, all of which must
+    come.  host: what of the host it waits for, "" for nothing.  missing: members of the group that have not come.
+    loops: outermost first.  events: its last ones, oldest first.
+    """
+
+    device: int
+    doing: Doing
+    program: str = ""
+    instruction: str = ""
+    opcode: str = ""
+    location: Location | None = None
+    computation: str = ""
+    round: int | None = None
+    channel: int | None = None
+    group: tuple[int, ...] = ()
+    waits_for: tuple[int, ...] = ()
+    host: str = ""
+    missing: tuple[int, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    events: tuple[Event, ...] = ()
+    op_name: str = ""
+
+    @property
+    def place(self) -> Place:
+        """The instruction in which it is; its text is "" where that is unknown."""
+        return Place(self.instruction, self.opcode, self.location, self.op_name)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What others have to do, every one of them, so that it can go on."""
+        what = self._needed()
+        return tuple(Need(device, what) for device in self.waits_for)
+
+    def _needed(self) -> str:
+        if self.group:
+            return f"come to {round_called(self.group, self.round)}"
+        on = "" if self.channel is None else f" on channel {self.channel}"
+        if self.opcode == "send":  # as many values are on the way as a channel holds
+            return f"receive a value that is on its way{on}"
+        return f"{'send' if self.opcode == 'recv-done' else 'execute its recv'}{on}"
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """An injected fault. spec: its text.  happened: None if that is unknown.  drawn_by: spec of the random fault that
+    drew it, "" for none.  device, instruction, location: where it is to happen, if stated."""
+
+    spec: str
+    happened: bool | None
+    drawn_by: str = ""
+    device: int | None = None
+    instruction: str = ""
+    location: Location | None = None
+
+    def __str__(self) -> str:
+        state = {True: "happened", False: "not reached", None: "not known whether it happened"}[self.happened]
+        return f"{self.spec}{'' if self.location is None else f' ({self.location})'}: {state}"
+
+
+__all__ = ["HOST", "DeviceState", "Doing", "Event", "Injected", "Loop", "Need", "Place"]

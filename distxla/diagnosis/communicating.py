@@ -1,0 +1,136 @@
+"""The communicating instructions of a module, and the loops and branches in which they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from distxla.collectives.signature import structure
+from distxla.diagnosis.blocked import Place
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.control_flow import Conditional, While
+from distxla.ops.effects import COMMUNICATING
+
+
+@dataclass(frozen=True, eq=False)
+class Located:
+    """An instruction and where it stands. position: in its computation, which is the order of execution."""
+
+    module: Module
+    computation: Computation
+    position: int
+    instruction: Instruction
+
+    def __str__(self) -> str:
+        """`all-reduce.7 (step.hlo:12:3)`."""
+        return str(self.place)
+
+    @property
+    def place(self) -> Place:
+        instruction = self.instruction
+        op_name = instruction.metadata.op_name if instruction.metadata else ""
+        return Place(instruction.name, instruction.opcode, self.module.locate(instruction), op_name)
+
+    @property
+    def operands(self) -> tuple[Shape, ...]:
+        return tuple(operand.shape for operand in self.computation.operands(self.instruction))
+
+
+@dataclass(frozen=True)
+class Enclosing:
+    """A loop or a conditional. computation: the one that it calls, in which the enclosed instruction stands."""
+
+    by: Located
+    computation: str
+
+    @property
+    def is_loop(self) -> bool:
+        return isinstance(self.by.instruction.op, While)
+
+    def is_same(self, other: Enclosing) -> bool:
+        """Whether it is the same instruction, whatever it calls."""
+        return self.by.instruction is other.by.instruction
+
+
+def communicating(module: Module) -> Sequence[Located]:
+    """All communicating instructions of a module."""
+    return _known(_Key(module)).communicating
+
+
+def caller(module: Module, computation: str) -> Located | None:
+    """One instruction that calls a computation."""
+    return _known(_Key(module)).callers.get(computation)
+
+
+def found(module: Module, name: str, computation: str = "") -> Located | None:
+    """The communicating instruction of that name, in that computation if it has one there."""
+    named_so = [one for one in communicating(module) if one.instruction.name == name]
+    return next((one for one in named_so if one.computation.name == computation), next(iter(named_so), None))
+
+
+def enclosing(module: Module, computation: str) -> tuple[Enclosing, ...]:
+    """The loops and conditionals around what stands in a computation, outermost first."""
+    around: list[Enclosing] = []
+    while (by := caller(module, computation)) is not None:
+        if isinstance(by.instruction.op, While | Conditional):
+            around.insert(0, Enclosing(by, computation))
+        computation = by.computation.name
+    return tuple(around)
+
+
+def start_of(located: Located) -> Located:
+    """Of an asynchronous pair the instruction that comes to the round; any other one itself."""
+    instruction = located.instruction
+    while instruction.opcode.endswith(("-done", "-update")) and instruction.operands:
+        instruction = located.computation[instruction.operands[0]]
+    position = next(i for i, other in enumerate(located.computation) if other is instruction)
+    return Located(located.module, located.computation, position, instruction)
+
+
+def structure_of(module: Module, computation: str) -> str:
+    """What a computation computes, whatever its names are."""
+    structures = _known(_Key(module)).structures
+    if computation not in structures:
+        structures[computation] = structure(module, module[computation])
+    return structures[computation]
+
+
+class _Key:
+    """A module by identity: comparing modules costs more than reading them."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def __hash__(self) -> int:
+        return id(self.module)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.module is self.module
+
+
+@dataclass(frozen=True)
+class _Known:
+    communicating: Sequence[Located]
+    callers: Mapping[str, Located]
+    structures: dict[str, str]
+
+
+@lru_cache(maxsize=16)
+def _known(key: _Key) -> _Known:
+    every: list[Located] = []
+    callers: dict[str, Located] = {}
+    for computation in key.module.computations:
+        for position, instruction in enumerate(computation):
+            located = Located(key.module, computation, position, instruction)
+            if instruction.op.effects in COMMUNICATING:
+                every.append(located)
+            for name in instruction.op.called_computations:
+                callers.setdefault(name, located)
+    return _Known(tuple(every), callers, {})
+
+
+__all__ = ["Enclosing", "Located", "caller", "communicating", "enclosing", "found", "start_of", "structure_of"]

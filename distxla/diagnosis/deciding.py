@@ -1,0 +1,148 @@
+"""What decides how many iterations a loop runs, or which branch is taken, where that may differ between devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distxla.diagnosis.communicating import Located, caller
+from distxla.ir.module import Module
+from distxla.ops.constant import Constant
+from distxla.ops.control_flow import Conditional, While
+from distxla.ops.effects import Effects
+from distxla.ops.identity import PartitionId, ReplicaId
+from distxla.ops.op import CollectiveOp
+from distxla.ops.tuple import GetTupleElement, Tuple
+
+MOST_NAMED = 3
+OWN = (Effects.FEED, Effects.CHANNEL, Effects.RANDOM, Effects.CUSTOM)  # whose results a device has for itself
+FROM_OUTSIDE = ("infeed", "parameter")  # what the caller can make equal
+
+# computation, instruction, of a tuple the element; and whether it is what a loop changes: its first value says little
+_Value = tuple[str, str, int | None, bool]
+
+
+def deciding(control: Located) -> list[Located]:
+    """The infeeds, entry parameters, device ids and so on that a loop's condition, or a branch index, is computed from;
+    where there are none, the constants that bound it.
+
+    Not such as reach it through an all-reduce, an all-gather or a broadcast only: their result is the same on every
+    member of the group.
+    """
+    module, op = control.module, control.instruction.op
+    if isinstance(op, While):
+        first: _Value = (op.condition, module[op.condition].root, None, False)
+    else:
+        first = (control.computation.name, control.instruction.operands[0], None, False)
+    pending, seen = [first], {first}
+    found: list[Located] = []
+    constants: list[Located] = []
+    while pending:
+        value = pending.pop()
+        located = _located(module, value)
+        if _is_own(located):
+            found.append(located)
+            continue
+        if isinstance(located.instruction.op, Constant) and not value[3]:
+            constants.append(located)
+        for source in _sources(located, value[2], is_changed=value[3]):
+            if source not in seen:
+                seen.add(source)
+                pending.append(source)
+    unique = {id(located.instruction): located for located in found or constants}
+    return sorted(unique.values(), key=lambda one: (one.instruction.opcode not in FROM_OUTSIDE, one.computation.name))
+
+
+def decided_by(control: Located) -> str:
+    """`; infeed f (a.hlo:26:3) decides it, so give it the same values on these devices`; "" where nothing does that may
+    differ."""
+    sources = deciding(control)
+    if not sources:
+        return ""
+    names = [f"{one.instruction.opcode} {one}" for one in sources[:MOST_NAMED]]
+    more = f" and {len(sources) - MOST_NAMED} more" if len(sources) > MOST_NAMED else ""
+    text = f"; {' and '.join(names)}{more} decide{'s' if len(sources) == 1 else ''} it"
+    if all(one.instruction.opcode in FROM_OUTSIDE for one in sources):
+        text += f", so give {'it' if len(sources) == 1 else 'them'} the same values on these devices"
+    return text
+
+
+def _located(module: Module, value: _Value) -> Located:
+    computation = module[value[0]]
+    instruction = computation[value[1]]
+    return Located(module, computation, 0, instruction)
+
+
+def _is_own(located: Located) -> bool:
+    """Whether a device has the value for itself: nothing says that others have the same."""
+    op = located.instruction.op
+    if op.is_parameter:
+        return located.computation.name == located.module.entry
+    if isinstance(op, CollectiveOp):
+        return not getattr(op, "same_for_all", False) and not op.completes
+    return op.effects in OWN or isinstance(op, ReplicaId | PartitionId)
+
+
+def _sources(located: Located, element: int | None, *, is_changed: bool) -> Iterator[_Value]:
+    """What a value that isn't a device's own is computed from."""
+    module, holder, instruction = located.module, located.computation.name, located.instruction
+    op = instruction.op
+    if op.is_parameter:
+        yield from _arguments(located, element, is_changed=is_changed)
+    elif isinstance(op, CollectiveOp):
+        if op.completes:
+            yield holder, instruction.operands[0], element, is_changed
+    elif isinstance(op, Tuple) and element is not None:
+        yield holder, instruction.operands[element], None, is_changed
+    elif isinstance(op, GetTupleElement):
+        yield holder, instruction.operands[0], op.index, is_changed
+    elif isinstance(op, While):
+        yield from _state(located, element, is_changed=is_changed)
+        if not _passes_on(located, element):  # it depends on how many iterations there are
+            yield op.condition, module[op.condition].root, None, is_changed
+    elif isinstance(op, Conditional):
+        yield holder, instruction.operands[0], None, is_changed
+        yield from ((name, module[name].root, element, is_changed) for name in op.branches)
+    else:
+        yield from ((holder, operand, None, is_changed) for operand in instruction.operands)
+        yield from ((name, module[name].root, element, is_changed) for name in op.called_computations)
+
+
+def _arguments(located: Located, element: int | None, *, is_changed: bool) -> Iterator[_Value]:
+    """What the callers of a computation give for its parameter."""
+    module, name = located.module, located.computation.name
+    by = caller(module, name)
+    if by is None:
+        return
+    op, holder = by.instruction.op, by.computation.name
+    number = located.computation.parameters.index(located.instruction)
+    if isinstance(op, While):
+        yield from _state(by, element, is_changed=is_changed)
+    elif isinstance(op, Conditional):
+        values = [by.instruction.operands[1 + k] for k, branch in enumerate(op.branches) if branch == name]
+        yield from ((holder, value, element, is_changed) for value in values)
+    elif number < len(by.instruction.operands):
+        yield holder, by.instruction.operands[number], element, is_changed
+
+
+def _state(loop: Located, element: int | None, *, is_changed: bool) -> Iterator[_Value]:
+    """A loop's state, or an element of it: before the loop and behind an iteration."""
+    op = loop.instruction.op
+    assert isinstance(op, While)
+    is_changed = is_changed or not _passes_on(loop, element)
+    yield loop.computation.name, loop.instruction.operands[0], element, is_changed
+    yield op.body, loop.module[op.body].root, element, is_changed
+
+
+def _passes_on(loop: Located, element: int | None) -> bool:
+    """Whether an iteration leaves an element of the loop's state as it is."""
+    op = loop.instruction.op
+    assert isinstance(op, While)
+    body = loop.module[op.body]
+    if element is None or not isinstance(body.root_instruction.op, Tuple):
+        return False
+    given = body[body.root_instruction.operands[element]]
+    is_element = isinstance(given.op, GetTupleElement) and given.op.index == element
+    return is_element and body[given.operands[0]].op.is_parameter
+
+
+__all__ = ["decided_by", "deciding"]

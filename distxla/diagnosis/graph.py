@@ -1,0 +1,197 @@
+"""The wait-for graph: who waits for whom, and who can therefore never go on. Data in, data out.
+
+A node waits until each of its clauses is met, and a clause is met as soon as one of its nodes goes on: a collective
+has a clause for each missing member, what any of several may release has one clause for them all. A node that does
+not wait is taken to go on some day, one that has ended never does. What is left when nobody else can go on is stuck,
+and stays so whatever the timing: each of those nodes has a clause whose nodes are all stuck or ended.
+
+Members of a group mostly wait for the same missing ones. Whoever shares one tuple of clauses (the same object) shares
+the work on it, so a group of n costs n, not n squared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+Clauses = tuple[tuple[int, ...], ...]
+
+MOST_CYCLES = 8  # that are named
+MOST_STARTS = 64  # nodes from which cycles are looked for
+
+
+@dataclass(frozen=True)
+class Deadlock:
+    """Who can never go on, and why. All tuples in ascending order but a cycle.
+
+    cycles: disjoint; in each every node waits for the next and the last for the first, the smallest stands first.
+    without_end: (node, ended node): waits for somebody who has ended.  behind: stuck, but in neither.
+    """
+
+    stuck: tuple[int, ...]
+    cycles: tuple[tuple[int, ...], ...]
+    without_end: tuple[tuple[int, int], ...]
+    behind: tuple[int, ...]
+
+
+def all_of(nodes: Iterable[int]) -> Clauses:
+    """Clauses of who waits for every one of these."""
+    return tuple((node,) for node in nodes)
+
+
+def any_of(nodes: Iterable[int]) -> Clauses:
+    """Clauses of who waits for one of these, whichever it is."""
+    return (tuple(nodes),)
+
+
+def find_deadlock(waits: Mapping[int, Clauses], ended: Collection[int]) -> Deadlock | None:
+    """The deadlock among nodes that wait; None where all of them may still go on.
+
+    ended: nodes that do nothing any more.  Nodes in neither go on some day.
+    """
+    stuck = _stuck(waits, ended)
+    if not stuck:
+        return None
+    held = _Held(waits, stuck, ended)
+    without_end = tuple(
+        (node, over) for node in sorted(stuck) for over in sorted(held.blockers(node)) if over not in stuck
+    )
+    cycles = _cycles(held)
+    named = {node for cycle in cycles for node in cycle} | {node for node, _ in without_end}
+    return Deadlock(tuple(sorted(stuck)), cycles, without_end, tuple(sorted(stuck - named)))
+
+
+def _stuck(waits: Mapping[int, Clauses], ended: Collection[int]) -> frozenset[int]:
+    """What remains when whoever can go on has gone on."""
+    waiters: dict[int, list[int]] = defaultdict(list)
+    clauses_of: dict[int, Clauses] = {}
+    for node, clauses in waits.items():
+        waiters[id(clauses)].append(node)
+        clauses_of[id(clauses)] = clauses
+    over = frozenset(ended)
+    left: dict[int, int] = {}
+    met_by: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    going: deque[int] = deque()
+    for key, clauses in clauses_of.items():
+        left[key] = len(clauses)
+        for number, clause in enumerate(clauses):
+            if any(node not in waits and node not in over for node in clause):
+                left[key] -= 1
+                continue
+            for node in clause:
+                met_by[node].append((key, number))
+        if left[key] == 0:
+            going.extend(waiters[key])
+    met: set[tuple[int, int]] = set()
+    gone: set[int] = set()
+    while going:
+        node = going.popleft()
+        if node in over or node in gone:
+            continue
+        gone.add(node)
+        for key, number in met_by.get(node, ()):
+            if (key, number) in met:
+                continue
+            met.add((key, number))
+            left[key] -= 1
+            if left[key] == 0:
+                going.extend(waiters[key])
+    return frozenset(waits) - gone - over
+
+
+class _Held:
+    """Whom each stuck node waits for in vain."""
+
+    def __init__(self, waits: Mapping[int, Clauses], stuck: frozenset[int], ended: Collection[int]) -> None:
+        self.stuck = stuck
+        self._waits = waits
+        self._dead = stuck | frozenset(ended)
+        self._known: dict[int, frozenset[int]] = {}
+
+    def key(self, node: int) -> int:
+        """Equal for nodes that wait for the same ones."""
+        return id(self._waits[node])
+
+    def blockers(self, node: int) -> frozenset[int]:
+        """The nodes of the clauses that can't be met."""
+        key = self.key(node)
+        if key not in self._known:
+            clauses = self._waits[node]
+            self._known[key] = frozenset(n for clause in clauses if self._dead.issuperset(clause) for n in clause)
+        return self._known[key]
+
+
+def _cycles(held: _Held) -> tuple[tuple[int, ...], ...]:
+    """Disjoint cycles, short ones first."""
+    starts = sorted(held.stuck)[:MOST_STARTS]
+    found: list[tuple[int, ...]] = []
+    over: set[int] = set()  # whose only cycle has been found
+    for start in starts:
+        cycle = () if start in over else _cycle_through(start, held)
+        if cycle:
+            found.append(cycle)
+            if all(len(held.blockers(node) & held.stuck) == 1 for node in cycle):
+                over.update(cycle)
+    found.sort(key=lambda cycle: (len(cycle), cycle))
+    if not found and len(held.stuck) > len(starts):
+        found = list(_any_cycle(held))
+    chosen: list[tuple[int, ...]] = []
+    taken: set[int] = set()
+    for cycle in found:
+        if taken.isdisjoint(cycle) and len(chosen) < MOST_CYCLES:
+            chosen.append(cycle)
+            taken.update(cycle)
+    return tuple(sorted(chosen))
+
+
+def _cycle_through(start: int, held: _Held) -> tuple[int, ...]:
+    """A shortest cycle through a node, () if there is none."""
+    came_from: dict[int, int] = {start: start}
+    expanded: set[int] = set()
+    waiting = deque([start])
+    while waiting:
+        node = waiting.popleft()
+        if start in (blockers := held.blockers(node)):
+            return _turned([*_path(node, came_from)][::-1])
+        if held.key(node) in expanded:
+            continue
+        expanded.add(held.key(node))
+        for other in sorted(blockers):
+            if other in held.stuck and other not in came_from:
+                came_from[other] = node
+                waiting.append(other)
+    return ()
+
+
+def _any_cycle(held: _Held) -> Iterator[tuple[int, ...]]:
+    """A cycle somewhere, found by walking on and on."""
+    over: set[int] = set()
+    for start in sorted(held.stuck):
+        walk: list[int] = []
+        node: int | None = start
+        while node is not None and node not in over and node not in walk:
+            walk.append(node)
+            node = next((other for other in sorted(held.blockers(node)) if other in held.stuck), None)
+        if node is not None and node in walk:
+            yield _cycle_through(node, held)
+            return
+        over.update(walk)
+
+
+def _path(node: int, came_from: Mapping[int, int]) -> Iterator[int]:
+    """From a node back to where the search began."""
+    while True:
+        yield node
+        if came_from[node] == node:
+            return
+        node = came_from[node]
+
+
+def _turned(cycle: list[int]) -> tuple[int, ...]:
+    """The cycle, its smallest node first."""
+    first = cycle.index(min(cycle))
+    return (*cycle[first:], *cycle[:first])
+
+
+__all__ = ["Clauses", "Deadlock", "all_of", "any_of", "find_deadlock"]

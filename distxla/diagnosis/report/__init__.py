@@ -1,0 +1,1 @@
+"""A diagnosis as text, as JSON and as an HTML page."""
