@@ -31,9 +31,9 @@ from typing import Final
 
 import numpy as np
 
-from distxla.collectives.channel_state import RING
 from distxla.collectives.channels import PAIRS, PIPELINE
 from distxla.collectives.context_flow import ContextFlow, Start, ended_by_async_done
+from distxla.collectives.protocols.channel import RING
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction

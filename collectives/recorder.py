@@ -24,26 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from distxla.collectives import control_block as block
-
-EVENT_BYTES = 64  # a cache line
-EVENTS = block.RECORDER_BYTES // EVENT_BYTES  # that a device keeps; a power of two
-
-E_BEGUN = 0  # u64
-E_ENDED = 8  # u64
-E_WAITED = 16  # u64: begin of its first wait, 0 if none
-E_RESUMED = 24  # u64: if it has waited, end of its last wait, 0 if that has not ended
-E_ROUND = 32  # u64: R_ROUND - R_BEFORE when it left
-E_NUMBER = 40  # u32: low half of n + 1, 0 while the event is replaced by another one
-E_SITE = 44  # u32: the site, or STEP and the number of a step
-E_MEETING = 48  # u32: R_MEETING when it left
-E_ITERATION = 52  # u32: of the innermost loop around it, 0 outside loops
-E_RUN = 56  # u32: R_RUN
-E_PROGRAM = 60  # u16
-E_WAITS_FOR = 62  # i16: for whom its last wait was, as R_WAITS_FOR
-STEP = 1 << 31
-LOOK_EVERY = 8  # events, a power of two
-LARGE_BYTES = 8192
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols.event import EVENT_BYTES, EVENTS, STEP
 
 _EVENT = struct.Struct("<QQQQQIIIIIHh")
 _CLOCK = struct.Struct("<QQQQ")

@@ -1,4 +1,4 @@
-"""Writes the generated tables into docs/ops.md and docs/guide/custom_calls.md, between their markers.
+"""Writes the generated tables into docs/ops.md, docs/guide/custom_calls.md and docs/protocols.md, between markers.
 
 `make ops-table` runs it, tests compare.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from distxla.collectives.protocols.documentation import markdown_areas
 from distxla.ops.documentation import markdown_table, markdown_targets
 
 OPS = Path(__file__).parent / "ops.md"
 CUSTOM_CALLS = Path(__file__).parent / "guide" / "custom_calls.md"
+PROTOCOLS = Path(__file__).parent / "protocols.md"
 
 
 def updated_ops(text: str) -> str:
@@ -21,6 +23,11 @@ def updated_ops(text: str) -> str:
 def updated_custom_calls(text: str) -> str:
     """docs/guide/custom_calls.md's text with the table that the classes of targets give."""
     return _between(text, "targets", markdown_targets())
+
+
+def updated_protocols(text: str) -> str:
+    """docs/protocols.md's text with the sections that the declarations give."""
+    return _between(text, "protocols", markdown_areas())
 
 
 def _between(text: str, name: str, table: str) -> str:
@@ -35,3 +42,4 @@ def _between(text: str, name: str, table: str) -> str:
 if __name__ == "__main__":
     OPS.write_text(updated_ops(OPS.read_text()))
     CUSTOM_CALLS.write_text(updated_custom_calls(CUSTOM_CALLS.read_text()))
+    PROTOCOLS.write_text(updated_protocols(PROTOCOLS.read_text()))

@@ -9,7 +9,6 @@ from llvmlite import ir
 from distxla.codegen.backends.cpu import compile_object
 from distxla.codegen.link import link
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block as block
 from distxla.collectives.call_loops import (
     CALL,
     CALL_AGAIN,
@@ -20,6 +19,7 @@ from distxla.collectives.call_loops import (
     PROGRAM_ENTRY_BYTES,
     SERVE,
 )
+from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, emit_system_call
 from distxla.collectives.transports.recording import read_clock
 from distxla.collectives.transports.relayed_round import emit_fold_run
@@ -71,7 +71,7 @@ def _emit_serve(module: ir.Module) -> None:
         words.store(_next_command(words, control, words.load(I32, seen)), seen)
         mine = builder.icmp_unsigned("==", words.load(I32, record, block.R_COMMAND_SEQUENCE), words.load(I32, seen))
         with words.when(mine):
-            kind = words.load(I32, record, block.R_COMMAND_KIND)
+            kind = words.load_own(I32, record, block.R_COMMAND_KIND)
             words.leave_if(builder.icmp_unsigned("==", kind, i32(block.CommandKind.STOP)), stopped)
             number = words.load(I32, record, block.R_COMMAND_PROGRAM)
             words.store(number, record, block.R_PROGRAM)
@@ -98,7 +98,7 @@ def _emit_serve(module: ir.Module) -> None:
 
 def _forget_failed(words: Words, record: ir.Value) -> None:
     """The event in which the device failed in an earlier call goes into no ring."""
-    number, count = words.load(I32, record, block.R_NUMBER), words.load(I32, record, block.R_EVENTS)
+    number, count = (words.load_own(I32, record, word) for word in (block.R_NUMBER, block.R_EVENTS))
     with words.when(words.builder.icmp_unsigned("!=", number, count)):
         words.store(i32(0), record, block.R_NUMBER)
 

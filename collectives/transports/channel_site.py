@@ -24,11 +24,12 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec
-from distxla.collectives import channel_state as state
-from distxla.collectives import control_block as block
-from distxla.collectives import state as rounds
 from distxla.collectives.channels import read_end
-from distxla.collectives.relay_queue import Event
+from distxla.collectives.protocols import channel as state
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.layout import Word
+from distxla.collectives.protocols.relay_queue import Event
 from distxla.collectives.transports.copies import emit_copy, emit_zero
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.futex import emit_wait, emit_wake
@@ -46,7 +47,7 @@ ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the
 class ChannelFamily:
     """`family.Family`: what a send or recv begins is known by the number in its context.
 
-    The driver writes into the state of each end which pair the device is in for the call (channel_state.py).
+    The driver writes into the state of each end which pair the device is in for the call (protocols/channel.py).
     """
 
     def handles(self, op: Op) -> bool:
@@ -139,7 +140,7 @@ class _Routine(ABC):
         ticket = builder.or_(builder.shl(number, i32(16)), low)
         self.words.store(ticket, self.ticket_place(self.received))
 
-    def done_pair(self, counter: int, nothing: Callable[[], None]) -> tuple[ir.Value, ir.Value]:
+    def done_pair(self, counter: Word, nothing: Callable[[], None]) -> tuple[ir.Value, ir.Value]:
         """The pair and the transfer of the context's ticket; without one does `nothing` and returns.
 
         counter: the word that counts this side's transfers.
@@ -151,7 +152,7 @@ class _Routine(ABC):
             builder.ret(i32(Status.OK))
         row = builder.mul(builder.zext(builder.lshr(ticket, i32(16)), I64), i64(8))
         pair = words.at(words.context_field(self.context, "control"), words.load(I64, self.state, row))
-        last = builder.sub(words.load(I32, pair, counter), i32(1))
+        last = builder.sub(words.load_own(I32, pair, counter), i32(1))
         ago = builder.and_(builder.sub(last, ticket), i32(0xFFFF))
         return pair, builder.sub(last, ago)
 
@@ -169,7 +170,7 @@ class _Routine(ABC):
         base = words.device_memory(self.context, words.load(I32, pair, state.C_STAGING_DEVICE))
         return words.at(base, builder.add(words.load(I64, pair, state.C_STAGING), offset))
 
-    def note_round(self, pair: ir.Value, transfer: ir.Value, counter: int, *, begins: bool = False) -> ir.Value:
+    def note_round(self, pair: ir.Value, transfer: ir.Value, counter: Word, *, begins: bool = False) -> ir.Value:
         """Say in the record which transfer of which pair it is; what words of that transfer hold.
 
         counter: the word that counts this side's transfers.  begins: whether this is a new one.
@@ -178,7 +179,7 @@ class _Routine(ABC):
         offset = builder.sub(builder.ptrtoint(pair, I64), builder.ptrtoint(control, I64))
         meeting = builder.trunc(builder.lshr(offset, i64(6)), I32)
         words.store(meeting, self.record, block.R_MEETING)
-        counted = words.at(pair, counter + rounds.COUNTED)
+        counted = words.at(pair, counter + round_words.COUNTED)
         if begins:
             count_from(words, self.record, counted, builder.zext(transfer, I64))
         mark = builder.add(transfer, i32(1))
@@ -371,11 +372,11 @@ class _Recv(_Routine):
     def emit(self) -> ir.Function:
         words, builder = self.words, self.builder
         pair, number = self.end_pair()
-        transfer = words.load(I32, pair, state.C_RECVS)
+        transfer = words.load_own(I32, pair, state.C_RECVS)
         mark = self.note_round(pair, transfer, state.C_RECVS, begins=True)
         if self.kept:
             slot = self.slot(pair, transfer)
-            free = self.reached(words.load(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
+            free = self.reached(words.load_own(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
             with builder.if_then(free):  # otherwise an earlier recv's place is still needed there
                 words.store(i64(self.signature), slot, state.L_SIGNATURE)
                 words.store(self.site, slot, state.L_SITE)

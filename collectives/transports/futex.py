@@ -20,7 +20,7 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.codegen.injection import emit_inside_wait
-from distxla.collectives import control_block as block
+from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.recording import note_resumed, note_wait, note_waited, read_clock
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 

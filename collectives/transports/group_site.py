@@ -9,7 +9,8 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec, Site
-from distxla.collectives import state
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.signature import signature, structure
 from distxla.collectives.transports.copies import emit_zero
 from distxla.collectives.transports.family import Routine
@@ -52,7 +53,7 @@ class GroupFamily:
             if not isinstance(op, RaggedAllToAll):
                 _batches(op.movements(sent, size), sent)
         silent = op.silent_devices(replicas, partitions)
-        sizes = tuple(state.group_bytes(len(group)) for group in groups)
+        sizes = tuple(group_words.group_bytes(len(group)) for group in groups)
         key = f"groups {digest((groups, silent))}"
         return CommunicatorSpec(key, groups, sizes, silent=silent, common_key="groups")
 
@@ -246,10 +247,12 @@ def _batches(movements: tuple[Movement, ...], operands: Sequence[Shape]) -> list
     these are more than a slot holds.
     """
     if any(m.operand_step or m.result_step for m in movements):
-        if len(operands) > state.OFFSETS // 2:
-            raise UnsupportedOpError(f"{len(operands)} operands: this version exchanges at most {state.OFFSETS // 2}")
+        if len(operands) > round_words.OFFSETS // 2:
+            raise UnsupportedOpError(
+                f"{len(operands)} operands: this version exchanges at most {round_words.OFFSETS // 2}"
+            )
         return [(list(movements), range(len(operands)), range(len(operands)))]
-    limit = state.OFFSETS // 3  # operands, results, and the results' shared places
+    limit = round_words.OFFSETS // 3  # operands, results, and the results' shared places
     found = []
     for first in range(0, len(movements), limit):
         part = movements[first : first + limit]

@@ -25,9 +25,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.codegen.abi import Status
-from distxla.collectives import control_block as block
-from distxla.collectives import state
-from distxla.collectives.relay_queue import Event
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.relay_queue import Event
 from distxla.collectives.transports.copies import emit_copy, emit_zero
 from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
 from distxla.collectives.transports.relay_hand_over import hand_over, is_elsewhere
@@ -73,7 +74,7 @@ class _Round:
             places.append(end)
             end += (size + 63) // 64 * 64
         self.bytes = end
-        self.is_small = end <= state.MAILBOX_BYTES
+        self.is_small = end <= permute_words.MAILBOX_BYTES
         self.places = places if self.is_small else [8 * i for i in range(len(sizes))]
         words, builder = self.words, self.builder
         self.record = words.context_field(self.context, "record")
@@ -103,7 +104,7 @@ class _Round:
         self.words.return_if(self._alone(), i32(Status.OK))
         self._enter(self.argument["round"])
         self._note(self.argument["round"])
-        self.argument["results"] = self.words.at(self.incoming, state.M_TARGET_POST + state.S_OFFSETS)
+        self.argument["results"] = self.words.at(self.incoming, permute_words.M_TARGET_POST + round_words.S_OFFSETS)
         self._end(asked=True)
         return self.function
 
@@ -120,10 +121,10 @@ class _Round:
             words.return_if(self._alone(), i32(Status.OK))
         counter = self._counter()
         number = words.load(I64, counter)
-        count_from(words, self.record, words.at(counter, state.COUNTED), number)
+        count_from(words, self.record, words.at(counter, round_words.COUNTED), number)
         self._enter(number)
         self._note(number)
-        unfinished = builder.icmp_unsigned("!=", words.acquire(self.incoming, state.M_TAKEN), self.before)
+        unfinished = builder.icmp_unsigned("!=", words.acquire(self.incoming, permute_words.M_TAKEN), self.before)
         with words.when(builder.and_(self.receives, unfinished), likely=False):
             self._end_oldest(number)
             self._note(number)
@@ -162,7 +163,7 @@ class _Round:
                 self._take_small()
         if not self.is_small:
             with words.when(self.sends):
-                kept = words.load(I32, self.outgoing, state.M_KEPT)
+                kept = words.load(I32, self.outgoing, permute_words.M_KEPT)
                 with words.when(builder.icmp_unsigned("!=", kept, i32(0))):
                     self._await_taken(self.outgoing, self.target, self.after)
         builder.ret(i32(Status.OK))
@@ -170,29 +171,32 @@ class _Round:
     def _enter(self, number: ir.Value) -> None:
         """Find the messages of a round, and what their words say before and after it."""
         builder = self.builder
-        offset = builder.mul(builder.and_(number, i64(state.RING - 1)), i64(state.MESSAGE_BYTES))
-        offset = builder.add(offset, i64(state.P_RING))
+        offset = builder.mul(builder.and_(number, i64(permute_words.RING - 1)), i64(permute_words.MESSAGE_BYTES))
+        offset = builder.add(offset, i64(permute_words.P_RING))
         self.outgoing, self.incoming = (self.words.at(pair, offset) for pair in (self.out_pair, self.in_pair))
-        self.before = builder.trunc(builder.udiv(number, i64(state.RING)), I32)
+        self.before = builder.trunc(builder.udiv(number, i64(permute_words.RING)), I32)
         self.after = builder.add(self.before, i32(1))
 
     def _counter(self) -> ir.Value:
         """Where the rounds are counted that the device has begun."""
-        asked, sent = self.words.at(self.in_pair, state.P_ASKED), self.words.at(self.out_pair, state.P_SENT)
+        asked, sent = (
+            self.words.at(self.in_pair, permute_words.P_ASKED),
+            self.words.at(self.out_pair, permute_words.P_SENT),
+        )
         return self.builder.select(self.receives, asked, sent)
 
     def _note(self, number: ir.Value) -> None:
         """Write into the device's record where it is, for reports."""
-        counted = self.words.at(self._counter(), state.COUNTED)
+        counted = self.words.at(self._counter(), round_words.COUNTED)
         note_round(self.words, self.record, counted, self.builder.add(number, i64(1)))
 
     def _end_oldest(self, number: ir.Value) -> None:
         """End this device's unfinished round whose messages the round `number` needs."""
         words, builder, argument = self.words, self.builder, self.argument
-        post = words.at(self.incoming, state.M_TARGET_POST)
-        end = words.load(END_TYPE.as_pointer(), post, state.S_END)
+        post = words.at(self.incoming, permute_words.M_TARGET_POST)
+        end = words.load(END_TYPE.as_pointer(), post, round_words.S_END)
         head = [argument[name] for name, _ in END_ARGUMENTS[:-1]]
-        status = builder.call(end, [*head, builder.sub(number, i64(state.RING))])
+        status = builder.call(end, [*head, builder.sub(number, i64(permute_words.RING))])
         words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     # --- the source's side
@@ -201,7 +205,7 @@ class _Round:
         words, builder, message = self.words, self.builder, self.outgoing
         self._await_taken(message, self.target, self.before)
         self._post(message)
-        payload = words.at(message, state.M_PAYLOAD)
+        payload = words.at(message, permute_words.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             if self.is_small:
                 operand = self._buffer(self.memory, self.argument["operands"], leaf)
@@ -211,30 +215,30 @@ class _Round:
         if not self.is_small:
             came_second = self._claim(message)
             delivers = builder.and_(came_second, self._target_agrees())
-            words.store(builder.zext(builder.not_(delivers), I32), message, state.M_KEPT)
+            words.store(builder.zext(builder.not_(delivers), I32), message, permute_words.M_KEPT)
             with words.when(delivers):
                 self._deliver()
-        words.release(self.after, message, state.M_POSTED)
-        self._wake(message, state.M_POSTED, state.M_TARGET_SLEEPS)  # a full fence is in it
+        words.release(self.after, message, permute_words.M_POSTED)
+        self._wake(message, permute_words.M_POSTED, permute_words.M_TARGET_SLEEPS)  # a full fence is in it
         if self.is_small:
-            asked = builder.icmp_unsigned("==", words.acquire(message, state.M_ASKED), self.after)
+            asked = builder.icmp_unsigned("==", words.acquire(message, permute_words.M_ASKED), self.after)
             with words.when(asked, likely=False), words.when(self._target_agrees()), words.when(self._copies(message)):
                 self._deliver()
         with words.when(self._is_elsewhere(self.target), likely=False):
-            words.store(i32(0 if self.is_small else len(self.sizes)), message, state.M_LEAVES)
-            words.store(i64(self.bytes), message, state.M_BYTES)
+            words.store(i32(0 if self.is_small else len(self.sizes)), message, permute_words.M_LEAVES)
+            words.store(i64(self.bytes), message, permute_words.M_BYTES)
             for leaf, size in enumerate(() if self.is_small else self.sizes):
                 words.store(i64(size), payload, 8 * (len(self.sizes) + leaf))
             hand_over(words, self.context, message, Event.POSTED, self.after)
 
     def _target_agrees(self) -> ir.Value:
         """Whether the target, which has posted where it receives, runs the same instruction."""
-        theirs = self.words.load(I64, self.outgoing, state.M_TARGET_POST + state.S_SIGNATURE)
+        theirs = self.words.load(I64, self.outgoing, permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
         return self.builder.icmp_unsigned("==", theirs, i64(self.signature))
 
     def _deliver(self) -> None:
         """Copy the operands into the target's results."""
-        words, there = self.words, self.words.at(self.outgoing, state.M_TARGET_POST + state.S_OFFSETS)
+        words, there = self.words, self.words.at(self.outgoing, permute_words.M_TARGET_POST + round_words.S_OFFSETS)
         base = words.device_memory(self.context, self.target)
         for leaf, size in enumerate(self.sizes):
             operand = self._buffer(self.memory, self.argument["operands"], leaf)
@@ -246,19 +250,19 @@ class _Round:
     def _post_results(self, end: ir.Function | None) -> None:
         """Say where the results go. end: who will end the round, if not this function."""
         words = self.words
-        post = words.at(self.incoming, state.M_TARGET_POST)
+        post = words.at(self.incoming, permute_words.M_TARGET_POST)
         self._post(post)
         for leaf in range(len(self.sizes)):
-            words.store(words.load(I64, self.argument["results"], 8 * leaf), post, state.S_OFFSETS + 8 * leaf)
+            words.store(words.load(I64, self.argument["results"], 8 * leaf), post, round_words.S_OFFSETS + 8 * leaf)
         if end is not None:
-            words.store(end, post, state.S_END)
+            words.store(end, post, round_words.S_END)
 
     def _ask(self) -> None:
         """Let the source put the results in their places, or take them if they are there."""
         words, builder, message = self.words, self.builder, self.incoming
-        words.sequential_store(self.after, message, state.M_ASKED)
+        words.sequential_store(self.after, message, permute_words.M_ASKED)
         builder.fence("seq_cst")
-        posted = words.acquire(message, state.M_POSTED)
+        posted = words.acquire(message, permute_words.M_POSTED)
         with words.when(builder.icmp_unsigned("==", posted, self.after)):
             self._check_signature()
             self._take_small_once()
@@ -267,29 +271,29 @@ class _Round:
         """Wait for the message; returns MISMATCH from the function if another instruction posted it."""
         words, builder, message = self.words, self.builder, self.incoming
         with words.forever() as there:
-            posted = words.acquire(message, state.M_POSTED)
+            posted = words.acquire(message, permute_words.M_POSTED)
             words.leave_if(builder.icmp_signed(">=", builder.sub(posted, self.after), i32(0)), there)
-            self._wait(message, state.M_POSTED, posted, self.source, state.M_TARGET_SLEEPS)
+            self._wait(message, permute_words.M_POSTED, posted, self.source, permute_words.M_TARGET_SLEEPS)
         self._check_signature()
 
     def _check_signature(self) -> None:
         """Return MISMATCH if what was posted belongs to another instruction; not if it was taken, as then the slot may
         hold the next message already."""
         words, builder, message = self.words, self.builder, self.incoming
-        theirs = words.load(I64, message, state.S_SIGNATURE)
+        theirs = words.load(I64, message, round_words.S_SIGNATURE)
         differs = builder.icmp_unsigned("!=", theirs, i64(self.signature))
         with words.when(differs, likely=False), words.when(builder.not_(self._is_taken())):
-            words.store(words.load(I32, message, state.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
-            words.store(words.load(I32, message, state.S_SITE), self.record, block.R_MISMATCH_SITE)
+            words.store(words.load(I32, message, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
+            words.store(words.load(I32, message, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
             builder.ret(i32(Status.MISMATCH))
 
     def _is_taken(self) -> ir.Value:
         builder = self.builder
-        taken = self.words.acquire(self.incoming, state.M_TAKEN)
+        taken = self.words.acquire(self.incoming, permute_words.M_TAKEN)
         return builder.icmp_signed(">=", builder.sub(taken, self.after), i32(0))
 
     def _take_small(self) -> None:
-        words, payload = self.words, self.words.at(self.incoming, state.M_PAYLOAD)
+        words, payload = self.words, self.words.at(self.incoming, permute_words.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             result = self._buffer(self.memory, self.argument["results"], leaf)
             emit_copy(words, result, words.at(payload, place), i64(size))
@@ -303,7 +307,7 @@ class _Round:
             self._take_small()
 
     def _take_large(self) -> None:
-        words, payload = self.words, self.words.at(self.incoming, state.M_PAYLOAD)
+        words, payload = self.words, self.words.at(self.incoming, permute_words.M_PAYLOAD)
         base = words.device_memory(self.context, self.source)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             operand = words.at(base, words.load(I64, payload, place))
@@ -316,13 +320,13 @@ class _Round:
         builder = self.builder
         known = builder.icmp_unsigned("!=", number, i32(NOBODY))
         index = builder.select(known, builder.zext(number, I64), i64(0))
-        return self.words.at(self.argument["state"], builder.mul(index, i64(state.PAIR_BYTES)))
+        return self.words.at(self.argument["state"], builder.mul(index, i64(permute_words.PAIR_BYTES)))
 
     def _post(self, place: ir.Value) -> None:
         words = self.words
-        words.store(i64(self.signature), place, state.S_SIGNATURE)
-        words.store(self.argument["site"], place, state.S_SITE)
-        words.store(words.context_field(self.context, "device"), place, state.S_DEVICE)
+        words.store(i64(self.signature), place, round_words.S_SIGNATURE)
+        words.store(self.argument["site"], place, round_words.S_SITE)
+        words.store(words.context_field(self.context, "device"), place, round_words.S_DEVICE)
 
     def _is_elsewhere(self, device: ir.Value) -> ir.Value:
         """Whether the other end lives on another host: then a relay takes its part."""
@@ -330,28 +334,28 @@ class _Round:
 
     def _claim(self, message: ir.Value) -> ir.Value:
         """Whether the other side of the message has claimed it before."""
-        before = self.words.fetch_add(1, message, state.M_CLAIM)
+        before = self.words.fetch_add(1, message, permute_words.M_CLAIM)
         return self.builder.icmp_unsigned("!=", self.builder.and_(before, i32(1)), i32(0))
 
     def _copies(self, message: ir.Value) -> ir.Value:
         """Whether this side of a small message, of which the other side knows, is the one that copies it."""
-        place = self.words.at(message, state.M_COPIER)
+        place = self.words.at(message, permute_words.M_COPIER)
         seen = self.words.acquire(place)
         swapped = self.builder.cmpxchg(place, seen, self.after, "seq_cst", "seq_cst")
         free = self.builder.icmp_unsigned("!=", seen, self.after)
         return self.builder.and_(free, self.builder.extract_value(swapped, 1))
 
     def _raise_taken(self, message: ir.Value) -> None:
-        self.words.release(self.after, message, state.M_TAKEN)
-        self._wake(message, state.M_TAKEN, state.M_TAKEN_SLEEPS, EVERYBODY)
+        self.words.release(self.after, message, permute_words.M_TAKEN)
+        self._wake(message, permute_words.M_TAKEN, permute_words.M_TAKEN_SLEEPS, EVERYBODY)
 
     def _await_taken(self, message: ir.Value, peer: ir.Value, generation: ir.Value) -> None:
         """Until that many messages were taken out of the slot."""
         words, builder = self.words, self.builder
         with words.forever() as enough:
-            taken = words.acquire(message, state.M_TAKEN)
+            taken = words.acquire(message, permute_words.M_TAKEN)
             words.leave_if(builder.icmp_signed(">=", builder.sub(taken, generation), i32(0)), enough)
-            self._wait(message, state.M_TAKEN, taken, peer, state.M_TAKEN_SLEEPS)
+            self._wait(message, permute_words.M_TAKEN, taken, peer, permute_words.M_TAKEN_SLEEPS)
 
     def _buffer(self, memory: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
         return self.words.at(memory, self.words.load(I64, offsets, 8 * leaf))

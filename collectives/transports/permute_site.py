@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec
-from distxla.collectives import state
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.signature import signature
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.permute_round import (
@@ -35,7 +36,7 @@ class PermuteFamily:
         assert isinstance(op, CollectivePermute)
         groups, pairs = op.device_groups(replicas, partitions), op.device_pairs(replicas, partitions)
         talking = {device for pair in pairs for device in pair}
-        sizes = tuple(state.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)
+        sizes = tuple(permute_words.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)
         return CommunicatorSpec(f"pairs {digest((groups, pairs))}", groups, sizes, pairs)
 
     def emit(self, routine: Routine) -> None:
@@ -59,8 +60,8 @@ class PermuteFamily:
         context, site_number, sent, received = function.args
         row = device_row(words, context, table)
         llvm_module, builder = words.builder.module, words.builder
-        for batch, first in enumerate(range(0, len(operands), state.OFFSETS)):
-            sizes = tuple(o.byte_size for o in operands[first : first + state.OFFSETS])
+        for batch, first in enumerate(range(0, len(operands), round_words.OFFSETS)):
+            sizes = tuple(o.byte_size for o in operands[first : first + round_words.OFFSETS])
             buffers = (words.at(sent, 8 * first), words.at(received, 8 * first))
             arguments = [context, site_number, *buffers, routine.state, row]
             if half is Half.WHOLE:

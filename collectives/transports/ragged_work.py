@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from distxla.codegen.abi import Status
-from distxla.collectives import control_block as block
+from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.words import I64, VOID, Words, i32, i64
 from distxla.collectives.transports.work import (

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.collectives import control_block as block
-from distxla.collectives import relay_queue, state
-from distxla.collectives.relay_queue import Event
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import relay_queue
+from distxla.collectives.protocols.relay_queue import Event
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAKE, SYS_FUTEX, emit_system_call
 from distxla.collectives.transports.words import I64, POINTER, VOID, Words, i64
 
@@ -52,12 +53,14 @@ def is_elsewhere(words: Words, context: ir.Value, device: ir.Value) -> ir.Value:
 
 
 def emit_describe(words: Words, place: ir.Value, arguments: Sequence[ir.Value]) -> None:
-    """Append the arguments of a round, widened to u64, to the descriptions in a state that is none (state.DESCRIBE)."""
+    """Append the arguments of a round, widened to u64, to the descriptions in the place of a state (DESCRIBE)."""
     builder = words.builder
-    assert len(arguments) <= state.DESCRIPTION_WORDS
-    number = words.load(I64, place, state.G_DESCRIBED)
-    words.store(builder.add(number, i64(1)), place, state.G_DESCRIBED)
-    row = words.at(place, builder.add(builder.mul(number, i64(8 * state.DESCRIPTION_WORDS)), i64(state.G_DESCRIPTIONS)))
+    assert len(arguments) <= group_words.DESCRIPTION_WORDS
+    number = words.load(I64, place, group_words.G_DESCRIBED)
+    words.store(builder.add(number, i64(1)), place, group_words.G_DESCRIBED)
+    row = words.at(
+        place, builder.add(builder.mul(number, i64(8 * group_words.DESCRIPTION_WORDS)), i64(group_words.G_DESCRIPTIONS))
+    )
     for k, value in enumerate(arguments):
         if isinstance(value.type, ir.PointerType):
             value = builder.ptrtoint(value, I64)

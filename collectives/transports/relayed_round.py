@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.relay_queue import FOLD_RUN
+from distxla.collectives.protocols.relay_queue import FOLD_RUN
 from distxla.collectives.transports.copies import emit_copy, emit_stream_copy
 from distxla.collectives.transports.fold_tile import TILE_BYTES
 from distxla.collectives.transports.words import I8, I32, I64, POINTER, VOID, Words, i32, i64

@@ -8,8 +8,8 @@ from llvmlite import ir
 
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.codegen.program import CommunicatorSpec, Site
-from distxla.collectives.control_block import iterations_field
-from distxla.collectives.recorder import LARGE_BYTES
+from distxla.collectives.protocols.control_block import iterations_field
+from distxla.collectives.protocols.event import LARGE_BYTES
 from distxla.collectives.transports.channel_site import ChannelFamily
 from distxla.collectives.transports.family import Family, Routine
 from distxla.collectives.transports.group_site import GroupFamily

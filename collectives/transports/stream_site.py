@@ -6,8 +6,8 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec
-from distxla.collectives import control_block as block
-from distxla.collectives import streams
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import stream as streams
 from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.family import Routine
 from distxla.collectives.transports.futex import FUTEX_WAIT, SYS_FUTEX, emit_system_call, emit_wait, emit_wake
@@ -69,7 +69,7 @@ class _StreamSite:
             number = len(self.operands) - 2  # (leaves.., u32[], token[])
             ticket = words.load(I32, words.at(memory, words.load(I64, self.sent, 8 * number)))
         else:
-            ticket = words.load(I32, self.state, streams.T_TAKEN)
+            ticket = words.load_own(I32, self.state, streams.T_TAKEN)
         assert self.shape.elements is not None
         item = self.shape.elements[0]
         nested, flat = streams.accepted_types(item)
@@ -105,7 +105,7 @@ class _StreamSite:
     def issue(self) -> None:
         """Take a number for the recv-done."""
         words = self.words
-        _count_from(words, self.context, self.state, words.load(I32, self.state, streams.T_TAKEN))
+        _count_from(words, self.context, self.state, words.load_own(I32, self.state, streams.T_TAKEN))
         issued = words.load(I32, self.state, streams.T_ISSUED)
         words.store(words.builder.add(issued, i32(2)), self.state, streams.T_ISSUED)
         assert self.shape.elements is not None
@@ -174,7 +174,7 @@ def _emit_await(llvm_module: ir.Module) -> ir.Function:
     function, words = Words.function(llvm_module, name, I32, arguments)
     context, state, memory, ticket, nested, flat, place = function.args
     builder = words.builder
-    _count_from(words, context, state, words.load(I32, state, streams.T_TAKEN))
+    _count_from(words, context, state, words.load_own(I32, state, streams.T_TAKEN))
     _note(words, context, state, ticket)
     with words.forever() as there:
         posted = words.acquire(state, streams.T_POSTED)
@@ -205,7 +205,7 @@ def _emit_taken(llvm_module: ir.Module) -> ir.Function:
     words.store(i32(1), slot, streams.L_TAKEN)
     posted = builder.and_(words.acquire(state, streams.T_POSTED), i32(-2))
     with words.forever() as done:
-        taken = words.load(I32, state, streams.T_TAKEN)
+        taken = words.load_own(I32, state, streams.T_TAKEN)
         words.leave_if(builder.icmp_unsigned("==", taken, posted), done)
         oldest = words.load(I32, _slot(words, state, memory, taken), streams.L_TAKEN)
         words.leave_if(builder.icmp_unsigned("==", oldest, i32(0)), done)
@@ -227,7 +227,7 @@ def _emit_room(llvm_module: ir.Module) -> ir.Function:
     function, words = Words.function(llvm_module, name, I32, [POINTER, POINTER, POINTER, I64, POINTER])
     context, state, memory, size, place = function.args
     builder = words.builder
-    posted = words.load(I32, state, streams.T_POSTED)
+    posted = words.load_own(I32, state, streams.T_POSTED)
     _count_from(words, context, state, posted)
     _note(words, context, state, posted)
     area = builder.add(words.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
@@ -329,7 +329,7 @@ def _emit_posted(llvm_module: ir.Module) -> ir.Function:
     function, words = Words.function(llvm_module, name, VOID, [POINTER, I32, POINTER, POINTER, I64, I64])
     context, site, state, memory, size, place = function.args
     builder = words.builder
-    posted = words.load(I32, state, streams.T_POSTED)
+    posted = words.load_own(I32, state, streams.T_POSTED)
     slot = _slot(words, state, memory, posted)
     words.store(place, slot, streams.L_OFFSET)
     words.store(size, slot, streams.L_BYTES)

@@ -1,7 +1,8 @@
 """Words of shared memory at byte offsets, and the control flow around them, as LLVM IR.
 
 Memory order: everything written before a `store` with order "release" (or a `fetch_add`) is seen by whoever reads that
-word with order "acquire" (or adds to it afterwards).
+word with order "acquire" (or adds to it afterwards). An access to a declared word (collectives/protocols) is checked
+against its declaration when it is emitted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from distxla.codegen.abi import Context
+from distxla.collectives.protocols.layout import Word
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
@@ -23,6 +25,11 @@ def i32(value: int) -> ir.Constant:
 
 def i64(value: int) -> ir.Constant:
     return ir.Constant(I64, value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _bits(kind: ir.Type) -> int:
+    """The width of a word of this type."""
+    return kind.width if isinstance(kind, ir.IntType) else 64
 
 
 class Words:
@@ -65,9 +72,20 @@ class Words:
         return self.builder.gep(base, [offset], source_etype=I8)
 
     def load(self, kind: ir.Type, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
+        return self._load(kind, base, offset, own=False)
+
+    def load_own(self, kind: ir.Type, base: ir.Value, offset: Word) -> ir.Value:
+        """A word that others read with acquire order, read by its only writer, or by one that is alone with it."""
+        return self._load(kind, base, offset, own=True)
+
+    def _load(self, kind: ir.Type, base: ir.Value, offset: ir.Value | int, *, own: bool) -> ir.Value:
+        if isinstance(offset, Word):
+            offset.require_load(_bits(kind), None, own=own)
         return self.builder.load(self.at(base, offset), typ=kind)
 
     def store(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
+        if isinstance(offset, Word):
+            offset.require_store(_bits(value.type), None)
         self.builder.store(value, self.at(base, offset))
 
     def context_field(self, context: ir.Value, name: str) -> ir.Value:
@@ -93,21 +111,28 @@ class Words:
     # --- shared words (u32, naturally aligned)
 
     def acquire(self, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
+        if isinstance(offset, Word):
+            offset.require_load(32, "acquire", own=False)
         return self.builder.load_atomic(self.at(base, offset), "acquire", 4, typ=I32)
 
     def release(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
-        self._store_atomic(value, self.at(base, offset), "release")
+        self._store_atomic(value, base, offset, "release")
 
     def sequential_store(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
-        self._store_atomic(value, self.at(base, offset), "seq_cst")
+        self._store_atomic(value, base, offset, "seq_cst")
 
-    def _store_atomic(self, value: ir.Value, place: ir.Value, order: str) -> None:
+    def _store_atomic(self, value: ir.Value, base: ir.Value, offset: ir.Value | int, order: str) -> None:
+        if isinstance(offset, Word):
+            offset.require_store(_bits(value.type), order)
+        place = self.at(base, offset)
         # IRBuilder.store_atomic asks for the pointee's type, which an opaque pointer does not have
         size = value.type.width // 8
         self.builder._insert(ir.instructions.StoreAtomicInstr(self.builder.block, value, place, order, size))
 
     def fetch_add(self, amount: int, base: ir.Value, offset: ir.Value | int = 0) -> ir.Value:
         """The value before; acquire and release, and a full fence."""
+        if isinstance(offset, Word):
+            offset.require_update(32)
         return self.builder.atomic_rmw("add", self.at(base, offset), i32(amount), "seq_cst")
 
     # --- control flow

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
-from distxla.collectives import state
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.copies import emit_copy, emit_stream_copy
 from distxla.collectives.transports.fold_tile import TILE_BYTES, Fold, emit_fold_tile
 from distxla.collectives.transports.words import I8, I32, I64, POINTER, VOID, Words, i32, i64
@@ -113,8 +114,8 @@ def posted_buffer(
     context, slots, members = round_
     builder = words.builder
     device = words.load(I32, members, builder.mul(member, i64(4)))
-    slot = words.at(slots, builder.mul(member, i64(state.SLOT_BYTES)))
-    offset = words.load(I64, words.at(slot, state.S_OFFSETS), builder.mul(leaf, i64(8)))
+    slot = words.at(slots, builder.mul(member, i64(round_words.SLOT_BYTES)))
+    offset = words.load(I64, words.at(slot, round_words.S_OFFSETS), builder.mul(leaf, i64(8)))
     return words.at(words.device_memory(context, device), offset)
 
 
@@ -139,11 +140,11 @@ class Item:
         self.column = builder.select(whole, i64(0), builder.mul(piece, self["piece_bytes"]))
         self.bytes = words.smallest(self["piece_bytes"], builder.sub(self["row_bytes"], self.column))
         self.streamed = builder.icmp_unsigned("!=", self["streamed"], i64(0))
-        agreed = words.load(I32, self.slots, state.E_ONCE - state.E_SLOTS)
+        agreed = words.load(I32, self.slots, group_words.E_ONCE - group_words.E_SLOTS)
         agrees = builder.icmp_unsigned("!=", agreed, i32(0))
         poster = builder.zext(builder.select(agrees, builder.sub(agreed, i32(1)), i32(0)), I64)
-        slot = words.at(self.slots, builder.mul(poster, i64(state.SLOT_BYTES)))
-        posted = words.load(I64, words.at(slot, state.S_OFFSETS), builder.mul(self["common"], i64(8)))
+        slot = words.at(self.slots, builder.mul(poster, i64(round_words.SLOT_BYTES)))
+        posted = words.load(I64, words.at(slot, round_words.S_OFFSETS), builder.mul(self["common"], i64(8)))
         self.common = builder.select(agrees, posted, i64(0))
         self.once = builder.icmp_unsigned("!=", self.common, i64(0))
 

@@ -61,8 +61,11 @@ class Context(ctypes.Structure):
         ("parameters", ctypes.c_void_p),  # const u64*: offset of each parameter leaf in the device's own memory
         ("results", ctypes.c_void_p),  # const u64*: offset of each result leaf in the device's own memory
         ("communicate", ctypes.c_void_p),  # table of routines, one a communicating site
-        ("communicators", ctypes.c_void_p),  # u8*[n]: shared state of communicator k (collectives/state.py and others)
-        ("control", ctypes.c_void_p),  # the control block (collectives/control_block.py)
+        (
+            "communicators",
+            ctypes.c_void_p,
+        ),  # u8*[n]: shared state of communicator k (collectives/protocols/group.py and others)
+        ("control", ctypes.c_void_p),  # the control block (collectives/protocols/control_block.py)
         ("record", ctypes.c_void_p),  # this device's record in it
         ("device", ctypes.c_uint32),  # flattened id
         ("replica", ctypes.c_uint32),

@@ -39,7 +39,7 @@ from distxla.codegen.noted_steps import has_rounds, is_noted, is_traced, kind_of
 from distxla.codegen.program import CommunicatorSpec, EnclosingLoop, HostRoutine, InjectionPoint, SharedArena, Site
 from distxla.codegen.tables import planned_constant
 from distxla.codegen.unwritten import emit_fill, written_anew
-from distxla.collectives.control_block import LOOP_DEPTHS, R_EVENTS, iterations_field
+from distxla.collectives.protocols.control_block import LOOP_DEPTHS, R_EVENTS, iterations_field
 from distxla.collectives.signature import summary
 from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation

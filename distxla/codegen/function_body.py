@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from distxla.codegen.abi import Context, Status
 from distxla.codegen.buffers import Buffer, Region
-from distxla.collectives.control_block import H_POISON, R_BUSY, R_STEP
+from distxla.collectives.protocols.control_block import H_POISON, R_BUSY, R_STEP
 from distxla.errors import CompileError
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)

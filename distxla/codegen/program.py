@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from distxla.collectives.channel_end import End
-from distxla.collectives.channel_state import DIRECTORY_KEY
+from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.errors import Location
 from distxla.ir.shape import Shape
 from distxla.ops.stream_key import StreamKey

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import recorder
+from distxla.collectives.protocols import event as event_words
 from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.passes.reduction_order import with_reduction_order
@@ -449,7 +449,7 @@ class Cluster(Handle):
                 raise ClusterError("a trace is taken already")
             loader.dispatcher.settle(None)
             if self._rings is None:
-                size = ring_events(self.devices) * recorder.EVENT_BYTES
+                size = ring_events(self.devices) * event_words.EVENT_BYTES
                 self._rings = self._hosts.local.control.carve(size * self.devices)
             dispatcher = loader.dispatcher
             self._trace = Trace(self._hosts, self._rings, dispatcher.programs, dispatcher.modules)

@@ -17,8 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram
-from distxla.collectives import control_block as control
-from distxla.collectives import state
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.communicators import Communicators
@@ -227,7 +229,7 @@ class Deadlocks:
                 member
                 for position, member in enumerate(group)
                 if (view := self._views.get(member)) is not None
-                and view.long(offset + state.G_BEGUN + position * state.LINE) < round_
+                and view.long(offset + group_words.G_BEGUN + position * round_words.LINE) < round_
             )
             self._missing[offset, round_] = found
         return found
@@ -258,16 +260,16 @@ class Deadlocks:
         offset, _ = self._group_of(spec, device)
         if offset is None:
             return False
-        pair = offset + (place - offset) // state.PAIR_BYTES * state.PAIR_BYTES
-        if (place - pair - state.P_RING) % state.MESSAGE_BYTES != state.M_TAKEN:
+        pair = offset + (place - offset) // permute_words.PAIR_BYTES * permute_words.PAIR_BYTES
+        if (place - pair - permute_words.P_RING) % permute_words.MESSAGE_BYTES != permute_words.M_TAKEN:
             return True
-        if self._views[device].word(place - state.M_TAKEN + state.M_LEAVES) == 0:
+        if self._views[device].word(place - permute_words.M_TAKEN + permute_words.M_LEAVES) == 0:
             return True  # the source waits for the target to take a small message, which only that does
         # the source waits: relays take a large message out of its operand as soon as the target has begun the round
         number = round_ - 1
-        if value < number // state.RING:
-            number -= state.RING
-        return theirs.long(pair + state.P_ASKED) <= number
+        if value < number // permute_words.RING:
+            number -= permute_words.RING
+        return theirs.long(pair + permute_words.P_ASKED) <= number
 
 
 __all__ = ["Deadlocks", "Held", "Stuck"]

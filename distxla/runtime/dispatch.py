@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import (
     ClusterError,

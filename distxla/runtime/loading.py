@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distxla.codegen.program import CompiledProgram, SharedArena
-from distxla.collectives import call_loops, state
+from distxla.collectives import call_loops
 from distxla.collectives.executed_form import executed_form
+from distxla.collectives.protocols import group as group_words
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators
@@ -205,7 +206,7 @@ class Loader:
                 offset = self.communicators.place(spec, group[0], number)
                 if max(local) < len(group) and offset is not None:
                     for index, count in enumerate(local):
-                        self.communicators.configure_host(index, offset + state.G_LOCAL, count, int(count > 0))
+                        self.communicators.configure_host(index, offset + group_words.G_LOCAL, count, int(count > 0))
 
     def _shared_arena(self, number: int, arena: SharedArena, executable: Executable) -> dict[int, Block]:
         """Where a group has the program's shared arena, by device. Programs never run at once on one device, so they

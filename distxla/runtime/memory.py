@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.codegen.abi import ALIGNMENT
-from distxla.collectives import control_block as control
-from distxla.collectives.relay_queue import RING_BYTES
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols.relay_queue import RING_BYTES
 from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.runtime.memory_limits import is_strict
 from distxla.runtime.pages import PAGE, BackedPages
@@ -187,7 +187,7 @@ def open_descriptor(pid: int, descriptor: int, size: int) -> int:
 
 
 class ControlBlock:
-    """The control block's words, and space carved out of its end. Layout: collectives/control_block.py."""
+    """The control block's words, and space carved out of its end. Layout: collectives/protocols/control_block.py."""
 
     def __init__(self, segment: Segment, devices: int) -> None:
         self.segment = segment

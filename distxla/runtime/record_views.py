@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.memory import ControlBlock
 

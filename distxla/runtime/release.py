@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.codegen.abi import Status
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.runtime.futex import wake_all
 from distxla.runtime.memory import ControlBlock
 

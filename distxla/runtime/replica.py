@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.errors import ClusterError
 from distxla.runtime import serve
 from distxla.runtime.memory import ControlBlock, Segment

@@ -8,9 +8,10 @@ from functools import partial
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
-from distxla.collectives import control_block as control
 from distxla.collectives import recorder
-from distxla.collectives.channel_state import DIRECTORY_KEY
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import event as event_words
+from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.collectives.signature import differences
 from distxla.diagnosis.blocked import HOST, DeviceState, Doing, Event, Loop
 from distxla.diagnosis.diagnose import deadlock_error, diagnose
@@ -178,7 +179,7 @@ class Scene:
         """The last events of a device, oldest first: all behind run `before` that are kept, or some with EVENTS sites
         among them. Those of many devices take long to read."""
         row, ring = self.records.row(device), self.records.ring(device)
-        last = ring[-EVENTS * recorder.EVENT_BYTES :]
+        last = ring[-EVENTS * event_words.EVENT_BYTES :]
         if not row or len(last) == len(ring):
             return recorder.events(self.records, device)
         found = list(recorder.decode(last, row, device))

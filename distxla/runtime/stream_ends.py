@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.collectives import streams
+from distxla.collectives.protocols import stream as streams
 from distxla.ir.unwritten import empty
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.memory import Block, Segment

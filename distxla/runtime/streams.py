@@ -1,8 +1,8 @@
 """Streams between host and devices as users see them: infeeds, outfeeds, and the channels of host transfers.
 
 An item is an array, or a tuple of items, in NumPy; logical arrays, whatever layout the program's text states. It is put
-whole, in order, into memory that host and device share (collectives/streams.py), and stays there for whichever call
-takes it: a stream belongs to its device and outlives calls, failed ones included.
+whole, in order, into memory that host and device share (collectives/protocols/stream.py), and stays there for
+whichever call takes it: a stream belongs to its device and outlives calls, failed ones included.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram, Site
-from distxla.collectives import control_block as control
-from distxla.collectives import streams
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import stream as streams
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape

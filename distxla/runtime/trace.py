@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Any
 
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
-from distxla.collectives import control_block as control
 from distxla.collectives import recorder
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import event as event_words
 from distxla.collectives.recorder import Event
 from distxla.errors import DistxlaError, Location
 from distxla.ir.module import Module
@@ -106,7 +107,7 @@ class Trace(Handle):
         for host in self._hosts.all:
             for device in host.devices:
                 own = control.recorder_offset(device)
-                place = 0 if ring is None else ring + device * self._events * recorder.EVENT_BYTES - own
+                place = 0 if ring is None else ring + device * self._events * event_words.EVENT_BYTES - own
                 mask = 0 if ring is None else self._events - 1
                 host.control_write(control.record_offset(device) + control.R_RING, place.to_bytes(8, "little"))
                 host.control_write(control.record_offset(device) + control.R_RING_MASK, mask.to_bytes(4, "little"))
@@ -137,8 +138,8 @@ class Trace(Handle):
         fresh = {device: _events(row) - self._seen.get(device, 0) for device, row in rows.items()}
         known = {device: row for device, row in rows.items() if fresh[device] > 0 or self._has_failed(device, row)}
         data = read_rings(self._hosts.all, known, min(self._events, max(fresh.values(), default=0)))
-        data = {d: ring[max(0, len(ring) - fresh[d] * recorder.EVENT_BYTES) :] for d, ring in data.items()}
-        lost = {d: fresh[d] - len(ring) // recorder.EVENT_BYTES for d, ring in data.items()}
+        data = {d: ring[max(0, len(ring) - fresh[d] * event_words.EVENT_BYTES) :] for d, ring in data.items()}
+        lost = {d: fresh[d] - len(ring) // event_words.EVENT_BYTES for d, ring in data.items()}
         self._note_seen(rows)
         what = "" if error is None else f"{type(error).__name__}: {error}"
         self._calls.append(_Call(begin, end, what, known, data, lost))
@@ -225,8 +226,8 @@ class Trace(Handle):
 
 def ring_events(devices: int) -> int:
     """Events in a device's ring while a trace is taken, a power of two."""
-    most = RINGS_BYTES // recorder.EVENT_BYTES // devices
-    return max(recorder.EVENTS, min(MOST_EVENTS, 1 << (most.bit_length() - 1)))
+    most = RINGS_BYTES // event_words.EVENT_BYTES // devices
+    return max(event_words.EVENTS, min(MOST_EVENTS, 1 << (most.bit_length() - 1)))
 
 
 def _word(row: bytes, field: int) -> int:

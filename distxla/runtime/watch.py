@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from distxla.codegen.program import CompiledProgram, Site
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
 from distxla.runtime.hosts.host import Lost, Records

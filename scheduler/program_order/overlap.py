@@ -14,7 +14,9 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from distxla.collectives import channel_state, state
+from distxla.collectives.protocols import channel as channel_state
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import permute as permute_words
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ops.collective import GroupedCollective
@@ -47,8 +49,8 @@ def under_way(instruction: Instruction) -> tuple[str, int]:
     if instruction.op.effects is Effects.CHANNEL:
         return "transfers", channel_state.RING
     if isinstance(instruction.op, GroupedCollective):
-        return "rounds of groups", state.ROUNDS
-    return "permutes", state.RING
+        return "rounds of groups", group_words.ROUNDS
+    return "permutes", permute_words.RING
 
 
 class Overlap:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distxla.codegen.program import CommunicatorSpec, CompiledProgram
-from distxla.collectives import channel_state as state
+from distxla.collectives.protocols import channel as state
 from distxla.runtime.channels import Channels
 from distxla.runtime.memory import Block, Heap
 

@@ -20,7 +20,7 @@ from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Statu
 from distxla.codegen.buffers import Buffer
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block
+from distxla.collectives.protocols import control_block
 from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module

@@ -16,8 +16,8 @@ import numpy as np
 from distxla.codegen.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block
-from distxla.collectives.streams import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
+from distxla.collectives.protocols import control_block
+from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
 from distxla.ir import unwritten
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape

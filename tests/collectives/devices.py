@@ -16,7 +16,7 @@ from llvmlite import ir
 from distxla.codegen import abi
 from distxla.codegen.backends import cpu
 from distxla.codegen.program import CommunicatorSpec, Site
-from distxla.collectives import control_block as block
+from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.futex import release_waiters
 from distxla.collectives.transports.shared_memory import SharedMemory
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from distxla.codegen.abi import Status
-from distxla.collectives import control_block as block
-from distxla.collectives import state
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import group as group_words
 from distxla.ir.element_type import F32
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
@@ -195,7 +195,7 @@ def test_rounds_end_in_any_order(name: str, count: int) -> None:
 @pytest.mark.parametrize("count", [SMALL, MIDDLE])
 def test_more_rounds_under_way_than_the_state_holds(name: str, count: int) -> None:
     """Who begins one too many ends its oldest; its own end then comes later, and finds it over."""
-    uses = 2 * state.ROUNDS + 3
+    uses = 2 * group_words.ROUNDS + 3
     devices = Devices(*[(name, count)] * uses)
 
     def program(device: int) -> Iterator[int]:
@@ -244,7 +244,7 @@ def test_a_late_round_counts_on_while_others_are_under_way() -> None:
     def program(device: int) -> Iterator[int]:
         for n in range(60):
             yield devices.begin(device, 0)
-            for _ in range(n % (state.ROUNDS + 2)):
+            for _ in range(n % (group_words.ROUNDS + 2)):
                 yield devices.whole(device, 1)
             yield devices.end(device, 0)
 

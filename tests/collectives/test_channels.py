@@ -10,7 +10,7 @@ import pytest
 from distxla.codegen.buffers import Copy
 from distxla.codegen.planner import plan
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import channel_state as state
+from distxla.collectives.protocols import channel as state
 from distxla.compiler.compile import compile_module, optimised
 from distxla.ir.shape import Shape
 from distxla.text.parser import parse_module

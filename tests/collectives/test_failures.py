@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from distxla.codegen.abi import Status
-from distxla.collectives import control_block as block
-from distxla.collectives import state
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import permute as permute_words
 from distxla.ir.element_type import F32, S32
 from distxla.ir.shape import Shape
 from distxla.ops.all_gather import AllGather
@@ -64,7 +64,7 @@ def test_a_mismatch_is_seen_when_the_second_member_comes(order: tuple[int, int])
     assert found == [Status.RELEASED]
 
 
-@pytest.mark.parametrize("bytes_", [4, 4 * state.MAILBOX_BYTES])
+@pytest.mark.parametrize("bytes_", [4, 4 * permute_words.MAILBOX_BYTES])
 def test_permutes_that_differ_get_mismatch(bytes_: int) -> None:
     op = CollectivePermute(source_target_pairs=((0, 1),))
     shapes = [Shape(F32, (bytes_ // 4,)), Shape(S32, (bytes_ // 4,))]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distxla.codegen.abi import Status
-from distxla.collectives import control_block
+from distxla.collectives.protocols import control_block
 from distxla.compiler.compile import compile_module
 from distxla.errors import ExecutionError
 from distxla.text.parser import parse_module

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
-from distxla.collectives import control_block as block
 from distxla.collectives import recorder
-from distxla.collectives.recorder import EVENTS, Event
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import event as event_words
+from distxla.collectives.protocols.event import EVENTS
+from distxla.collectives.recorder import Event
 from distxla.compiler.compile import compile_module
 from distxla.text.parser import parse_module
 from tests.codegen.runner import Devices
@@ -95,12 +97,12 @@ def row_of(count: int, clock: Sequence[int] = (0, 0, 0, 0), event: bytes = b"", 
 
 
 def event_bytes(number: int, **fields: int) -> bytes:
-    found = bytearray(recorder.EVENT_BYTES)
-    struct.pack_into("<I", found, recorder.E_NUMBER, (number + 1) & 0xFFFFFFFF)
+    found = bytearray(event_words.EVENT_BYTES)
+    struct.pack_into("<I", found, event_words.E_NUMBER, (number + 1) & 0xFFFFFFFF)
     wide = dict.fromkeys(("E_BEGUN", "E_ENDED", "E_WAITED", "E_RESUMED", "E_ROUND"), "<Q")
     kinds = wide | {"E_PROGRAM": "<H", "E_WAITS_FOR": "<h"}
     for name, value in fields.items():
-        struct.pack_into(kinds.get(name, "<I"), found, getattr(recorder, name), value)
+        struct.pack_into(kinds.get(name, "<I"), found, getattr(event_words, name), value)
     return bytes(found)
 
 
@@ -108,8 +110,8 @@ def event_bytes(number: int, **fields: int) -> bytes:
 
 
 def test_an_event_is_a_cache_line_and_a_ring_what_the_block_has_room_for() -> None:
-    assert recorder.EVENT_BYTES == 64
-    assert EVENTS * recorder.EVENT_BYTES == block.RECORDER_BYTES
+    assert event_words.EVENT_BYTES == 64
+    assert EVENTS * event_words.EVENT_BYTES == block.RECORDER_BYTES
     assert EVENTS & (EVENTS - 1) == 0
     assert block.recorder_offset(0) % 64 == 0
     assert block.recorder_offset(0) >= block.record_offset(block.MOST_DEVICES)
@@ -130,7 +132,7 @@ def test_an_event_is_a_cache_line_and_a_ring_what_the_block_has_room_for() -> No
 )
 def test_where_the_last_events_lie(count: int, most: int, places: list[tuple[int, int]]) -> None:
     begin = block.recorder_offset(2)
-    wanted = [(begin + first * recorder.EVENT_BYTES, size * recorder.EVENT_BYTES) for first, size in places]
+    wanted = [(begin + first * event_words.EVENT_BYTES, size * event_words.EVENT_BYTES) for first, size in places]
     assert list(recorder.pieces(row_of(count), 2, most)) == wanted
 
 
@@ -139,8 +141,8 @@ def test_a_larger_ring_elsewhere() -> None:
     row = row_of(4 * EVENTS + 1, R_RING=1 << 20, R_RING_MASK=mask)
     begin = block.recorder_offset(1) + (1 << 20)
     assert list(recorder.pieces(row, 1, 2)) == [
-        (begin + mask * recorder.EVENT_BYTES, recorder.EVENT_BYTES),
-        (begin, recorder.EVENT_BYTES),
+        (begin + mask * event_words.EVENT_BYTES, event_words.EVENT_BYTES),
+        (begin, event_words.EVENT_BYTES),
     ]
 
 
@@ -188,13 +190,13 @@ def test_what_an_earlier_event_left_is_no_wait() -> None:
 
 
 def test_a_step_is_none_of_the_sites() -> None:
-    (found,) = recorder.decode(event_bytes(0, E_BEGUN=1, E_ENDED=2, E_SITE=recorder.STEP | 12), row_of(1), 0)
+    (found,) = recorder.decode(event_bytes(0, E_BEGUN=1, E_ENDED=2, E_SITE=event_words.STEP | 12), row_of(1), 0)
     assert (found.site, found.step) == (None, 12)
 
 
 def test_an_event_that_is_replaced_meanwhile_is_left_out() -> None:
     torn = bytearray(event_bytes(1, E_BEGUN=5))
-    torn[recorder.E_NUMBER : recorder.E_NUMBER + 4] = bytes(4)
+    torn[event_words.E_NUMBER : event_words.E_NUMBER + 4] = bytes(4)
     newer = event_bytes(2 + EVENTS, E_BEGUN=9)
     found = recorder.decode(event_bytes(0, E_BEGUN=1) + bytes(torn) + newer, row_of(3), 0)
     assert [event.number for event in found] == [0]

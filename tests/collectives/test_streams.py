@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distxla.collectives import streams
+from distxla.collectives.protocols import stream as streams
 from distxla.text.shapes import parse_shape
 
 BEGIN, CAPACITY = 4096, 1024

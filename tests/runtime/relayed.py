@@ -12,7 +12,8 @@ import numpy as np
 from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block, state
+from distxla.collectives.protocols import control_block
+from distxla.collectives.protocols import group as group_words
 from distxla.collectives.transports.futex import release_waiters
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.faults import FrameFaults
@@ -61,7 +62,10 @@ class Host:
                         here = sum(home[d] == index for d in group)
                         configured = {}
                         if here and not spec.pairs and len({home[d] for d in group}) > 1:
-                            configured = {(offset + state.G_LOCAL) // 4: here, (offset + state.G_RELAY) // 4: 1}
+                            configured = {
+                                (offset + group_words.G_LOCAL) // 4: here,
+                                (offset + group_words.G_RELAY) // 4: 1,
+                            }
                         self.areas.append((offset, size, configured))
                     for device in group:
                         if device in rows:

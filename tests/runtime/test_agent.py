@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent
 from distxla.runtime.hosts.commands import Command

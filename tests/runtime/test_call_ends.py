@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.ops.custom_calls import user
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.dispatch import Dispatcher

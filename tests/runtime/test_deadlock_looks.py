@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from distxla.codegen.program import CommunicatorSpec
-from distxla.collectives import channel_state, state
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import channel as channel_state
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.diagnosis.graph import Deadlock
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.record_views import There
@@ -147,7 +150,7 @@ def group_round(begun: tuple[int, int, int]) -> Words:
     host = Words(0)
     host.waits(0, ROUNDS + 4096, 0, WAITS_FOR_GROUP, site=1, round_=5)
     for position, count in enumerate(begun):
-        host.words[ROUNDS + state.G_BEGUN + position * state.LINE] = count
+        host.words[ROUNDS + group_words.G_BEGUN + position * round_words.LINE] = count
     return host
 
 
@@ -199,14 +202,22 @@ def test_a_large_message_whose_target_has_begun_may_be_under_way(
     """The source waits until its message is taken: that of its round, or while `value` is lower the one before it in
     the same place of the ring."""
     here, there = Words(0), Words(1)
-    place = PERMUTE + state.PAIR_BYTES + state.P_RING + (round_ - 1) % state.RING * state.MESSAGE_BYTES
-    here.waits(0, place + state.M_TAKEN, value, 1, site=2, round_=round_)
-    here.words[place + state.M_LEAVES] = 1
-    there.words |= {place + state.M_TAKEN: value, PERMUTE + state.PAIR_BYTES + state.P_ASKED: begun}
+    place = (
+        PERMUTE
+        + permute_words.PAIR_BYTES
+        + permute_words.P_RING
+        + (round_ - 1) % permute_words.RING * permute_words.MESSAGE_BYTES
+    )
+    here.waits(0, place + permute_words.M_TAKEN, value, 1, site=2, round_=round_)
+    here.words[place + permute_words.M_LEAVES] = 1
+    there.words |= {
+        place + permute_words.M_TAKEN: value,
+        PERMUTE + permute_words.PAIR_BYTES + permute_words.P_ASKED: begun,
+    }
     there.ended = {1}
     found = verdict({0: here, 1: there, 2: here})
     assert (found is not None) is certain
-    here.words[place + state.M_LEAVES] = 0  # a small one is taken by its target only
+    here.words[place + permute_words.M_LEAVES] = 0  # a small one is taken by its target only
     assert verdict({0: here, 1: there, 2: here}) is not None
 
 
@@ -224,6 +235,6 @@ def test_pages_of_another_host_are_asked_for_once_a_look() -> None:
         asked.clear()
         view.refresh()
         for position in range(64):
-            assert view.word(ROUNDS + position * state.LINE) == ROUNDS + position * state.LINE
+            assert view.word(ROUNDS + position * round_words.LINE) == ROUNDS + position * round_words.LINE
         assert view.word(first + 4) == first + 4
         assert asked == [(first, 2 * control.RECORD_BYTES), (ROUNDS, 4096)]

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.ir.element_type import BF16, F32, PRED, S4
 from distxla.ir.shape import Shape

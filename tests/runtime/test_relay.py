@@ -13,7 +13,8 @@ import pytest
 
 from distxla.codegen.abi import Status
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block, state
+from distxla.collectives.protocols import control_block
+from distxla.collectives.protocols import group as group_words
 from distxla.compiler.compile import compile_module
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.errors import ClusterError
@@ -347,7 +348,7 @@ def say_ready(hosts: Hosts, number: int) -> None:
     ("numbers", "reason"),
     [
         (
-            [state.ROUNDS + 3, 3, 2 * state.ROUNDS + 3],
+            [group_words.ROUNDS + 3, 3, 2 * group_words.ROUNDS + 3],
             "is ready for round 20 of a group, which may begin after round 12",
         ),
         ([3, 3], "ready twice"),
@@ -367,17 +368,17 @@ def test_a_host_further_ahead_than_may_be_is_refused(numbers, reason):
 
 def test_rounds_that_are_over_and_groups_without_this_host_are_bounded():
     early = EarlyRounds({})
-    for number in range(state.ROUNDS):
+    for number in range(group_words.ROUNDS):
         early.keep(1, (64, number), memoryview(b""))
         early.keep(2, (64, number), memoryview(b""))
     with pytest.raises(ClusterError, match="more than 8 rounds of a group without this host"):
-        early.keep(1, (64, state.ROUNDS), memoryview(b""))
+        early.keep(1, (64, group_words.ROUNDS), memoryview(b""))
     early.keep(1, (128, 77), memoryview(b"x"))
     assert early.take((128, 77)) == {1: b"x"}
     program = compiled(collectives(16)["all-reduce"])
     with Hosts(TWO, program) as hosts:
-        hosts.run(arguments(program), repeat=2 * state.ROUNDS)
-        say_ready(hosts, state.ROUNDS)
+        hosts.run(arguments(program), repeat=2 * group_words.ROUNDS)
+        say_ready(hosts, group_words.ROUNDS)
         end = time.monotonic() + 5
         while not hosts.failures and time.monotonic() < end:
             time.sleep(0.01)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from distxla.collectives import control_block as control
-from distxla.collectives import state
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import permute as permute_words
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.relay import pairs
 
@@ -27,13 +27,13 @@ def test_a_permute_waits_for_the_word_that_its_message_was_taken(
     known = pairs.Pairs(relay, {0: 0, 1: 1})
     known.add(PLACE, (0, 1), ((0, 1),))
     message = next(iter(known.messages))
-    block.words[(message + state.M_POSTED) // 4] = 1
+    block.words[(message + permute_words.M_POSTED) // 4] = 1
     leaving = threading.Thread(target=known.remove, args=(PLACE,))
     leaving.start()
     time.sleep(0.05)
     assert leaving.is_alive()
     assert message in known.messages
-    where = {"taken": message + state.M_TAKEN, "poison": control.H_POISON}[word]
+    where = {"taken": message + permute_words.M_TAKEN, "poison": control.H_POISON}[word]
     block.words[where // 4] = value
     leaving.join(20)
     assert not known.messages

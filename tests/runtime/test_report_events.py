@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from distxla.codegen.abi import Status
-from distxla.collectives import control_block as control
 from distxla.collectives import recorder
-from distxla.collectives.control_block import CommandKind
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import event as event_words
+from distxla.collectives.protocols.control_block import CommandKind
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError
 from distxla.runtime.hosts.host import Records
@@ -20,7 +21,7 @@ from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.reports import EVENTS, Scene
 from distxla.runtime.watch import current_step
 
-KEPT = recorder.EVENTS
+KEPT = event_words.EVENTS
 
 
 def steps_between(number: int) -> tuple[int | None, int]:
@@ -42,13 +43,13 @@ def test_no_more_events_are_read_than_a_report_shows(
     read: list[int] = []
 
     def decode(data: bytes, row: bytes, device: int) -> Iterator[Any]:
-        read.append(len(data) // recorder.EVENT_BYTES)
+        read.append(len(data) // event_words.EVENT_BYTES)
         for number in range(KEPT - read[-1], KEPT):
             site, run = site_and_run(number)
             yield SimpleNamespace(number=number, site=site, run=run)
 
     monkeypatch.setattr(recorder, "decode", decode)
-    records: Any = SimpleNamespace(row=lambda device: b"row", ring=lambda device: bytes(KEPT * recorder.EVENT_BYTES))
+    records: Any = SimpleNamespace(row=lambda device: b"row", ring=lambda device: bytes(KEPT * event_words.EVENT_BYTES))
     found = Scene(records, (), {}, {}, lambda *_: (), {}, 0, {})._recorded(0, 1)
     assert [event.number for event in found] == list(range(KEPT - count, KEPT))
     assert sum(read) <= EVENTS + (KEPT if count > EVENTS else 0)

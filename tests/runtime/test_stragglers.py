@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.diagnosis.blocked import HOST, DeviceState, Doing
 from distxla.errors import Location
 from distxla.runtime.hosts.local import LocalHost, is_stopped

@@ -11,7 +11,8 @@ import pytest
 
 import distxla as dx
 from distxla.collectives import recorder
-from distxla.collectives.streams import NEAR_BYTES
+from distxla.collectives.protocols import event as event_words
+from distxla.collectives.protocols.stream import NEAR_BYTES
 from distxla.compiler.compile import compile_module
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime import trace as trace_module
@@ -180,15 +181,15 @@ def test_after_a_failure_the_last_events_are_there_unasked(cluster: dx.Cluster) 
 
 @pytest.mark.cluster
 def test_more_events_than_a_ring_holds(cluster: dx.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_module, "MOST_EVENTS", recorder.EVENTS)
+    monkeypatch.setattr(trace_module, "MOST_EVENTS", event_words.EVENTS)
     monkeypatch.setattr(cluster, "_rings", None)  # those of other traces are larger
     step = cluster.compile(parse_module(LOOP.format(n=4, times=200)))
     with cluster.trace() as trace:
         step([X])
-    lost = 400 - recorder.EVENTS
+    lost = 400 - event_words.EVENTS
     document = written(trace, tmp_path)
     assert document["otherData"] == {"events that were overwritten": {"device 0": lost, "device 1": lost}}
-    assert [len(slices(document, device, "collective")) for device in range(DEVICES)] == [recorder.EVENTS] * 2
+    assert [len(slices(document, device, "collective")) for device in range(DEVICES)] == [event_words.EVENTS] * 2
     assert trace.left_out.startswith(
         f"the trace lacks the first {2 * lost} events of 1 call: it keeps the last 256 events"
     )
@@ -198,7 +199,7 @@ def test_more_events_than_a_ring_holds(cluster: dx.Cluster, tmp_path: Path, monk
 def test_calls_that_are_too_much_are_dropped(
     cluster: dx.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_module, "KEPT_BYTES", 3 * 2 * 10 * recorder.EVENT_BYTES)
+    monkeypatch.setattr(trace_module, "KEPT_BYTES", 3 * 2 * 10 * event_words.EVENT_BYTES)
     step = cluster.compile(parse_module(LOOP.format(n=4, times=5)))
     with cluster.trace() as trace:
         for _ in range(5):

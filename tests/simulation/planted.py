@@ -130,7 +130,7 @@ PLANTED = [
         "number = builder.zext(item, I64)",
         """number = builder.zext(item, I64)
 with words.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
-    words.release(self.over, self.area, state.E_PHASE)
+    words.release(self.over, self.area, group_words.E_PHASE)
     self._wake(i32(EVERYBODY))""",
         ("large sums",),
         (3,),

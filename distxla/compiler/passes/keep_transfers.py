@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from distxla.collectives.channel_state import may_be_kept
 from distxla.collectives.channels import is_end, payload_of
+from distxla.collectives.protocols.channel import may_be_kept
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
-from distxla.collectives.control_block import RECORD_BYTES
+from distxla.collectives.protocols.control_block import RECORD_BYTES
 from distxla.errors import ClusterError
 
 CONTROL_BLOCK = (1 << 64) - 1  # READ's device, for the control block

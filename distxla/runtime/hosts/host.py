@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 
 
 class DeviceMemory(Protocol):

@@ -11,7 +11,7 @@ from distxla.codegen.abi import Status
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.errors import InternalError
 from distxla.runtime import serve
 from distxla.runtime.hosts.host import record_bytes

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.errors import ArgumentError, ClusterError
 from distxla.runtime.memory_limits import Limit, free_memory
 from distxla.runtime.memory_need import Room

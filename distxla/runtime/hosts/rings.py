@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from distxla.collectives import control_block as control
 from distxla.collectives import recorder
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import event as event_words
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.hosts.host import Host
 
 RINGS_S = 4.0  # for a host to send what is asked for at once: reports must not wait for one that never answers
 
 
-def read_rings(hosts: Sequence[Host], rows: Mapping[int, bytes], most: int = recorder.EVENTS) -> dict[int, bytes]:
+def read_rings(hosts: Sequence[Host], rows: Mapping[int, bytes], most: int = event_words.EVENTS) -> dict[int, bytes]:
     """The last events of each device, up to `most`, as `recorder.pieces` gives them; without those of hosts that can't
     be reached or does not answer. rows: the devices' records. Blocks for a round trip to each other host."""
     found: dict[int, bytes] = {}

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from distxla.codegen.abi import BEFORE_STEP, INSIDE_WAIT
 from distxla.codegen.program import InjectionPoint
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.runtime.injection.faults import Fault, Kind, When
 from distxla.runtime.memory import ControlBlock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from distxla.collectives import state
+from distxla.collectives.protocols import group as group_words
 from distxla.errors import ClusterError
 from distxla.runtime.relay.groups import Group
 
@@ -30,13 +30,15 @@ class EarlyRounds:
         offset, number = key
         group = self._groups.get(offset)
         if group is not None:
-            now = group.areas[number % state.ROUNDS].number
-            if number not in (now, now + state.ROUNDS):
+            now = group.areas[number % group_words.ROUNDS].number
+            if number not in (now, now + group_words.ROUNDS):
                 is_over = number < now
-                reason = "is over" if is_over else f"may begin after round {number + 1 - state.ROUNDS} only"
+                reason = "is over" if is_over else f"may begin after round {number + 1 - group_words.ROUNDS} only"
                 raise ClusterError(f"host {host} is ready for round {number + 1} of a group, which {reason}")
-        elif sum(of == offset and host in hosts for (of, _), hosts in self._found.items()) >= state.ROUNDS:
-            raise ClusterError(f"host {host} is ready for more than {state.ROUNDS} rounds of a group without this host")
+        elif sum(of == offset and host in hosts for (of, _), hosts in self._found.items()) >= group_words.ROUNDS:
+            raise ClusterError(
+                f"host {host} is ready for more than {group_words.ROUNDS} rounds of a group without this host"
+            )
         found = self._found.setdefault(key, {})
         if host in found:
             raise ClusterError(f"host {host} is ready twice for one round")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from distxla.codegen.image import LoadedImage, load_image, resolve_import
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block as control
-from distxla.collectives import state
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import group as group_words
 from distxla.errors import CompileError
 from distxla.runtime.relay.groups import Area, Group
 from distxla.runtime.relay.pairs import Pairs
@@ -52,7 +52,7 @@ class LoadedPrograms:
                 if spec.pairs:
                     self._pairs.add(offset, group, spec.pairs)
                     continue
-                if spec.state_bytes[spec.groups.index(group)] != state.group_bytes(len(group)):
+                if spec.state_bytes[spec.groups.index(group)] != group_words.group_bytes(len(group)):
                     continue  # not a group with rounds
                 crossing = True
                 if offset not in self.groups:

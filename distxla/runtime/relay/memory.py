@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.codegen.image import LoadedImage
-from distxla.collectives import relay_queue
+from distxla.collectives.protocols import relay_queue
 from distxla.ir.unwritten import empty
 
 PIECE_BYTES = 1 << 20  # that travel in one frame
@@ -79,7 +79,7 @@ class Scratch:
 
 
 class Folding:
-    """The native function that folds and spreads pieces (collectives/relay_queue.py)."""
+    """The native function that folds and spreads pieces (collectives/protocols/relay_queue.py)."""
 
     def __init__(self, support: LoadedImage) -> None:
         self._run = _FOLD_RUN(support.address_of(relay_queue.FOLD_RUN))

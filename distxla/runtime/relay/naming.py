@@ -7,9 +7,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import channel_state as channel
-from distxla.collectives import control_block as control
-from distxla.collectives import state
+from distxla.collectives.protocols import channel as channel
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.runtime.relay.pairs import FIRST_KIND, Message
 from distxla.runtime.relay.pairs import Kind as PairKind
 from distxla.runtime.relay.subject import Subject
@@ -52,7 +54,7 @@ class Names:
         group = self._groups.get(offset)
         if group is None:
             return Subject(kind, "", (), number + 1)
-        area = group.areas[number % state.ROUNDS]
+        area = group.areas[number % group_words.ROUNDS]
         name = ""
         if area.number == number and group.local:
             _, site, device = area.head(group.local[0])
@@ -64,7 +66,7 @@ class Names:
         message = self._messages.get(place)
         if message is None:
             return Subject(kind, "", (), use)
-        number = (use - 1) * state.RING + message.slot + 1
+        number = (use - 1) * permute_words.RING + message.slot + 1
         return Subject(kind, self._at(place), (message.source, message.target), number)
 
     def _transfer(self, frame: Frame, kind: str) -> Subject:
@@ -74,7 +76,7 @@ class Names:
         ends = words[(pair + channel.C_SOURCE) // 4], words[(pair + channel.C_TARGET) // 4]
         slot = (frame.b - 1) % channel.RING * self._block.longs[(pair + channel.C_SLOT_BYTES) // 8]
         head = pair + channel.C_SLOTS + slot + channel.M_SIGNATURE
-        fits = head + state.LINE <= self._block.segment.size
+        fits = head + round_words.LINE <= self._block.segment.size
         return Subject(kind, self._at(head) if fits else "", ends, frame.b)
 
     def _at(self, head: int) -> str:

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from distxla.collectives import channel_state as channel
-from distxla.collectives import control_block as control
-from distxla.collectives import state
-from distxla.collectives.relay_queue import Event
+from distxla.collectives.protocols import channel as channel
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.relay_queue import Event
 from distxla.errors import ClusterError
 from distxla.runtime.futex import wake_all
 from distxla.runtime.relay.links import Link
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 16  # signature, site, device
 FIRST_KIND = 16
-KIND_SHIFT = 56  # of channel_state's kind of message, above an offset
+KIND_SHIFT = 56  # of a channel's kind of message, above an offset
 SETTLE_S = 2.0  # for what was told last to cross from host to host
 PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is held to run something else
 
@@ -50,7 +51,7 @@ class Kind(IntEnum):
     TAKEN = FIRST_KIND + 4  # the target has taken the message
     VALUE_PART = (
         FIRST_KIND + 5
-    )  # a piece of a channel's value. c: offset, and in the upper 8 bits channel_state's kind of message
+    )  # a piece of a channel's value. c: offset, and in the upper 8 bits the channel's kind of message
     VALUE = FIRST_KIND + 6  # the value is there. c as above. payload: head
     RECEIVING = FIRST_KIND + 7  # a recv was executed
     RECEIVED = FIRST_KIND + 8  # the value was taken
@@ -97,9 +98,9 @@ class Pairs:
             ends = {self._home[source], self._home[target]}
             if target not in group or here not in ends or len(ends) == 1:
                 continue
-            pair = offset + group.index(target) * state.PAIR_BYTES
-            for number in range(state.RING):
-                place = pair + state.P_RING + number * state.MESSAGE_BYTES
+            pair = offset + group.index(target) * permute_words.PAIR_BYTES
+            for number in range(permute_words.RING):
+                place = pair + permute_words.P_RING + number * permute_words.MESSAGE_BYTES
                 self.messages[place] = Message(source, target, number)
                 self._places.setdefault(offset, set()).add(place)
 
@@ -109,7 +110,7 @@ class Pairs:
         Blocks until the sources here know that their last messages were taken, which may be later than the call's end.
         """
         places, end = self._places.pop(offset, set()), time.monotonic() + SETTLE_S
-        while any(self._word(p + state.M_POSTED) != self._word(p + state.M_TAKEN) for p in places):
+        while any(self._word(p + permute_words.M_POSTED) != self._word(p + permute_words.M_TAKEN) for p in places):
             if time.monotonic() > end or self._words[control.H_POISON // 4]:  # then a host may be lost
                 break
             time.sleep(0.001)
@@ -153,11 +154,11 @@ class Pairs:
             raise ClusterError(f"devices handed over an unknown event {event}")
 
     def _send_message(self, place: int, message: Message, use: int) -> None:
-        host, leaves = self._home[message.target], self._word(place + state.M_LEAVES)
+        host, leaves = self._home[message.target], self._word(place + permute_words.M_LEAVES)
         head = ctypes.string_at(self._base + place, HEAD_BYTES)
-        payload = place + state.M_PAYLOAD
+        payload = place + permute_words.M_PAYLOAD
         if not leaves:
-            size = self._long(place + state.M_BYTES)
+            size = self._long(place + permute_words.M_BYTES)
             self._send(host, Kind.MESSAGE, place, use, payload=[head, view(self._base + payload, size)])
             return
         places = tuple(self._long(payload + 8 * k) for k in range(leaves))
@@ -172,7 +173,7 @@ class Pairs:
         message = self.messages[place]
         with self._lock:
             use, places, sizes = self._posted.get(place, (0, (), ()))
-            if not use or self._asked.get(place) != (use, self._long(place + state.S_SIGNATURE)):
+            if not use or self._asked.get(place) != (use, self._long(place + round_words.S_SIGNATURE)):
                 return
             del self._posted[place], self._asked[place]
         base, host = self._relay.base(message.source), self._home[message.target]
@@ -183,7 +184,7 @@ class Pairs:
 
     def _ask(self, place: int, message: Message, use: int) -> None:
         """The target here has posted where it will have a large message."""
-        signature = self._long(place + state.M_TARGET_POST + state.S_SIGNATURE)
+        signature = self._long(place + permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
         with self._lock:
             self._asked[place] = (use, signature)
         self._send(self._home[message.source], Kind.ASK, place, use, signature)
@@ -208,7 +209,7 @@ class Pairs:
             asked = self._asked.get(place, (0, 0))[0] == coming.use
             record = control.record_offset(message.target)
             waits = self._word(record + control.R_STATE) == control.DeviceState.WAITING
-            here = self._long(record + control.R_WAIT_WORD) == place + state.M_POSTED
+            here = self._long(record + control.R_WAIT_WORD) == place + permute_words.M_POSTED
             if waits and here and not asked:
                 with self._lock:
                     if self._incoming.pop(place, None) is None:
@@ -219,8 +220,8 @@ class Pairs:
         """Post a large message as its source would. whole: all of it is in the target's results."""
         self._store_head(place, coming.head)
         if whole:
-            self._set(place + state.M_TAKEN, coming.use)
-        self._set(place + state.M_POSTED, coming.use)
+            self._set(place + permute_words.M_TAKEN, coming.use)
+        self._set(place + permute_words.M_POSTED, coming.use)
 
     def _send_value(self, pair: int, mark: int) -> None:
         slot, place, size = self._value(pair, mark, channel.C_SOURCE)
@@ -259,18 +260,18 @@ class Pairs:
             raise ClusterError(f"host {link.host} sent a frame for a pair that it has no part in")
         self._require_turn(link, frame, place)
         if kind == Kind.TAKEN:
-            self._set(place + state.M_TAKEN, frame.b)
+            self._set(place + permute_words.M_TAKEN, frame.b)
         elif kind == Kind.ASK:
             with self._lock:
                 self._asked[place] = (frame.b, frame.c)
             self._send_parts(place)
         elif kind == Kind.MESSAGE:
-            if not HEAD_BYTES <= frame.length <= HEAD_BYTES + state.MAILBOX_BYTES:
+            if not HEAD_BYTES <= frame.length <= HEAD_BYTES + permute_words.MAILBOX_BYTES:
                 raise ClusterError(f"host {link.host} sent a message of {frame.length} bytes")
             head = self._take_head(link)
-            link.connection.receive_into(view(self._base + place + state.M_PAYLOAD, frame.length - HEAD_BYTES))
+            link.connection.receive_into(view(self._base + place + permute_words.M_PAYLOAD, frame.length - HEAD_BYTES))
             self._store_head(place, head)
-            self._set(place + state.M_POSTED, frame.b)
+            self._set(place + permute_words.M_POSTED, frame.b)
         elif kind == Kind.LARGE:
             self._expect(link, frame, place)
         else:
@@ -281,16 +282,16 @@ class Pairs:
 
         An ASK may be one use ahead, since this host may learn later than the asking host that a use was taken.
         """
-        ahead = (frame.b - self._word(place + state.M_TAKEN)) & 0xFFFFFFFF
+        ahead = (frame.b - self._word(place + permute_words.M_TAKEN)) & 0xFFFFFFFF
         if frame.kind != Kind.PART and ahead != 1 and not (frame.kind == Kind.ASK and ahead == 2):
             raise ClusterError(
                 f"host {link.host} sent a frame for use {frame.b} of a place for messages; use "
-                f"{self._word(place + state.M_TAKEN) + 1} is under way"
+                f"{self._word(place + permute_words.M_TAKEN) + 1} is under way"
             )
 
     def _expect(self, link: Link, frame: Frame, place: int) -> None:
         """A large message is there, at its source's host."""
-        if not HEAD_BYTES < frame.length <= HEAD_BYTES + 8 * state.OFFSETS or (frame.length - HEAD_BYTES) % 8:
+        if not HEAD_BYTES < frame.length <= HEAD_BYTES + 8 * round_words.OFFSETS or (frame.length - HEAD_BYTES) % 8:
             raise ClusterError(f"host {link.host} sent {frame.length} bytes to say that a message is there")
         payload = bytes(link.connection.receive_bytes(frame))
         sizes = struct.unpack(f"<{(len(payload) - HEAD_BYTES) // 8}Q", payload[HEAD_BYTES:])
@@ -303,7 +304,7 @@ class Pairs:
         if coming is None or coming.use != frame.b or leaf >= len(coming.sizes):
             raise ClusterError(f"host {link.host} sent a part of a message that is not expected")
         size = coming.sizes[leaf]
-        begin = self._long(place + state.M_TARGET_POST + state.S_OFFSETS + 8 * leaf)
+        begin = self._long(place + permute_words.M_TARGET_POST + round_words.S_OFFSETS + 8 * leaf)
         if frame.c + frame.length > size or not self._relay.holds(message.target, begin, size):
             raise ClusterError(f"host {link.host} sent more of a message than there is place for")
         link.connection.receive_into(view(self._relay.base(message.target) + begin + frame.c, frame.length))

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from distxla.codegen.abi import ROUND_SYMBOL, Context
 from distxla.codegen.image import LoadedImage
-from distxla.collectives import state
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
@@ -180,14 +181,16 @@ def describe(
 
     cores: any zeroed memory that may stand for the control block and the device's record.
     """
-    descriptions = (ctypes.c_uint64 * (state.G_DESCRIPTIONS // 8 + MOST_DESCRIBED * state.DESCRIPTION_WORDS))()
+    descriptions = (
+        ctypes.c_uint64 * (group_words.G_DESCRIPTIONS // 8 + MOST_DESCRIBED * group_words.DESCRIPTION_WORDS)
+    )()
     base = ctypes.addressof(descriptions)
-    ctypes.c_uint32.from_address(base + state.G_RELAY).value = state.DESCRIBE
+    ctypes.c_uint32.from_address(base + group_words.G_RELAY).value = group_words.DESCRIBE
     states = (ctypes.c_void_p * max(1, communicators))(*([base] * max(1, communicators)))
     zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it comes to the round
     memory = ctypes.c_char.from_buffer(zeros)
     memories = (ctypes.c_void_p * (device + 1))(*([ctypes.addressof(memory)] * (device + 1)))
-    nothing = (ctypes.c_uint64 * (4 * state.OFFSETS))()
+    nothing = (ctypes.c_uint64 * (4 * round_words.OFFSETS))()
     context = Context(
         memory=ctypes.addressof(memories),
         communicators=ctypes.addressof(states),
@@ -202,8 +205,8 @@ def describe(
     del memory
     zeros.close()
     found = []
-    for k in range(descriptions[state.G_DESCRIBED // 8]):
-        begin = state.G_DESCRIPTIONS // 8 + k * state.DESCRIPTION_WORDS
+    for k in range(descriptions[group_words.G_DESCRIBED // 8]):
+        begin = group_words.G_DESCRIPTIONS // 8 + k * group_words.DESCRIPTION_WORDS
         found.append(_description(dict(zip(DESCRIBED, descriptions[begin : begin + len(DESCRIBED)], strict=True))))
     return found
 

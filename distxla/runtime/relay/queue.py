@@ -1,9 +1,9 @@
-"""The relay's end of the queue in the control block (collectives/relay_queue.py)."""
+"""The relay's end of the queue in the control block (collectives/protocols/relay_queue.py)."""
 
 from __future__ import annotations
 
-from distxla.collectives import control_block as control
-from distxla.collectives import relay_queue
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import relay_queue
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.memory import ControlBlock
 

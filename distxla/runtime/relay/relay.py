@@ -1,10 +1,10 @@
 """The relay of one host of a run: joins the host's shared memory and exchanges with the other hosts' relays over TCP.
 
 It does for groups with members on several hosts what the last member to come does in a group on one host. Devices here
-hand a round over when all local members have come (collectives/relay_queue.py). The relay then tells the group's other
-hosts that it is ready; when all are, and all came with the same instruction, each sends the others what they need of
-its members' operands, straight from their memory and straight into that of the members that get it (plans.py,
-rounds.py). At the end it stores the round's phase as a member would, and wakes.
+hand a round over when all local members have come (collectives/protocols/relay_queue.py). The relay then tells the
+group's other hosts that it is ready; when all are, and all came with the same instruction, each sends the others what
+they need of its members' operands, straight from their memory and straight into that of the members that get it
+(plans.py, rounds.py). At the end it stores the round's phase as a member would, and wakes.
 
 A host may be ahead of another one by as many rounds of a group as may be under way at a time; nothing but READY, with
 at most EAGER_BYTES of payload, is ever sent to a host that has not said that it is ready, so what comes always has a
@@ -24,8 +24,8 @@ import numpy as np
 from distxla.codegen.abi import Status
 from distxla.codegen.image import load_image
 from distxla.codegen.program import CompiledProgram
-from distxla.collectives import control_block as control
-from distxla.collectives.relay_queue import Event
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols.relay_queue import Event
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.early import EarlyRounds

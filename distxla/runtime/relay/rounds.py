@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distxla.codegen.abi import Context, Status
-from distxla.collectives import state
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import rounds as round_words
 from distxla.errors import ClusterError
 from distxla.ir.unwritten import empty
 from distxla.runtime.relay.memory import PIECE_BYTES, rows_at, view
@@ -184,8 +185,8 @@ class Round:
         """
         group, description = self.group, plan.description
         size, count = len(group.members), description.operands + description.results
-        slots = np.zeros(state.round_bytes(size) // 8, np.uint64)
-        begin, each, offsets = state.E_SLOTS // 8, state.SLOT_BYTES // 8, state.S_OFFSETS // 8
+        slots = np.zeros(group_words.round_bytes(size) // 8, np.uint64)
+        begin, each, offsets = group_words.E_SLOTS // 8, round_words.SLOT_BYTES // 8, round_words.S_OFFSETS // 8
         base = self.relay.base
         everybody: list[int] = []
         for p in group.local:
@@ -197,7 +198,7 @@ class Round:
             slots[begin + p * each + offsets + leaf] = mirror.ctypes.data
         memories = (ctypes.c_void_p * (max(group.members) + 1))()
         context = Context(memory=ctypes.addressof(memories), device=group.members[0], device_count=len(memories))
-        arguments = (ctypes.addressof(context), int(slots.ctypes.data) + state.E_SLOTS, description.members)
+        arguments = (ctypes.addressof(context), int(slots.ctypes.data) + group_words.E_SLOTS, description.members)
         items = ITEMS(description.do_items)
 
         def run(targets: int, first: int, end: int) -> None:
@@ -223,7 +224,7 @@ class Round:
                 own = base(group.members[self._once - 1])
                 at = begin + offsets + count
                 slots[at : at + description.results] = [own + place if place else 0 for place in shared]
-                slots[0:begin].view(np.uint32)[state.E_ONCE // 4] = 1
+                slots[0:begin].view(np.uint32)[group_words.E_ONCE // 4] = 1
             for s in sources:
                 run(len(places), m.item(s, 0), m.item(s, 0) + m.pieces)
 

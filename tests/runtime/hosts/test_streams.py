@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.collectives.streams import AREA_BYTES, SLOTS
+from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS
 from tests.ops.feed_programs import CHANNELS, echo, sums
 from tests.runtime.test_streams import MEET, Beside, item
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.errors import ArgumentError
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.injection.faults import Fault, Kind, When

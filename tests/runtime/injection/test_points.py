@@ -11,7 +11,7 @@ import pytest
 from distxla.codegen.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
 from distxla.codegen.injection import HOOK
 from distxla.codegen.program import ANY_POINT, InjectionPoint
-from distxla.collectives import control_block as control
+from distxla.collectives.protocols import control_block as control
 from distxla.compiler.compile import compile_module
 from distxla.compiler.stages import emit
 from distxla.runtime.injection import hook as hooks

@@ -26,30 +26,51 @@ import hashlib
 from collections.abc import Sequence
 from math import prod
 
+from distxla.collectives.protocols.layout import Area, Order
+from distxla.collectives.protocols.rounds import COUNTS
 from distxla.ir.shape import Shape
 
-# state in the control block; each side's words have cache lines of their own
-T_POSTED = 0  # u32 futex: twice the items posted, modulo 2^32; bit 0 once the producer has ended the stream
-T_TAKEN = 64  # u32 futex: twice the items taken: all up to there are done with
-T_DEVICE_SLEEPS = 128  # u32: the device is about to sleep on the other side's word
-T_HOST_SLEEPS = 192  # u32: so is the host
-T_ISSUED = 256  # u32: twice the items that the device has asked for (recv), which it may take in another order
-T_IDLE = 260  # u32: T_TAKEN as the device has seen it when it lost patience, plus 1
-T_WRITE = 264  # u64: where in the area the device's last item of the near ring ends
-T_WRITE_FAR = 272  # u64: of the far ring
-T_COUNTED = 280  # N_* (state.py) of the items that the device has taken or posted
-T_BLOCK = 320  # u64: where the block lies in the device's memory
-T_CAPACITY = 328  # u64: bytes of the area
-STATE_BYTES = 384
+_DEVICE, _HOST, _PRODUCER, _CONSUMER = "device", "host", "producer", "consumer"
 
-# slot
-L_OFFSET = 0  # u64: where the payload lies in the device's memory
-L_BYTES = 8  # u64: of the payload, a multiple of ALIGNMENT, at least that
-L_TYPE = 16  # u64
-L_PROGRAM = 24  # u32: number of the program that has posted it
-L_SITE = 28  # u32: its site
-L_TAKEN = 32  # u32: taken before its turn
+STATE_BYTES = 384
+STREAM = Area("stream", "one a device and stream; each side's words have cache lines of their own", STATE_BYTES)
+T_POSTED = STREAM.u32(
+    0,
+    "posted",
+    _PRODUCER,
+    Order.RELEASE,
+    "twice the items posted, modulo 2^32; bit 0 once the producer has ended the stream",
+    futex=True,
+)
+T_TAKEN = STREAM.u32(
+    64, "taken", _CONSUMER, Order.RELEASE, "twice the items taken: all up to there are done with", futex=True
+)
+T_DEVICE_SLEEPS = STREAM.u32(
+    128, "device sleeps", _DEVICE, Order.UPDATED, "it is about to sleep on the other side's word"
+)
+T_HOST_SLEEPS = STREAM.u32(192, "host sleeps", _HOST, Order.FENCED, "threads about to sleep on the device's word")
+T_ISSUED = STREAM.u32(
+    256,
+    "issued",
+    _DEVICE,
+    Order.PLAIN,
+    "twice the items that it has asked for (recv), which it may take in another order",
+)
+T_IDLE = STREAM.u32(260, "idle", _DEVICE, Order.PLAIN, "`taken` as it has seen it when it lost patience, plus 1")
+T_WRITE = STREAM.u64(264, "write", _DEVICE, Order.PLAIN, "where in the area its last item of the near ring ends")
+T_WRITE_FAR = STREAM.u64(272, "write far", _DEVICE, Order.PLAIN, "of the far ring")
+T_COUNTED = STREAM.part(280, "counts", COUNTS, "of the items that the device has taken or posted")
+T_BLOCK = STREAM.u64(320, "block", _HOST, Order.PLAIN, "where the block lies in the device's memory")
+T_CAPACITY = STREAM.u64(328, "capacity", _HOST, Order.PLAIN, "bytes of the area")
+
 SLOT_BYTES = 64
+SLOT = Area("slot of a stream", "SLOTS in the stream's block, in the device's memory", SLOT_BYTES)
+L_OFFSET = SLOT.u64(0, "offset", _PRODUCER, Order.PLAIN, "where the payload lies in the device's memory")
+L_BYTES = SLOT.u64(8, "bytes", _PRODUCER, Order.PLAIN, "of the payload, a multiple of ALIGNMENT, at least that")
+L_TYPE = SLOT.u64(16, "type", _PRODUCER, Order.PLAIN, "number of the item's type")
+L_PROGRAM = SLOT.u32(24, "program", _PRODUCER, Order.PLAIN, "number of the program that has posted it")
+L_SITE = SLOT.u32(28, "site", _PRODUCER, Order.PLAIN, "its site")
+L_TAKEN = SLOT.u32(32, "taken", "device", Order.PLAIN, "taken before its turn; 0 when posted")
 SLOTS = 4096
 SLOTS_BYTES = SLOTS * SLOT_BYTES
 

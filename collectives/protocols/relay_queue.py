@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from distxla.collectives.control_block import MOST_DEVICES
+from distxla.collectives.protocols.control_block import MOST_DEVICES
 
 ENTRIES = 16 * MOST_DEVICES
 RING_BYTES = 8 * ENTRIES

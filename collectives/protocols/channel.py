@@ -1,0 +1,126 @@
+"""Shared state of channels: layout in bytes. Lies in the control block, zeroed before a run; written by devices but
+for the words that the driver configures.
+
+    end         of each send and recv of a program, one a device
+    directory   one for all devices: where the state of each pair lies, by its number
+    pair        one for each (channel, stream, source, target): counters, then RING slots
+
+A context's u32 is its transfer's ticket: the pair's number and the low half of the transfer's number within it; 0
+where the device takes no part. Transfer q of a pair uses slot q % RING. Words that count transfers hold q + 1 for the
+last one that they speak of, so they are compared by the sign of a difference, and nobody resets them.
+"""
+
+from __future__ import annotations
+
+from distxla.collectives.protocols.layout import Area, Order
+from distxla.collectives.protocols.rounds import COUNTED, COUNTS
+from distxla.ir.shape import Shape
+
+ALIGNMENT = 64
+
+_DRIVER, _SOURCE, _TARGET, _MOVER = "driver", "source", "target", "who claims"
+
+END_BYTES = 64
+END = Area("end of a channel", "one a device for each send and recv of a program", END_BYTES)
+E_PAIR = END.u64(0, "pair", _DRIVER, Order.PLAIN, "offset of the pair's state; 0 on a device that takes no part")
+E_NUMBER = END.u32(8, "number", _DRIVER, Order.PLAIN, "the pair's number, from 1")
+E_FIRST = END.u32(
+    12, "first", _DRIVER, Order.PLAIN, "first execution of the instruction in a run that transfers, from 0"
+)
+E_LAST = END.u32(16, "last", _DRIVER, Order.PLAIN, "last one, inclusive")
+E_RUN = END.u32(20, "run", "its device", Order.PLAIN, "R_RUN when it was executed last")
+E_EXECUTIONS = END.u32(24, "executions", "its device", Order.PLAIN, "in that run")
+ALWAYS = 0xFFFFFFFF
+
+MOST_PAIRS = 1 << 16
+DIRECTORY_BYTES = 8 * MOST_PAIRS
+DIRECTORY = Area("directory of channels", "one a host", DIRECTORY_BYTES)
+DIRECTORY.u64(0, "pairs", _DRIVER, Order.PLAIN, "offsets of the pairs' states by number", count=MOST_PAIRS)
+DIRECTORY_KEY = "channels"
+
+RING = 8  # transfers that may be under way in a pair before a send waits
+MOST_LEAVES = 64  # of a value that is copied from place to place
+
+SLOT = Area("slot of a channel", "RING a pair, behind its words; the payload follows")
+W_SENT = SLOT.u32(0, "sent", _SOURCE, Order.RELEASE, "the message is posted", futex=True)
+W_SENT_SLEEPERS = SLOT.u32(4, "sent sleepers", _TARGET, Order.UPDATED, "about to sleep on `sent`")
+W_TAKEN = SLOT.u32(
+    64, "taken", _TARGET, Order.RELEASE, "the value has arrived and the slot may be used again", futex=True
+)
+W_TAKEN_SLEEPERS = SLOT.u32(68, "taken sleepers", _SOURCE, Order.UPDATED, "about to sleep on `taken`")
+W_MOVED = SLOT.u32(
+    128, "moved", _MOVER, Order.RELEASE, "a message that was posted in place has been copied from there", futex=True
+)
+W_MOVED_SLEEPERS = SLOT.u32(132, "moved sleepers", "the other side", Order.UPDATED, "about to sleep on `moved`")
+W_CLAIM = SLOT.u32(192, "claim", "source and target", Order.UPDATED, "exchanged; who finds an older one copies")
+M_SIGNATURE = SLOT.u64(256, "signature", _SOURCE, Order.PLAIN, "of the value's type")
+M_SITE = SLOT.u32(264, "site", _SOURCE, Order.PLAIN, "of the send")
+M_DEVICE = SLOT.u32(268, "device", _SOURCE, Order.PLAIN, "the source")
+M_KIND = SLOT.u32(272, "kind", _SOURCE, Order.PLAIN, "how the message travels: INLINE, IN_PLACE, STAGED, LANDED")
+M_COPIED_TO = SLOT.u32(
+    276, "copied to", _SOURCE, Order.PLAIN, "LANDED or STAGED, once a message IN_PLACE was moved by its source"
+)
+L_NUMBER = SLOT.u32(320, "landing", _TARGET, Order.PLAIN, "the transfer whose landing place is posted here")
+L_SIGNATURE = SLOT.u64(328, "landing signature", _TARGET, Order.PLAIN, "of the value's type")
+L_SITE = SLOT.u32(336, "landing site", _TARGET, Order.PLAIN, "of the recv")
+L_DEVICE = SLOT.u32(340, "landing device", _TARGET, Order.PLAIN, "the target")
+M_OFFSETS = SLOT.u64(
+    384, "offsets", _SOURCE, Order.PLAIN, "the value's leaves in the source's memory", count=MOST_LEAVES
+)
+L_OFFSETS = SLOT.u64(
+    M_OFFSETS + 512, "landing offsets", _TARGET, Order.PLAIN, "where they go in the target's memory", count=MOST_LEAVES
+)
+M_PAYLOAD = SLOT.size
+
+PAIR = Area("pair of a channel", "one for each (channel, stream, source, target)")
+C_SOURCE = PAIR.u32(0, "source", _DRIVER, Order.PLAIN, "device")
+C_TARGET = PAIR.u32(4, "target", _DRIVER, Order.PLAIN, "device")
+C_SLOT_BYTES = PAIR.u64(8, "slot bytes", _DRIVER, Order.PLAIN, "from slot to slot")
+C_STAGING = PAIR.u64(
+    16, "staging", _DRIVER, Order.PLAIN, "offset of RING places for values that need one, in a device's memory"
+)
+C_STAGED_BYTES = PAIR.u64(24, "staged bytes", _DRIVER, Order.PLAIN, "from place to place")
+C_STAGING_DEVICE = PAIR.u32(
+    32, "staging device", _DRIVER, Order.PLAIN, "whose memory: the source's, or on another host than its the target's"
+)
+C_SENDS = PAIR.u32(64, "sends", _SOURCE, Order.PLAIN, "sends executed")
+PAIR.part(C_SENDS + COUNTED, "counts of sends", COUNTS, "when the call began")
+C_RECVS = PAIR.u32(128, "recvs", _TARGET, Order.RELEASE, "recvs executed", futex=True)
+C_SOURCE_SLEEPS = PAIR.u32(132, "source sleeps", _SOURCE, Order.UPDATED, "about to sleep on `recvs`")
+PAIR.part(C_RECVS + COUNTED, "counts of recvs", COUNTS, "when the call began")
+C_SLOTS = PAIR.part(192, "slots", SLOT, "transfer q in slot q % RING; payloads make them larger", count=0)
+
+INLINE, IN_PLACE, STAGED, LANDED = 0, 1, 2, 3
+
+INLINE_BYTES = 32768  # values up to here travel in their message
+
+
+def packed(payload: Shape) -> tuple[tuple[int, ...], int]:
+    """Where the leaves of a value lie in a message or a staging place, each aligned; the bytes of all."""
+    places, end = [], 0
+    for leaf in payload.leaves():
+        places.append(end)
+        end += (byte_size(leaf) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    return tuple(places), end
+
+
+def byte_size(leaf: Shape) -> int:
+    """Bytes of a leaf in memory; a token has none."""
+    return leaf.byte_size if leaf.is_array else 0
+
+
+def may_be_kept(payload: Shape) -> bool:
+    """Whether values of a type are copied from place to place if both places stay where they are."""
+    places, size = packed(payload)
+    return size > INLINE_BYTES and len(places) <= MOST_LEAVES
+
+
+def slot_bytes(payload: Shape) -> int:
+    """Bytes of a slot for values of a type."""
+    size = packed(payload)[1]
+    return M_PAYLOAD + (size if size <= INLINE_BYTES else 0)
+
+
+def pair_bytes(slot: int) -> int:
+    """Bytes of a pair's state with slots of that size."""
+    return C_SLOTS + RING * slot
