@@ -96,7 +96,7 @@ class _Ours:
     def __init__(self, text: str) -> None:
         from distxla.compiler.compile import compile_module
         from distxla.text.parser import parse_module
-        from tests.codegen.runner import Devices
+        from tests.compiler.runner import Devices
 
         begin = time.process_time()
         self.program = compile_module(parse_module(text), replicas=1, partitions=1)

@@ -22,7 +22,7 @@ from distxla.ops.custom_call import CustomCall
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.codegen.harness import Kernel
+from tests.compiler.lower.harness import Kernel
 from tests.executable import require_executable
 from tests.global_modules import GSPMD, SHARDY
 from tests.programs import PROGRAMS

@@ -48,7 +48,7 @@ def test_executable_op_is_complete(opcode: str) -> None:
         assert op.result_leaves is not Op.result_leaves, f"{opcode} has no result_leaves"
     if issubclass(op, CollectiveOp):
         assert op.evaluate_group is not CollectiveOp.evaluate_group, f"{opcode} has no evaluate_group"
-    assert cases_of(opcode), f"no case of {opcode} under tests/ops, tests/collectives or tests/codegen"
+    assert cases_of(opcode), f"no case of {opcode} under tests/ops, tests/collectives or tests/compiler"
 
 
 @pytest.mark.parametrize("opcode", op_classes())
@@ -69,7 +69,7 @@ def cases_of(opcode: str) -> list[str]:
 @cache
 def case_texts() -> dict[str, str]:
     texts = {}
-    for folder in ("ops", "collectives", "codegen", "reference"):
+    for folder in ("ops", "collectives", "compiler", "reference"):
         for path in (ROOT / "tests" / folder).glob("*.py"):
             texts[path.stem] = path.read_text()
             if path.stem.startswith("cases_"):

@@ -27,7 +27,7 @@ from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams
 from distxla.runtime.cluster import Cluster
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
+from tests.compiler.runner import Devices
 from tests.conftest import conformance_folder
 from tests.executable import require_executable
 from tests.tolerances import ulps_between

@@ -19,8 +19,8 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.guarded import Guarded
-from tests.codegen.runner import run_single
+from tests.compiler.guarded import Guarded
+from tests.compiler.runner import run_single
 from tests.executable import require_executable
 from tests.mutated import mutated
 from tests.text.snippets import ALL

@@ -6,9 +6,6 @@ from contextlib import AbstractContextManager
 
 from llvmlite import ir
 
-from distxla.codegen.backends.cpu import compile_object
-from distxla.codegen.link import link
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.call_loops import (
     CALL,
     CALL_AGAIN,
@@ -24,7 +21,10 @@ from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAIT, FUTEX_WA
 from distxla.collectives.transports.recording import read_clock
 from distxla.collectives.transports.relayed_round import emit_fold_run
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.shape import Shape
+from distxla.targets.x86_64.finish import compile_object
+from distxla.targets.x86_64.link import link
 
 SPINS = 20_000  # about 0.3 ms of `pause`: longer than a driver needs between two calls of a loop
 SYS_CLOCK_GETTIME, CLOCK_MONOTONIC = 228, 1

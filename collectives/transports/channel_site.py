@@ -22,8 +22,6 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives.channels import read_end
 from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols import control_block as block
@@ -36,6 +34,8 @@ from distxla.collectives.transports.futex import emit_wait, emit_wake
 from distxla.collectives.transports.relay_hand_over import hand_over, is_elsewhere
 from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.channel import ChannelOp, KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from distxla.codegen.program import CommunicatorSpec, Site
 from distxla.collectives.transports.words import Words
+from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -41,7 +41,7 @@ class Family(Protocol):
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
-        """As `codegen.communication.CommunicationEmitter.communicator`."""
+        """As `compiler.lower.communication.CommunicationEmitter.communicator`."""
 
     def emit(self, routine: Routine) -> None:
         """Write the routine's body with all its returns."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from distxla.codegen.emitter import ScalarEmitter
 from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.words import I8, I64, POINTER, VOID, Words, i64
+from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ops.collective import RANK, TREE

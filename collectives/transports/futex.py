@@ -18,11 +18,11 @@ import time
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Status
-from distxla.codegen.injection import emit_inside_wait
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.recording import note_resumed, note_wait, note_waited, read_clock
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.compiler.abi import Status
+from distxla.compiler.lower.injection import emit_inside_wait
 
 SYS_FUTEX, SYS_SCHED_YIELD = 202, 24  # x86-64
 FUTEX_WAIT, FUTEX_WAKE = 0, 1

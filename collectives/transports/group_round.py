@@ -16,7 +16,7 @@ after all have come to the area's next round. Those who sleep or compute through
 only as many are woken for it as there are cores.
 
 Results that are the same for everybody are written once where all members of this host posted the same shared places
-for them (why that is safe: codegen/buffers.py). Each member then finds those places in its table of results.
+for them (why that is safe: compiler/plan/buffers.py). Each member then finds those places in its table of results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
@@ -36,6 +35,7 @@ from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
 from distxla.collectives.transports.work import ITEMS_TYPE
 from distxla.collectives.work_table import DESCRIBED
+from distxla.compiler.abi import Status
 
 ROUND_FUNCTION, BEGIN_FUNCTION, END_FUNCTION = "distxla_group_round", "distxla_group_begin", "distxla_group_end"
 ARGUMENTS = (

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CommunicatorSpec, Site
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.signature import signature, structure
@@ -21,6 +19,8 @@ from distxla.collectives.transports.tables import by_device, constant, device_ro
 from distxla.collectives.transports.words import I32, I64, POINTER, i32, i64
 from distxla.collectives.transports.work import WorkPlan, emit_copy_items, emit_fold_items, plan_work
 from distxla.collectives.work_table import RAGGED
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape

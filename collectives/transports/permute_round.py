@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
@@ -34,6 +33,7 @@ from distxla.collectives.transports.futex import EVERYBODY, emit_wait, emit_wake
 from distxla.collectives.transports.relay_hand_over import hand_over, is_elsewhere
 from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
+from distxla.compiler.abi import Status
 
 NOBODY = 0xFFFFFFFF
 ROUND_ARGUMENTS = (

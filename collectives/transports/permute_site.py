@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.signature import signature
@@ -16,6 +14,8 @@ from distxla.collectives.transports.permute_round import (
 )
 from distxla.collectives.transports.tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.words import I32, I64, i32, i64
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.collective_permute import CollectivePermute

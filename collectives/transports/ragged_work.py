@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.copies import emit_copy
 from distxla.collectives.transports.words import I64, VOID, Words, i32, i64
@@ -25,6 +24,7 @@ from distxla.collectives.transports.work import (
     posted_buffer,
 )
 from distxla.collectives.work_table import RAGGED_COLUMNS
+from distxla.compiler.abi import Status
 from distxla.ir.element_type import ElementType
 from distxla.ops.movement import RaggedMovement
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
-from distxla.codegen.program import CommunicatorSpec, Site
 from distxla.collectives.protocols.control_block import iterations_field
 from distxla.collectives.protocols.event import LARGE_BYTES
 from distxla.collectives.transports.channel_site import ChannelFamily
@@ -17,6 +15,8 @@ from distxla.collectives.transports.permute_site import PermuteFamily
 from distxla.collectives.transports.recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.stream_site import StreamFamily
 from distxla.collectives.transports.words import I32, POINTER, Words
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
+from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -26,7 +26,7 @@ FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), 
 
 
 class SharedMemory:
-    """`codegen.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
+    """`compiler.lower.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
 
     def __init__(self, families: Sequence[Family] = FAMILIES, *, timed: bool = False) -> None:
         """timed: the flight recorder gets exact times of all sites, not just of large ones."""
@@ -64,7 +64,7 @@ class SharedMemory:
         return outer
 
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
-        """See `codegen.communication.CommunicationEmitter`."""
+        """See `compiler.lower.communication.CommunicationEmitter`."""
         return emit_step_recorded(llvm_module)
 
     def _family(self, op: Op) -> Family:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import stream as streams
 from distxla.collectives.transports.copies import emit_copy
@@ -14,6 +12,8 @@ from distxla.collectives.transports.futex import FUTEX_WAIT, SYS_FUTEX, emit_sys
 from distxla.collectives.transports.recording import note_resumed, note_wait, note_waited, read_clock
 from distxla.collectives.transports.round_numbers import count_from, note_round
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.channel import Recv, RecvDone, Send

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from distxla.codegen.abi import Context
 from distxla.collectives.protocols.layout import Word
+from distxla.compiler.abi import Context
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()

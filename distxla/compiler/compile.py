@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from distxla.codegen.backends import cpu
-from distxla.codegen.buffers import Communicate, Kernel, Plan
-from distxla.codegen.entry import Entry, emit_entry
-from distxla.codegen.link import link
-from distxla.codegen.program import CompiledProgram, StepOrigin
 from distxla.collectives.transports.shared_memory import SharedMemory
+from distxla.compiler.artifact import CompiledProgram, StepOrigin
+from distxla.compiler.lower.entry import Entry, emit_entry
 from distxla.compiler.pipeline import Pipeline
+from distxla.compiler.plan.buffers import Communicate, Kernel, Plan
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64.link import link
 
 Progress = Callable[[str], None]
 
@@ -61,7 +61,7 @@ def compile_module(
 
     progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
     process (see compile_server).  traced: its steps record when they ran.  points: instructions at which faults
-    can be injected (codegen/injection.py).  Raises UnsupportedOpError for what this
+    can be injected (compiler/lower/injection.py).  Raises UnsupportedOpError for what this
     version cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
@@ -72,10 +72,10 @@ def compile_module(
     parsed = parse_llvm(entry, progress)
     clock.lap("parse_llvm")
     progress("optimising LLVM IR")
-    cpu.optimise(parsed)
+    finish.optimise(parsed)
     clock.lap("optimise")
     progress("emitting object code")
-    obj = cpu.emit_object(parsed)
+    obj = finish.emit_object(parsed)
     clock.lap("object")
     image = link(obj)
     clock.lap("link")
@@ -113,7 +113,7 @@ def compile_alone(module: Module, replicas: int, partitions: int, progress: Prog
             alone = Plan((step,), plan.constants, plan.arena_bytes, plan.buffers)
             entry = emit_entry(compilation.module, alone, SharedMemory(), replicas=replicas, partitions=partitions)
             progress(step.instruction.name)
-            cpu.compile_object(entry.llvm_module)
+            finish.compile_object(entry.llvm_module)
 
 
 def planned(
@@ -160,7 +160,7 @@ def parse_llvm(entry: Entry, progress: Progress = silent) -> Any:
     """LLVM's own form of the program. CompileError for what LLVM says against the text."""
     with _explained():
         progress("parsing LLVM IR")
-        return cpu.parse(entry.llvm_module)
+        return finish.parse(entry.llvm_module)
 
 
 def require_counts(replicas: int, partitions: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from distxla.codegen.backends import cpu
 from distxla.compiler.compile import Progress, lower, parse_llvm, planned, require_counts, silent
 from distxla.compiler.passes.pairs_as_written import as_written
 from distxla.compiler.passes.schedule import Schedule
@@ -14,6 +13,7 @@ from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.scheduler.program_order.listing import print_schedule
+from distxla.targets.x86_64 import finish
 from distxla.text.printer import print_module
 
 STAGES = ("hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "object")
@@ -99,11 +99,11 @@ def _code(module: Module, compilation: Compilation, stage: str, progress: Progre
         return str(entry.llvm_module)
     parsed = parse_llvm(entry, progress)
     progress("optimising LLVM IR")
-    cpu.optimise(parsed)
+    finish.optimise(parsed)
     if stage == "llvm":
         return str(parsed)
     progress("emitting object code")
-    return cpu.emit_assembly(parsed) if stage == "asm" else cpu.emit_object(parsed)
+    return finish.emit_assembly(parsed) if stage == "asm" else finish.emit_object(parsed)
 
 
 __all__ = ["STAGES", "emit", "emit_after"]

@@ -6,11 +6,13 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from distxla.codegen.buffers import Plan
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from distxla.compiler.plan.buffers import Plan
 
 
 @dataclass(frozen=True)

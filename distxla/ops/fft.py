@@ -20,7 +20,7 @@ from distxla.ops.registry import register
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, KernelEmitter
 
-# numpy.fft.<function>.<type>.<loop or data>: see codegen/pocketfft.py
+# numpy.fft.<function>.<type>.<loop or data>: see targets/x86_64/pocketfft.py
 IMPORT_PREFIX = "numpy.fft."
 _BLOCK = 256  # columns of a transform's matrix that are made at a time
 

@@ -10,8 +10,8 @@ import dataclasses
 import pickle
 from pathlib import Path
 
-from distxla.codegen.program import CompiledProgram, EnclosingLoop, Site
 from distxla.collectives.executed_form import executed_form
+from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, Site
 from distxla.errors import Location
 from distxla.ir.module import Module
 from distxla.runtime.cache_folder import CacheFolder, cache_folder, cache_limit

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from distxla.codegen.program import CommunicatorSpec, CompiledProgram
 from distxla.collectives.channel_end import End
 from distxla.collectives.channels import Program, Route, Transfer, pair_up
 from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols.control_block import H_POISON
+from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.memory import Block

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import event as event_words
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.passes.reduction_order import with_reduction_order

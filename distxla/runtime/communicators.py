@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distxla.codegen.program import CommunicatorSpec
+from distxla.compiler.artifact import CommunicatorSpec
 from distxla.runtime.hosts.host import Host
 from distxla.runtime.memory import Block, ControlBlock
 from distxla.runtime.streams import Streams

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, CompileError, DistxlaError, OutOfMemoryError, TimeLimitError
 from distxla.ir.module import Module
 from distxla.runtime.compile_memory import VARIABLE, compile_memory_bytes, limit_memory
@@ -299,17 +299,21 @@ def main() -> None:
 
 def _warm_up() -> None:
     """Load what every compilation needs, so that the first one doesn't wait for it."""
-    from distxla.codegen import entry, link, planner  # noqa: F401
-    from distxla.codegen.backends import cpu
     from distxla.collectives.transports import shared_memory  # noqa: F401
     from distxla.compiler import stages  # noqa: F401
+    from distxla.compiler.lower import entry  # noqa: F401
+    from distxla.compiler.plan import planner  # noqa: F401
     from distxla.ops.registry import op_classes
+    from distxla.targets.x86_64 import (
+        finish,
+        link,  # noqa: F401
+    )
 
     op_classes()
-    machine = cpu.target_machine()
+    machine = finish.target_machine()
     # The first pass pipeline and the first object file initialise tables of LLVM.
-    parsed = cpu.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
-    cpu.optimise(parsed)
+    parsed = finish.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
+    finish.optimise(parsed)
     machine.emit_object(parsed)
 
 

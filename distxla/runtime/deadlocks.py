@@ -16,11 +16,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from distxla.codegen.program import CommunicatorSpec, CompiledProgram
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
+from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.communicators import Communicators

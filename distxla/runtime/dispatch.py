@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CompiledProgram
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import (
     ClusterError,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.codegen.abi import ALIGNMENT
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.abi import ALIGNMENT
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.passes.given_whole import given_whole
 from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distxla.codegen.program import CompiledProgram, SharedArena
 from distxla.collectives import call_loops
 from distxla.collectives.executed_form import executed_form
 from distxla.collectives.protocols import group as group_words
+from distxla.compiler.artifact import CompiledProgram, SharedArena
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators

@@ -26,9 +26,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.codegen.abi import ALIGNMENT
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols.relay_queue import RING_BYTES
+from distxla.compiler.abi import ALIGNMENT
 from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.runtime.memory_limits import is_strict
 from distxla.runtime.pages import PAGE, BackedPages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
 from distxla.runtime.byte_counts import amount

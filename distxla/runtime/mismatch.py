@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.signature import differences
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.sentences import mismatch_of, round_called, transfer_called
 from distxla.errors import CollectiveMismatchError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.abi import Status
 from distxla.runtime.futex import wake_all
 from distxla.runtime.memory import ControlBlock
 

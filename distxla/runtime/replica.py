@@ -15,10 +15,10 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError
 from distxla.runtime import serve
 from distxla.runtime.memory import ControlBlock, Segment

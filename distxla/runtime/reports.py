@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
 from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.collectives.signature import differences
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
 from distxla.diagnosis.blocked import HOST, DeviceState, Doing, Event, Loop
 from distxla.diagnosis.diagnose import deadlock_error, diagnose
 from distxla.diagnosis.diagnosis import Diagnosis

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import signal
 
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram
 
 SERVE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
 CALL_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_int64)

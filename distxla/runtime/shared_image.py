@@ -14,10 +14,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from distxla.codegen.image import LoadedImage, load_image
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.runtime.memory import open_descriptor
+from distxla.targets.x86_64.load import LoadedImage, load_image
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import stream as streams
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape

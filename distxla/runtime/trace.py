@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from distxla.codegen.program import CommunicatorSpec, CompiledProgram, Site
 from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.recorder import Event
+from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
 from distxla.errors import DistxlaError, Location
 from distxla.ir.module import Module
 from distxla.runtime.handle import Handle

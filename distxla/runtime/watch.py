@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from distxla.codegen.program import CompiledProgram, Site
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ClusterError, Location
 from distxla.ir.module import Module
 from distxla.runtime.hosts.host import Lost, Records

@@ -13,18 +13,18 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from distxla.codegen import abi
-from distxla.codegen.backends import cpu
-from distxla.codegen.program import CommunicatorSpec, Site
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.futex import release_waiters
 from distxla.collectives.transports.shared_memory import SharedMemory
 from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
+from distxla.compiler import abi
+from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.registry import op_class
+from distxla.targets.x86_64 import finish
 
 STATE_BYTES = 8 << 20
 
@@ -72,9 +72,9 @@ class Code:
             routine = transport.emit(llvm_module, module, site, spec, instruction, operands)
             _emit_loop(llvm_module, routine, number)
         self.text = str(llvm_module)
-        parsed = cpu.parse(llvm_module)
-        cpu.optimise(parsed)
-        self.assembly = cpu.emit_assembly(parsed)
+        parsed = finish.parse(llvm_module)
+        finish.optimise(parsed)
+        self.assembly = finish.emit_assembly(parsed)
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
         )

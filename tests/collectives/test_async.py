@@ -12,9 +12,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import group as group_words
+from distxla.compiler.abi import Status
 from distxla.ir.element_type import F32
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups

@@ -13,7 +13,7 @@ from bench.xla import Xla
 from distxla.compiler.compile import compile_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.runner import run_devices
+from tests.compiler.runner import run_devices
 
 pytest.importorskip("jax")
 

@@ -16,10 +16,10 @@ from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.codegen.runner import Devices
 from tests.collectives.async_group_flows import FLOWS
 from tests.collectives.async_groups import DEVICES, GROUPS, Group
 from tests.collectives.transports import DelayedDevices
+from tests.compiler.runner import Devices
 
 EVERYBODY = range(DEVICES)
 ALL = [*GROUPS, *FLOWS]

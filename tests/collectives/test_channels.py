@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.codegen.buffers import Copy
-from distxla.codegen.planner import plan
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import channel as state
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
+from distxla.compiler.plan.buffers import Copy
+from distxla.compiler.plan.planner import plan
 from distxla.ir.shape import Shape
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, mine, ring
 from tests.channel_programs import CASES, counted_ring, pipelined, pipelined_text
-from tests.codegen.runner import Devices
 from tests.collectives.transports import DelayedDevices
+from tests.compiler.runner import Devices
 
 ONE_PROGRAM = [case for case in CASES if len(case.programs) == 1]
 

@@ -11,9 +11,9 @@ from distxla.reference.lockstep import run_reference
 from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
 from tests.collectives.drawn_groups import DEVICES, DrawnGroups
 from tests.collectives.transports import DelayedDevices
+from tests.compiler.runner import Devices
 
 ARGUMENTS = [[np.arange(6, dtype=np.int32) ** 2 + 100 * d] for d in range(DEVICES)]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import permute as permute_words
+from distxla.compiler.abi import Status
 from distxla.ir.element_type import F32, S32
 from distxla.ir.shape import Shape
 from distxla.ops.all_gather import AllGather

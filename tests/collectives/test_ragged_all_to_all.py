@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block
+from distxla.compiler.abi import Status
 from distxla.compiler.compile import compile_module
 from distxla.errors import ExecutionError
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
 from tests.collectives.executors import EXECUTORS, run_module
+from tests.compiler.runner import Devices
 
 Array = np.ndarray[Any, Any]
 

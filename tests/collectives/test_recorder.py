@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.codegen.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.event import EVENTS
 from distxla.collectives.recorder import Event
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.compiler.compile import compile_module
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
+from tests.compiler.runner import Devices
 
 LOOP = """HloModule loop, replica_count=2
 add {{ a = f32[] parameter(0)

@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any
 
 import distxla as dx
-from distxla.codegen.abi import COMMUNICATE_SYMBOL
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.abi import COMMUNICATE_SYMBOL
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
 from tests.collectives.matrix import Case, Run
+from tests.compiler.runner import Devices
 
 ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
 

@@ -121,7 +121,7 @@ def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]
     from distxla.compiler.compile import compile_module
     from distxla.reference.lockstep import run_reference
     from distxla.text.parser import parse_module
-    from tests.codegen.runner import run_single
+    from tests.compiler.runner import run_single
 
     dims = {"f32[2,3,4]": (2, 3, 4), "f32[4,6]": (4, 6), "f32[3,2,2,2]": (3, 2, 2, 2), "f32[24]": (24,)}
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -147,7 +147,7 @@ def test_layouts_of_entry_and_literals_leave_logical_values_alone() -> None:
     from distxla.compiler.compile import compile_module
     from distxla.reference.lockstep import run_reference
     from distxla.text.parser import parse_module
-    from tests.codegen.runner import run_single
+    from tests.compiler.runner import run_single
 
     text = """HloModule m, entry_computation_layout={(s32[2,3]{0,1})->s32[2,3]{0,1}}
     ENTRY main {

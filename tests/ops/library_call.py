@@ -20,7 +20,7 @@ from distxla.ir.shape import Shape
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.codegen.runner import run_devices
+from tests.compiler.runner import run_devices
 from tests.executable import require_executable
 from tests.ops.case import Array
 from tests.tolerances import ulps_between

@@ -14,7 +14,7 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.harness import Kernel
+from tests.compiler.lower.harness import Kernel
 
 Array = np.ndarray[Any, Any]
 

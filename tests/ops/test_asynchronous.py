@@ -13,7 +13,7 @@ from distxla.errors import VerificationError
 from distxla.reference.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.codegen.runner import run_devices
+from tests.compiler.runner import run_devices
 from tests.ops.program_case import Array, parsed
 
 ADD = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
-from tests.codegen.runner import run_single
+from tests.compiler.runner import run_single
 from tests.ops import cases_data_movement, cases_elementwise
 from tests.ops.case import Array, Case, joined
 from tests.tolerances import TRANSCENDENTAL_ULPS, ULPS, assert_close

@@ -9,7 +9,7 @@ from distxla.compiler.compile import compile_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.codegen.runner import run_single
+from tests.compiler.runner import run_single
 
 COMPOSITE = """HloModule composite
 decomposition {

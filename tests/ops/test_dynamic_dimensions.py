@@ -17,7 +17,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices, run_devices
+from tests.compiler.runner import Devices, run_devices
 from tests.executable import require_executable
 from tests.ops import cases_dynamic
 from tests.ops.cases_dynamic import COMPUTATIONS, SETUP, arguments

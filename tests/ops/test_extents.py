@@ -11,7 +11,7 @@ from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import C64, F32, F64, PRED, S32, U32, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops import elementwise_binary, elementwise_unary
-from tests.codegen.runner import run_single
+from tests.compiler.runner import run_single
 from tests.ops.agreement import disagreements, listed
 from tests.ops.case import Case, joined
 from tests.ops.matrix import joined_values

@@ -16,7 +16,7 @@ from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs
 from distxla.reference.streams import Streams as ReferenceStreams
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
+from tests.compiler.runner import Devices
 from tests.executable import require_executable
 from tests.ops.feed_programs import CHANNELS, PIPELINE, TAKERS, echo, sums
 

@@ -11,7 +11,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.ir.shape import Shape
 from distxla.text.printer import print_module
-from tests.codegen.runner import run_single
+from tests.compiler.runner import run_single
 from tests.ops.case import Array, Case, array, joined
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 12, 30, 64, 97, 211, 256, 1009)
@@ -141,8 +141,8 @@ def test_nan_stays_in_its_line() -> None:
 
 
 def test_missing_transforms_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distxla.codegen.image import resolve_import
     from distxla.errors import CompileError
+    from distxla.targets.x86_64.load import resolve_import
 
     monkeypatch.delattr("numpy.fft._pocketfft_umath.irfft")
     with pytest.raises(CompileError, match="NumPy has no transform irfft of one axis"):

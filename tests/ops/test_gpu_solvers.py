@@ -15,7 +15,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.runner import run_devices
+from tests.compiler.runner import run_devices
 from tests.ops.case import Array
 from tests.ops.library_call import LibraryCall, assert_refused, assert_xla_reads, compare
 

@@ -16,7 +16,7 @@ from distxla.errors import DistxlaError
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.runner import run_single
+from tests.compiler.runner import run_single
 from tests.ops.case import Array
 
 jax = pytest.importorskip("jax")

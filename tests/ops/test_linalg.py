@@ -14,7 +14,7 @@ from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import ElementType, element_type
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.codegen.runner import run_single
+from tests.compiler.runner import run_single
 from tests.executable import require_executable
 from tests.ops.case import Array, Case, array, joined
 from tests.tolerances import ulps_between

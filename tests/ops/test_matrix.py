@@ -13,7 +13,7 @@ from distxla.compiler.compile import compile_module
 from distxla.ir.element_type import DATA_TYPES, element_type
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
-from tests.codegen.runner import run_single
+from tests.compiler.runner import run_single
 from tests.ops.agreement import disagreements, listed, tiny
 from tests.ops.case import Array, Case, joined
 from tests.ops.matrix import cases_of, joined_values

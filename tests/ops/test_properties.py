@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from distxla.text.printer import print_module
-from tests.codegen.harness import Kernel
+from tests.compiler.lower.harness import Kernel
 from tests.ops import drawn
 from tests.ops.case import Array
 from tests.ops.drawn import Drawn

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distxla.text.parser import parse_module
-from tests.codegen.harness import Kernel
+from tests.compiler.lower.harness import Kernel
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
 
 CASES = [

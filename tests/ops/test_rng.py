@@ -14,7 +14,7 @@ from distxla.errors import UnsupportedOpError, VerificationError
 from distxla.ir.element_type import DATA_TYPES, FLOATS, INTEGERS, ElementType
 from distxla.ops.rng import INITIAL_STATE
 from distxla.reference.lockstep import run_programs
-from tests.codegen.runner import Devices
+from tests.compiler.runner import Devices
 from tests.ops.program_case import Array, compiled, evaluated, parsed
 from tests.tolerances import ulps_between
 

@@ -68,7 +68,7 @@ def _values(name: str, values: list[Any]) -> np.ndarray[Any, Any]:
 
 def _assert_equal(case: Case, wanted: np.ndarray[Any, Any]) -> None:
     from distxla.compiler.compile import compile_module
-    from tests.codegen.runner import run_single
+    from tests.compiler.runner import run_single
 
     (by_numpy,) = case.evaluated()
     (by_compiled,) = run_single(compile_module(case.module(), replicas=1, partitions=1), case.values())

@@ -8,7 +8,7 @@ import pytest
 from distxla.errors import UnsupportedOpError
 from distxla.ops.comparator import sort_keys
 from distxla.text.parser import parse_module
-from tests.codegen.harness import Kernel
+from tests.compiler.lower.harness import Kernel
 from tests.executable import require_executable
 from tests.ops.structured_case import COMPUTATIONS, StructuredCase, assert_compiled_agrees
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.codegen.program import CompiledProgram, Site
+from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.ir.shape import Shape
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from distxla.codegen.backends.cpu import compile_object
-from distxla.codegen.link import link
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
+from distxla.targets.x86_64.finish import compile_object
+from distxla.targets.x86_64.link import link
 
 F32_4 = Shape(F32, (4,))
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from distxla.codegen.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
-from distxla.codegen.image import load_image
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.transports.futex import release_waiters
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
+from distxla.compiler.artifact import CompiledProgram
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.faults import FrameFaults
 from distxla.runtime.relay.relay import Relay
 from distxla.runtime.serve import support_program
 from distxla.runtime.wire.handshake import new_secret
+from distxla.targets.x86_64.load import load_image
 
 PAGE = 4096
 Array = np.ndarray[Any, Any]

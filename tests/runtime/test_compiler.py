@@ -27,7 +27,7 @@ from distxla.runtime import compile_server
 from distxla.runtime.compile_server import CompileServer
 from distxla.text.parser import parse_module
 from distxla.time_limit import phase, time_limit
-from tests.codegen.runner import Devices, run_devices, run_single
+from tests.compiler.runner import Devices, run_devices, run_single
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 SMALL = "HloModule small\nENTRY e {\n  x = f32[4] parameter(0)\n  ROOT y = f32[4] tanh(x)\n}\n"

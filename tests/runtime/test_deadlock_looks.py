@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from distxla.codegen.program import CommunicatorSpec
 from distxla.collectives.protocols import channel as channel_state
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
+from distxla.compiler.artifact import CommunicatorSpec
 from distxla.diagnosis.graph import Deadlock
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.record_views import There

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.codegen.abi import Status
+from distxla.compiler.abi import Status
 from distxla.runtime.cluster import Cluster
 from tests.runtime import hand_made
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distxla.codegen.abi import Status
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.abi import Status
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.mismatch import mismatch

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distxla.codegen.abi import Status
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols import group as group_words
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.errors import ClusterError
@@ -24,7 +24,7 @@ from distxla.runtime.relay.relay import LONG_S, Relay
 from distxla.runtime.serve import support_program
 from distxla.runtime.wire.connection import Frame
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
+from tests.compiler.runner import Devices
 from tests.runtime.relayed import Hosts
 
 TWO, ONE_AND_THREE, THREE_HOSTS = [[0, 1], [2, 3]], [[0], [1, 2, 3]], [[0], [1, 2], [3]]

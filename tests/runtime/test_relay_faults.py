@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from distxla.codegen.abi import Status
+from distxla.compiler.abi import Status
 from distxla.runtime.relay.faults import FaultKind, Leaving, NetworkFault, PlannedFaults
 from distxla.runtime.relay.subject import Subject
 from tests.runtime.relayed import Hosts

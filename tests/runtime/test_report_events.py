@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from distxla.codegen.abi import Status
 from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.control_block import CommandKind
+from distxla.compiler.abi import Status
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError
 from distxla.runtime.hosts.host import Records

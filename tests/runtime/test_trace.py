@@ -17,8 +17,8 @@ from distxla.compiler.compile import compile_module
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime import trace as trace_module
 from distxla.text.parser import parse_module
-from tests.codegen.runner import Devices
 from tests.collectives.test_recorder import LOOP, TRANSFER, check_times
+from tests.compiler.runner import Devices
 from tests.runtime import trace_schema
 from tests.runtime.random_modules import RandomModule
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from distxla.codegen.planner import plan
 from distxla.compiler.compile import optimised
+from distxla.compiler.plan.planner import plan
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module

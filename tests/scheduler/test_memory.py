@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from distxla.codegen import abi, planner
-from distxla.codegen.buffers import Plan, Region
+from distxla.compiler import abi
 from distxla.compiler.compile import optimised
 from distxla.compiler.passes.expand import Expand
+from distxla.compiler.plan import planner
+from distxla.compiler.plan.buffers import Plan, Region
 from distxla.ir.module import Module
 from distxla.ops.effects import effectful_computations, effects_order
 from distxla.scheduler.linear import SMALL_BYTES, schedule, with_least_memory

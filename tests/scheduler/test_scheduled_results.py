@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from distxla.compiler.compile import compile_module
 from distxla.reference.lockstep import run_programs
 from distxla.text.parser import parse_module
-from tests.codegen.runner import run_devices
+from tests.compiler.runner import run_devices
 from tests.scheduler.random_computations import KINDS, computations
 
 DEVICES = 2

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.transports import work
+from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
 from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError

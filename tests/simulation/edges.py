@@ -26,9 +26,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import distxla.runtime
-from distxla.codegen import image
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.transports import futex
+from distxla.compiler.artifact import CompiledProgram
 from distxla.runtime import deadlocks, dispatch, memory, memory_limits, process_ends, serve
 from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.hosts import local
@@ -36,6 +35,7 @@ from distxla.runtime.memory import ControlBlock
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
 from distxla.runtime.stream_ends import LocalStreamMemory
+from distxla.targets.x86_64 import load as image
 from tests.simulation import native
 from tests.simulation.actors import Actors
 from tests.simulation.machine import Machine

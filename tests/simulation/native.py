@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distxla.codegen import image
-from distxla.codegen.backends import cpu
 from distxla.collectives.transports import call_loops, futex
 from distxla.collectives.transports.futex import FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, SYS_SCHED_YIELD
+from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64 import load as image
 from tests.simulation.scheduler import CLOCK, COUNTDOWN, Scheduler, Task, TaskExit
 
 SYS_CLOCK_GETTIME = 228
@@ -70,20 +70,20 @@ def rewritten(text: str) -> str:
 @contextmanager
 def compiling() -> Iterator[None]:
     """Programs that are compiled within are for simulated runs."""
-    real, spins = cpu.parse, (futex.SPINS, call_loops.SPINS)
+    real, spins = finish.parse, (futex.SPINS, call_loops.SPINS)
 
     def parse(module: Any) -> Any:
-        machine = cpu.target_machine()
+        machine = finish.target_machine()
         if not isinstance(module, str):
             module.triple, module.data_layout = machine.triple, str(machine.target_data)
         return real(rewritten(str(module)))
 
-    cpu.parse = parse
+    finish.parse = parse
     futex.SPINS = call_loops.SPINS = SPINS
     try:
         yield
     finally:
-        cpu.parse = real
+        finish.parse = real
         futex.SPINS, call_loops.SPINS = spins
 
 

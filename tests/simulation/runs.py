@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.artifact import CompiledProgram
 from distxla.runtime import cluster as clusters
 from tests.simulation import native
 from tests.simulation.actors import Actors

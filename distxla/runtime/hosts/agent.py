@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.hosts import commands

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
-from distxla.codegen.abi import ALIGNMENT
+from distxla.compiler.abi import ALIGNMENT
 from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.runtime.byte_counts import amount, bytes_of

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
 from distxla.runtime import stragglers

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from distxla.codegen.abi import Status
-from distxla.codegen.image import load_image
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives import call_loops
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.runtime import serve
 from distxla.runtime.hosts.host import record_bytes
@@ -19,6 +18,7 @@ from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.release import poison
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.watch import Watch
+from distxla.targets.x86_64.load import load_image
 
 GRACE_S = 3.0  # for devices to come back after the poison word was set, before their processes are killed
 MASK = 0xFFFFFFFF

@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from distxla.codegen.abi import BEFORE_STEP, INSIDE_WAIT
-from distxla.codegen.program import InjectionPoint
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.abi import BEFORE_STEP, INSIDE_WAIT
+from distxla.compiler.artifact import InjectionPoint
 from distxla.runtime.injection.faults import Fault, Kind, When
 from distxla.runtime.memory import ControlBlock
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from distxla.codegen.program import ANY_POINT, CompiledProgram
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.artifact import ANY_POINT, CompiledProgram
 from distxla.diagnosis.blocked import Injected
 from distxla.errors import DistxlaError, Location, ReplicaLostError, StreamEndError
 from distxla.ir.instruction import Instruction

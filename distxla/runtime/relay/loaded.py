@@ -6,14 +6,14 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from distxla.codegen.image import LoadedImage, load_image, resolve_import
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError
 from distxla.runtime.relay.groups import Area, Group
 from distxla.runtime.relay.pairs import Pairs
 from distxla.runtime.relay.plans import Description, Plan, describe, make_plan
+from distxla.targets.x86_64.load import LoadedImage, load_image, resolve_import
 
 if TYPE_CHECKING:
     from distxla.runtime.relay.relay import Relay

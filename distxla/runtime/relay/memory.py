@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.codegen.image import LoadedImage
 from distxla.collectives.protocols import relay_queue
 from distxla.ir.unwritten import empty
+from distxla.targets.x86_64.load import LoadedImage
 
 PIECE_BYTES = 1 << 20  # that travel in one frame
 _KEPT = 32  # pieces of scratch memory that stay

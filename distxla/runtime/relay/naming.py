@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import channel as channel
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
+from distxla.compiler.artifact import CompiledProgram
 from distxla.runtime.relay.pairs import FIRST_KIND, Message
 from distxla.runtime.relay.pairs import Kind as PairKind
 from distxla.runtime.relay.subject import Subject

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from distxla.codegen.abi import ROUND_SYMBOL, Context
-from distxla.codegen.image import LoadedImage
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
+from distxla.compiler.abi import ROUND_SYMBOL, Context
+from distxla.targets.x86_64.load import LoadedImage
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
 MOST_DESCRIBED = 4096  # rounds of one instruction

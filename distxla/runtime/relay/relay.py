@@ -21,11 +21,10 @@ from enum import IntEnum
 
 import numpy as np
 
-from distxla.codegen.abi import Status
-from distxla.codegen.image import load_image
-from distxla.codegen.program import CompiledProgram
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols.relay_queue import Event
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.relay.early import EarlyRounds
@@ -43,6 +42,7 @@ from distxla.runtime.release import poison
 from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.handshake import Listener, connect
 from distxla.runtime.wire.records import Buffer
+from distxla.targets.x86_64.load import load_image
 
 PURPOSE = 2  # of a relay's connections
 CONNECT_S = 30.0  # until all other relays must have connected

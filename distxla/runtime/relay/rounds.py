@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distxla.codegen.abi import Context, Status
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
+from distxla.compiler.abi import Context, Status
 from distxla.errors import ClusterError
 from distxla.ir.unwritten import empty
 from distxla.runtime.relay.memory import PIECE_BYTES, rows_at, view

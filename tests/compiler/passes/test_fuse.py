@@ -26,7 +26,7 @@ def fused(entry: str, *, settings: Fuse | None = None) -> Module:
 
 
 def check_contract(module: Module) -> None:
-    """What codegen relies on: see compiler/passes/fuse.py."""
+    """What lower/ relies on: see compiler/passes/fuse.py."""
     for computation in module.computations:
         for instruction in computation:
             if instruction.opcode != "fusion":

@@ -12,8 +12,8 @@ from distxla.compiler.passes.fuse_rows import FuseRows
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.runner import run_single
 from tests.compiler.passes.equivalence import assert_same, changed, opcodes
+from tests.compiler.runner import run_single
 
 COMPUTATIONS = """HloModule m
 add {

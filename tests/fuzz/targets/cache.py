@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from distxla.codegen.program import CompiledProgram
+from distxla.compiler.artifact import CompiledProgram
 from distxla.runtime.cache import ProgramCache
 from tests.fuzz.targets import Target
 from tests.runtime.cached_program import program

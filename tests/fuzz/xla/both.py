@@ -12,7 +12,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.element_type import element_type
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.codegen.runner import run_devices
+from tests.compiler.runner import run_devices
 from tests.executable import require_executable
 from tests.fuzz.xla.program import RandomProgram
 from tests.fuzz.xla.values import Value

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import distxla as dx
-from distxla.codegen.abi import Status
+from distxla.compiler.abi import Status
 from distxla.runtime.cluster import Cluster
 from tests.conftest import started_processes
 from tests.runtime import hand_made

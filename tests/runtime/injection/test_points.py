@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from distxla.codegen.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
-from distxla.codegen.injection import HOOK
-from distxla.codegen.program import ANY_POINT, InjectionPoint
 from distxla.collectives.protocols import control_block as control
+from distxla.compiler.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
+from distxla.compiler.artifact import ANY_POINT, InjectionPoint
 from distxla.compiler.compile import compile_module
+from distxla.compiler.lower.injection import HOOK
 from distxla.compiler.stages import emit
 from distxla.runtime.injection import hook as hooks
 from distxla.runtime.injection.drawing import draw, draw_between_hosts

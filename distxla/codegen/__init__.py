@@ -1,1 +1,0 @@
-"""From a scheduled module to machine code."""

@@ -1,0 +1,100 @@
+"""Element-wise opcodes of complex numbers, in Cartesian parts.
+
+Special values, zeros' signs among them, follow C's Annex G where it says something: for the quotient and every
+function that C has. A product is the plain formula of four products, as XLA has it, without C's recovery of infinities.
+Everything but sums and products of c64 is computed in f64 and rounded.
+"""
+
+from __future__ import annotations
+
+import math as numbers
+from typing import TYPE_CHECKING
+
+from distxla.compiler.lower.complex_functions import UNARY, Pair, absolute, exp, log, multiply, quotient, sqrt
+from distxla.compiler.lower.scalar_expression import F32T
+from distxla.compiler.lower.scalar_value import ScalarValue
+from distxla.errors import InternalError
+from distxla.ir.element_type import ElementType
+
+if TYPE_CHECKING:
+    from distxla.compiler.lower.emitter import ScalarEmitter
+
+
+def unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
+    """Any element-wise unary opcode of a complex number."""
+    kind = a.element_type
+    assert a.imag is not None
+    x, y = emit.lane(a.llvm), emit.lane(a.imag)
+    if opcode == "real":
+        return ScalarValue(kind.real_part, a.llvm)
+    if opcode == "imag":
+        return ScalarValue(kind.real_part, a.imag)
+    if opcode == "negate":
+        return ScalarValue(kind, (-x).value, (-y).value)
+    narrow = x.type == F32T
+    wide = (x.to_f64(), y.to_f64())
+    if opcode == "abs":
+        modulus = absolute(wide)
+        return ScalarValue(kind.real_part, (modulus.result_f32() if narrow else modulus).value)
+    function = UNARY.get(opcode)
+    if function is None:
+        raise InternalError(f"no unary {opcode} of {kind}")
+    return _value(kind, function(wide))
+
+
+def binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+    """Any element-wise binary opcode of complex numbers."""
+    kind = a.element_type
+    assert a.imag is not None
+    assert b.imag is not None
+    x = (emit.lane(a.llvm), emit.lane(a.imag))
+    y = (emit.lane(b.llvm), emit.lane(b.imag))
+    builder = emit.builder
+    flags = ("reassoc",) if emit.reassociate else ()
+    if opcode == "add":
+        parts = [builder.fadd(p, q, flags=flags) for p, q in zip(a.registers(), b.registers())]
+        return ScalarValue(kind, *parts)
+    if opcode == "subtract":
+        return _value(kind, (x[0] - y[0], x[1] - y[1]))
+    if opcode == "multiply":
+        return _value(kind, multiply(x, y))
+    if opcode in ("maximum", "minimum"):
+        return _extreme(emit, opcode == "maximum", a, b)
+    u, v = (x[0].to_f64(), x[1].to_f64()), (y[0].to_f64(), y[1].to_f64())
+    function = {"divide": quotient, "power": _power, "atan2": _atan2}.get(opcode)
+    if function is None:
+        raise InternalError(f"no binary {opcode} of {kind}")
+    return _value(kind, function(u, v))
+
+
+def _value(kind: ElementType, parts: Pair) -> ScalarValue:
+    real, imag = (p.result_f32() for p in parts) if kind.real_part.bits == 32 else parts
+    return ScalarValue(kind, real.value, imag.value)
+
+
+def _extreme(emit: ScalarEmitter, larger: bool, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+    """By the parts in order, as NumPy; a NaN anywhere in an operand wins."""
+    (x, s), (y, t) = ([emit.lane(r) for r in v.registers()] for v in (a, b))
+    first = x.gt(y) if larger else x.lt(y)
+    second = s.gt(t) if larger else s.lt(t)
+    bad = [u.is_nan() | v.is_nan() for u, v in ((x, s), (y, t))]
+    chosen = bad[0] | ((first | (x.eq(y) & second)) & (bad[1] ^ -1))
+    parts = [emit.builder.select(chosen.value, p, q) for p, q in zip(a.registers(), b.registers())]
+    return ScalarValue(a.element_type, *parts)
+
+
+def _power(x: Pair, y: Pair) -> Pair:
+    """exp(y log(x)); 1 for y = 0 whatever x is, 0 to the power of one with a positive real part is 0."""
+    zero = x[0].eq(0.0) & x[1].eq(0.0)
+    none = y[0].eq(0.0) & y[1].eq(0.0)
+    real, imag = exp(multiply(y, log(x)))
+    of_zero = y[0].gt(0.0).select(x[0].constant(0.0), numbers.nan)
+    return none.select(1.0, zero.select(of_zero, real)), none.select(0.0, zero.select(of_zero, imag))
+
+
+def _atan2(y: Pair, x: Pair) -> Pair:
+    """-i log((x + i y) / sqrt(x^2 + y^2))."""
+    xx, yy = multiply(x, x), multiply(y, y)
+    root = sqrt((xx[0] + yy[0], xx[1] + yy[1]))
+    real, imag = log(quotient((x[0] - y[1], x[1] + y[0]), root))
+    return imag, -real

@@ -1,0 +1,445 @@
+"""Emits `distxla_entry`: the steps of a plan as one LLVM function.
+
+    i32 distxla_entry(Context* context)
+
+It reads the places of its memory from the context once, calls kernel functions, copies, loops and branches, and calls
+`context->communicate[site]` for every communicating instruction. A status other than OK returns at once, and so does
+the poison word, which every loop looks at before an iteration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from distxla.collectives.protocols.control_block import LOOP_DEPTHS, R_EVENTS, iterations_field
+from distxla.collectives.signature import summary
+from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL
+from distxla.compiler.artifact import CommunicatorSpec, EnclosingLoop, HostRoutine, InjectionPoint, SharedArena, Site
+from distxla.compiler.lower.communication import CommunicationEmitter, LoadedRoutine
+from distxla.compiler.lower.constant_tables import planned_constant
+from distxla.compiler.lower.fill_unwritten import emit_fill, written_anew
+from distxla.compiler.lower.function_body import FunctionBody, has_runtime_offset
+from distxla.compiler.lower.injection import InjectionPoints
+from distxla.compiler.lower.kernels import KernelFunction, emit_kernel_function
+from distxla.compiler.plan.breadcrumbs import has_rounds, is_noted, is_traced, kind_of, may_be_long
+from distxla.compiler.plan.buffers import (
+    Branch,
+    Buffer,
+    Communicate,
+    Copy,
+    Invoke,
+    Kernel,
+    Loop,
+    Plan,
+    Region,
+    Routine,
+    Step,
+    Swap,
+    shares,
+)
+from distxla.errors import CompileError, DistxlaError
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.structure import Structure
+from distxla.ir.unwritten import is_filled
+from distxla.ops.custom_call import HostCall
+from distxla.ops.op import Lowering
+
+I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+POINTER = ir.PointerType()
+
+Progress = Callable[[str], None]
+PART_STEPS = 1000  # of a function that executes steps
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
+    what is done for them (StepOrigin.kind), by the number that the device's record holds meanwhile.
+    shared: the plan's.  points: where faults can be injected."""
+
+    llvm_module: ir.Module
+    sites: tuple[Site, ...]
+    communicators: tuple[CommunicatorSpec, ...]
+    arena_bytes: int
+    steps: tuple[tuple[Instruction, str], ...]
+    shared: tuple[SharedArena, ...] = ()
+    points: tuple[InjectionPoint, ...] = ()
+
+
+def emit_entry(
+    module: Module,
+    plan: Plan,
+    communication: CommunicationEmitter,
+    *,
+    replicas: int,
+    partitions: int,
+    progress: Progress = lambda text: None,
+    traced: bool = False,
+    points: Collection[str] = (),
+    text: Module | None = None,
+) -> Entry:
+    """Emit the entry, its kernels, constants and communication routines.
+
+    progress: told the name of each instruction before it is lowered.  traced: steps that compute, loops and branches
+    record when they ran; they compute the same.  points: where faults can be injected (lower/injection.py), by names
+    of instructions of `text`, the module before the passes, `module` by default.
+    Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
+    """
+    empty, text = ir.Module(module.name), text or module
+    whole = _EntryEmitter(empty, module, plan, communication, replicas, partitions, progress, traced, points, text)
+    return whole.run()
+
+
+class _EntryEmitter:
+    def __init__(
+        self,
+        llvm_module: ir.Module,
+        module: Module,
+        plan: Plan,
+        communication: CommunicationEmitter,
+        replicas: int,
+        partitions: int,
+        progress: Progress,
+        traced: bool,
+        points: Collection[str],
+        text: Module,
+    ) -> None:
+        self.llvm_module, self.module, self.plan = llvm_module, module, plan
+        self.communication, self.replicas, self.partitions = communication, replicas, partitions
+        self.progress, self.traced = progress, traced
+        self.points = InjectionPoints(llvm_module, module, plan, points, text)
+        self.fills = is_filled()
+        self.structure = Structure(module)
+        self.kernels: dict[Hashable, KernelFunction] = {}
+        self.scratch_bytes = 0
+        self.sites: list[Site] = []
+        self.numbered: list[tuple[Instruction, str]] = []
+        self.communicators: dict[str, tuple[int, CommunicatorSpec]] = {}
+        self.constants: dict[int, ir.GlobalVariable] = {}
+        self.body = FunctionBody(llvm_module, ENTRY_SYMBOL, self.constant)
+        self.routines: list[ir.Function] = []
+        self.in_routine = False
+        self.parts = 0
+        self.loops: list[EnclosingLoop] = []  # that have rounds in them, around the current step
+
+    def run(self) -> Entry:
+        for routine in self.plan.routines:  # called ones stand before their callers
+            self.routines.append(self.routine(routine))
+        self.steps(self.plan.steps)
+        if self.fills:
+            self.fill_all()
+        self.body.finish()
+        scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
+        arena = self.plan.arena_bytes + scratch
+        steps, points = tuple(self.numbered), tuple(self.points.points)
+        return Entry(self.llvm_module, tuple(self.sites), specs, arena, steps, self.plan.shared, points)
+
+    # --- functions --------------------------------------------------------------------------------------------------
+
+    def function_of(self, name: str, steps: tuple[Step, ...], *, looks: bool) -> ir.Function:
+        """A function of its own for some steps. looks: whether it ends at once where the call has been ended."""
+        caller, self.body = self.body, FunctionBody(self.llvm_module, name, self.constant)
+        self.body.function.linkage = "internal"
+        if looks:
+            self.body.stop_if_aborted()
+        self.steps(steps)
+        self.body.finish()
+        made, self.body = self.body.function, caller
+        return made
+
+    def routine(self, routine: Routine) -> ir.Function:
+        """Loops in it are not counted in the record, where its callers count theirs."""
+        self.in_routine = True
+        name = re.sub(r"[^A-Za-z0-9_.]", "_", routine.name)
+        made = self.function_of(f"routine_{len(self.routines)}_{name}", routine.steps, looks=True)
+        self.in_routine = False
+        return made
+
+    def invoke(self, function: ir.Function) -> None:
+        self.body.fail_unless_zero(self.body.builder.call(function, [self.body.context]))
+
+    def constant(self, number: int) -> ir.GlobalVariable:
+        """One variable for all functions that use it."""
+        if number not in self.constants:
+            self.constants[number] = planned_constant(self.llvm_module, self.plan.constants[number], number)
+        return self.constants[number]
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def steps(self, steps: tuple[Step, ...]) -> None:
+        """Many of them become functions of so many each: LLVM takes more than twice as long for twice as long a
+        function. Not where a step's place is kept in the function itself."""
+        if len(steps) > 2 * PART_STEPS and not any(map(has_runtime_offset, self.plan.buffers)):
+            for first in range(0, len(steps), PART_STEPS):
+                part = steps[first : first + PART_STEPS]
+                self.parts += 1
+                self.invoke(self.function_of(f"part_{self.parts}", part, looks=False))
+            return
+        for step in steps:
+            instruction = step.instruction
+            self.progress(instruction.name)
+            try:
+                self.step(step)
+            except DistxlaError as error:
+                if error.location is None:
+                    error.location = self.module.locate(instruction)
+                    error.args = (error.message, error.location)
+                raise
+            except Exception as error:
+                raise CompileError(
+                    f"lowering {instruction.name} ({instruction.opcode}): {type(error).__name__}: {error}",
+                    self.module.locate(instruction),
+                ) from error
+
+    def step(self, step: Step) -> None:
+        traced = self.traced and is_traced(step)
+        number = len(self.numbered)
+        if traced or is_noted(step) or self.points.is_at(step):
+            self.body.builder.store(I32(number), self.body.step_word)
+            self.numbered.append((step.instruction, kind_of(step)))
+        if may_be_long(step):
+            self.body.builder.store(I32(1), self.body.busy_word)  # the next round looks at the clock
+        self.points.before(self.body.builder, self.body.context, step)
+        if traced:
+            self.traced_step(step, number)
+        else:
+            self.plain_step(step)
+        self.points.after(self.body.builder, self.body.context, step)
+
+    def traced_step(self, step: Step, number: int) -> None:
+        """Emit a step and the event that tells when it ran."""
+        clock = self.llvm_module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
+        begun = self.body.builder.call(clock, [])
+        self.plain_step(step)
+        depth = len(self.loops) + (1 if isinstance(step, Loop) and has_rounds(step) and not self.in_routine else 0)
+        recorder = self.communication.emit_step_recorder(self.llvm_module)
+        self.body.builder.call(recorder, [self.body.context, I32(number), begun, I64(iterations_field(depth))])
+
+    def fill(self, buffers: Iterable[Buffer]) -> None:
+        """Let a read show of what the next step doesn't write."""
+        for buffer in buffers:
+            shared = buffer.region is Region.SHARED  # of which the device's own place is filled
+            offset = self.body.in_arena(buffer) if shared else self.body.offset(buffer)
+            emit_fill(self.llvm_module, self.body.builder, self.body.own_memory, offset, buffer.size)
+
+    def fill_all(self) -> None:
+        """The same of what no step writes, before the first one."""
+        leaves = enumerate(self.module.entry_computation.root_instruction.shape.leaves())
+        buffers = [Buffer(leaf.byte_size, Region.RESULT, k) for k, leaf in leaves if leaf.is_array]
+        for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, Region.ARENA, 0)):
+            emit_fill(self.llvm_module, self.body.begin, self.body.own_memory, self.body.offset(buffer), buffer.size)
+
+    def plain_step(self, step: Step) -> None:
+        if self.fills and isinstance(step, Kernel | Communicate):
+            self.fill(written_anew(step.operands, step.results))
+        if isinstance(step, Kernel):
+            self.kernel(step)
+        elif isinstance(step, Copy):
+            self.copy(step)
+        elif isinstance(step, Swap):
+            self.swap(step)
+        elif isinstance(step, Communicate):
+            self.communicate(step)
+        elif isinstance(step, Loop):
+            self.loop(step)
+        elif isinstance(step, Invoke):
+            self.invoke(self.routines[step.routine])
+        else:
+            self.branch(step)
+
+    def kernel(self, step: Kernel) -> None:
+        kernel = self.kernel_function(step.computation, step.instruction)
+        self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
+        arguments = [
+            self.body.pointer(buffer) for buffer in (*step.operands, *step.results) if buffer.region is not Region.NONE
+        ]
+        scratch = Buffer(kernel.scratch_bytes, Region.ARENA, self.plan.arena_bytes)
+        if self.fills:
+            self.fill((scratch,))
+        self.body.builder.call(kernel.function, [self.body.context, *arguments, self.body.pointer(scratch)])
+
+    def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
+        """The function of the instruction; instructions that differ in names only share it."""
+        shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
+        op = instruction.op.rename_computations(lambda name: f"#{self.structure.number(name)}")
+        key = (op, shapes, instruction.shape.without_layout(), instruction.op.code_annotations(instruction))
+        if key not in self.kernels:
+            name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
+            kernel = emit_kernel_function(
+                self.llvm_module, self.module, computation, instruction, f"kernel_{len(self.kernels)}_{name}"
+            )
+            kernel.function.linkage = "internal"
+            if max(shape.size for shape in instruction.shape.leaves()) > 1:
+                # A call costs nothing beside a loop; a copy of the loop in the entry costs time to compile.
+                kernel.function.attributes.add("noinline")
+            self.kernels[key] = kernel
+        return self.kernels[key]
+
+    def copy(self, step: Copy) -> None:
+        memcpy = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")
+        if memcpy is None:
+            signature = ir.FunctionType(ir.VoidType(), (POINTER, POINTER, I64, I1))
+            memcpy = ir.Function(self.llvm_module, signature, "llvm.memcpy.p0.p0.i64")
+        self.body.builder.call(
+            memcpy, [self.body.pointer(step.target), self.body.pointer(step.source), I64(step.source.size), I1(0)]
+        )
+
+    def swap(self, step: Swap) -> None:
+        first, second = self.body.place_of(step.first), self.body.place_of(step.second)
+        offset = self.body.builder.load(first, typ=I64)
+        self.body.builder.store(self.body.builder.load(second, typ=I64), first)
+        self.body.builder.store(offset, second)
+
+    def communicate(self, step: Communicate) -> None:
+        site = self.site(step)
+        operands, results = self.offset_table(step.operands), self.result_table(step.results)
+        table = self.body.field("communicate", POINTER)
+        slot = self.body.builder.gep(table, [I64(site)], source_etype=POINTER)
+        routine = LoadedRoutine(self.body.builder.block, slot, "routine", typ=POINTER)
+        self.body.builder._insert(routine)
+        status = self.body.builder.call(routine, [self.body.context, I32(site), operands, results])
+        self.body.fail_unless_zero(status)
+        if step.instruction.op.lowering is not Lowering.HOST:
+            self.count_event()
+
+    def count_event(self) -> None:
+        """What the flight recorder has begun to record of a site is over."""
+        place = self.body.begin.gep(self.body.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
+        self.body.builder.store(self.body.builder.add(self.body.builder.load(place, typ=I64), I64(1)), place)
+
+    def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
+        """A u64 array of offsets on the stack; what doesn't change is filled in once a call."""
+        table = self.body.begin.alloca(I64, size=max(1, len(buffers)))
+        for k, buffer in enumerate(buffers):
+            place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
+            builder = self.body.builder if has_runtime_offset(buffer) else self.body.begin
+            builder.store(self.body.offset(buffer), place)
+        return table
+
+    def result_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
+        """The offset table of a site's results; it has a second half where one of them may be shared."""
+        if not shares(buffers):
+            return self.offset_table(buffers)
+        table = self.body.begin.alloca(I64, size=2 * len(buffers))
+        for k, buffer in enumerate(buffers):
+            place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
+            elsewhere = self.body.begin.gep(table, [I64(len(buffers) + k)], source_etype=I64)
+            if buffer.region is Region.SHARED:
+                self.body.chosen[id(buffer)] = place
+                self.body.builder.store(self.body.in_arena(buffer), place)  # every time: the routine writes there, too
+                self.body.begin.store(self.body.in_shared_arena(buffer), elsewhere)
+            else:
+                builder = self.body.builder if has_runtime_offset(buffer) else self.body.begin
+                builder.store(self.body.offset(buffer), place)
+                self.body.begin.store(I64(0), elsewhere)
+        return table
+
+    def site(self, step: Communicate) -> int:
+        """Number the site and add its routine."""
+        instruction, index = step.instruction, len(self.sites)
+        if instruction.op.lowering is Lowering.HOST:
+            self.sites.append(self.host_site(step))
+            return index
+        operands = tuple(leaf for o in step.computation.operands(instruction) for leaf in o.shape.leaves())
+        spec = self.communication.communicator(instruction, operands, self.replicas, self.partitions)
+        number, spec = self.communicators.setdefault(spec.key, (len(self.communicators), spec))
+        item = instruction.op.stream_item(
+            instruction.shape, tuple(o.shape for o in step.computation.operands(instruction))
+        )
+        site = Site(
+            index,
+            instruction.name,
+            instruction.opcode,
+            step.computation.name,
+            number,
+            self.module.locate(instruction),
+            item=item,
+            shares=shares(step.results),
+            facets=summary(self.module, instruction, operands),
+            loops=tuple(self.loops),
+        )
+        self.sites.append(site)
+        routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)
+        if routine.name != COMMUNICATE_SYMBOL.format(site=index):
+            raise CompileError(f"the routine of site {index} is called {routine.name}")
+        return index
+
+    def host_site(self, step: Communicate) -> Site:
+        """A site whose routine the replica puts in place."""
+        instruction = step.instruction
+        if not isinstance(instruction.op, HostCall):
+            raise CompileError(f"{instruction.name}: {instruction.opcode} calls no routine of the replica")
+        operands = tuple(o.shape.without_layout() for o in step.computation.operands(instruction))
+        routine = HostRoutine(instruction.op.custom_call_target, operands, instruction.shape.without_layout())
+        return Site(
+            len(self.sites),
+            instruction.name,
+            instruction.opcode,
+            step.computation.name,
+            -1,
+            self.module.locate(instruction),
+            routine,
+        )
+
+    def loop(self, step: Loop) -> None:
+        test, body, done = (
+            self.body.function.append_basic_block(f"{step.instruction.name}.{part}")
+            for part in ("test", "body", "done")
+        )
+        count = self.begin_count(step) if has_rounds(step) and not self.in_routine else None
+        self.body.builder.branch(test)
+        self.body.builder.position_at_end(test)
+        self.body.stop_if_aborted()
+        self.steps(step.condition)
+        again = self.body.builder.load(self.body.pointer(step.predicate), typ=I8)
+        self.body.builder.cbranch(self.body.builder.icmp_unsigned("!=", again, I8(0)), body, done)
+        self.body.builder.position_at_end(body)
+        if count is not None:
+            self.count(count)
+        self.steps(step.body)
+        if count is not None:
+            self.loops.pop()
+        self.body.builder.branch(test)
+        self.body.builder.position_at_end(done)
+
+    def begin_count(self, step: Loop) -> ir.Value:
+        """Where a loop with rounds in it counts its iterations: in the record, for reports."""
+        instruction = step.instruction
+        location = self.module.locate(instruction)
+        holder = self.module.holder_of(instruction)
+        self.loops.append(EnclosingLoop(instruction.name, "" if holder is None else holder.name, location))
+        place = I64(iterations_field(len(self.loops)))
+        word = self.body.begin.gep(self.body.field("record", POINTER), [place], source_etype=I8)
+        if len(self.loops) < LOOP_DEPTHS:
+            self.body.builder.store(I32(0), word)
+        return word
+
+    def count(self, word: ir.Value) -> None:
+        """An iteration begins."""
+        if len(self.loops) < LOOP_DEPTHS:
+            self.body.builder.store(self.body.builder.add(self.body.builder.load(word, typ=I32), I32(1)), word)
+
+    def branch(self, step: Branch) -> None:
+        name = step.instruction.name
+        done = self.body.function.append_basic_block(f"{name}.done")
+        blocks = [self.body.function.append_basic_block(f"{name}.case{k}") for k in range(len(step.branches))]
+        selector = self.body.pointer(step.selector)
+        if step.by_predicate:
+            holds = self.body.builder.load(selector, typ=I8)
+            self.body.builder.cbranch(self.body.builder.icmp_unsigned("!=", holds, I8(0)), blocks[0], blocks[1])
+        else:
+            switch = self.body.builder.switch(self.body.builder.load(selector, typ=I32), blocks[-1])
+            for k, block in enumerate(blocks[:-1]):
+                switch.add_case(I32(k), block)
+        for block, steps in zip(blocks, step.branches, strict=True):
+            self.body.builder.position_at_end(block)
+            self.steps(steps)
+            self.body.builder.branch(done)
+        self.body.builder.position_at_end(done)

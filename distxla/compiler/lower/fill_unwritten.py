@@ -1,0 +1,44 @@
+"""Code that fills memory with a marker before a step writes it (ir/unwritten.py): for test runs only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from llvmlite import ir
+
+from distxla.compiler.plan.buffers import Buffer, Region
+from distxla.ir.unwritten import MARKER
+
+I8, I32, I64, POINTER = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
+
+
+def written_anew(operands: Iterable[Buffer], results: Iterable[Buffer]) -> Iterator[Buffer]:
+    """The results in memory that holds no operand."""
+    taken = tuple(operands)
+    for result in results:
+        has_memory = result.size and result.region in (Region.ARENA, Region.RESULT, Region.SHARED)
+        if has_memory and not any(_overlap(result, operand) for operand in taken):
+            yield result
+
+
+def emit_fill(llvm_module: ir.Module, builder: ir.IRBuilder, memory: ir.Value, offset: ir.Value, size: int) -> None:
+    """Write the marker over `size` bytes of a memory; the C library's functions do it, which costs hardly any code."""
+    pointer = builder.gep(memory, [offset], source_etype=I8)
+    for name, kind, value, count in (
+        ("wmemset", I32, MARKER << 16 | MARKER, size // 4),
+        ("memset", I32, MARKER & 0xFF, size % 4),
+    ):
+        if count:
+            function = llvm_module.globals.get(name)
+            if function is None:
+                function = ir.Function(llvm_module, ir.FunctionType(POINTER, (POINTER, kind, I64)), name)
+            builder.call(function, [pointer, kind(value), I64(count)])
+            pointer = builder.gep(pointer, [I64(size - size % 4)], source_etype=I8)
+
+
+def _overlap(one: Buffer, other: Buffer) -> bool:
+    if one is other or one.region is not other.region:
+        return one is other
+    if one.region is Region.ARENA:
+        return one.number < other.number + other.size and other.number < one.number + one.size
+    return one.number == other.number

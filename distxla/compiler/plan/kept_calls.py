@@ -1,0 +1,66 @@
+"""Plans each computation that several calls share once: a part of the arena, and steps over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distxla.compiler.plan.buffers import TOKEN, Buffer, Routine, place
+from distxla.ir.computation import Computation
+from distxla.ir.literal import Literal
+from distxla.ir.module import Module
+from distxla.ops.call import KeptCall
+from distxla.ops.values import Values
+
+if TYPE_CHECKING:
+    from distxla.compiler.plan.planner import Planner
+
+
+@dataclass
+class Program:
+    """State that the planners of the entry and of all routines share."""
+
+    constants: list[Literal] = field(default_factory=list)
+    by_literal: dict[Literal, Buffer] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
+    routines: list[Routine] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)  # of routines, by computation
+
+
+def kept_computations(module: Module) -> list[str]:
+    """The computations of KeptCalls, in the order of the text: callees before callers."""
+    kept = {i.op.to_apply for computation in module.computations for i in computation if isinstance(i.op, KeptCall)}
+    return [computation.name for computation in module.computations if computation.name in kept]
+
+
+def plan_routine(planner: Planner, computation: Computation) -> Routine:
+    """Plan a computation with a planner of its own.
+
+    Arguments and results lie in the routine's part of the arena. A caller copies them, so a routine may overwrite its
+    arguments.
+    """
+    frame = planner.frame(computation)
+    parameters: list[Buffer] = []
+    for parameter, leaves in zip(computation.parameters, frame.values.parameters, strict=True):
+        for shape, value in zip(parameter.shape.leaves(), leaves, strict=True):
+            parameters.append(TOKEN if value is None else planner.new(shape.byte_size, parameter.name))
+            if value is not None:
+                frame.buffers[value] = parameters[-1]
+                frame.owned.add(value)
+    planner.touch(*(buffer for buffer in parameters if buffer is not TOKEN))
+    root = computation.root_instruction
+    results = [planner.new(s.byte_size, root.name) if s.is_array else TOKEN for s in root.shape.leaves()]
+    planner.run(frame, results, [None] * len(results))
+    planner.deliver(frame, results, root)
+    return Routine(
+        computation.name,
+        tuple(parameters),
+        tuple(results),
+        tuple(frame.steps),
+        tuple(planner.buffers),
+        place(planner.buffers),
+        tuple(planner.calls),
+    )
+
+
+__all__ = ["Program", "kept_computations", "plan_routine"]

@@ -1,0 +1,1 @@
+"""Processors that programs run on; one folder a processor."""

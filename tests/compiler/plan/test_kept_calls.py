@@ -1,0 +1,235 @@
+"""Calls that stay calls have the results of inlined ones: in loops, branches, with collectives, tuples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distxla.compiler.compile import compile_module, optimised
+from distxla.compiler.passes import inlining_budget
+from distxla.compiler.passes.inline_calls import InlineCalls
+from distxla.compiler.passes.inlining_budget import within_budget
+from distxla.compiler.plan.planner import plan
+from distxla.compiler.stages import emit
+from distxla.compiler.verify.verifier import verify_module
+from distxla.errors import UnsupportedOpError
+from distxla.ops.call import KeptCall
+from distxla.reference.lockstep import run_reference
+from distxla.text.parser import parse_module
+from tests.compiler.runner import run_devices
+from tests.large_texts import doubling_all_reduces, doubling_branches, doubling_calls
+
+TUPLES = """HloModule tuples
+
+swap {
+  t = (f32[3], s32[2], f32[3]) parameter(0)
+  x = f32[3] parameter(1)
+  a = f32[3] get-tuple-element(t), index=0
+  b = s32[2] get-tuple-element(t), index=1
+  c = f32[3] get-tuple-element(t), index=2
+  d = f32[3] multiply(a, x)
+  e = s32[2] add(b, b)
+  ROOT r = (f32[3], s32[2], f32[3]) tuple(c, e, d)
+}
+
+ENTRY main {
+  p = f32[3] parameter(0)
+  q = f32[3] parameter(1)
+  i = s32[2] constant({1, 2})
+  t = (f32[3], s32[2], f32[3]) tuple(p, i, q)
+  one = (f32[3], s32[2], f32[3]) call(t, p), to_apply=swap
+  two = (f32[3], s32[2], f32[3]) call(one, q), to_apply=swap
+  c = f32[3] constant({1, 2, 3})
+  ROOT three = (f32[3], s32[2], f32[3]) call(two, c), to_apply=swap
+}
+"""
+
+# arrays that are large enough for states of loops to exchange their places
+LOOPS = """HloModule loops
+
+mix {
+  x = f32[40,40] parameter(0)
+  y = f32[40,40] transpose(x), dimensions={1,0}
+  h = f32[] constant(0.5)
+  s = f32[40,40] broadcast(h), dimensions={}
+  z = f32[40,40] multiply(y, s)
+  ROOT r = f32[40,40] add(x, z)
+}
+
+few {
+  t = (s32[], f32[40,40]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+
+step {
+  t = (s32[], f32[40,40]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  x = f32[40,40] get-tuple-element(t), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[40,40] call(x), to_apply=mix
+  z = f32[40,40] transpose(y), dimensions={1,0}
+  ROOT r = (s32[], f32[40,40]) tuple(j, z)
+}
+
+inside {
+  x = f32[40,40] parameter(0)
+  zero = s32[] constant(0)
+  t = (s32[], f32[40,40]) tuple(zero, x)
+  w = (s32[], f32[40,40]) while(t), condition=few, body=step
+  ROOT r = f32[40,40] get-tuple-element(w), index=1
+}
+
+outer {
+  t = (s32[], f32[40,40]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  x = f32[40,40] get-tuple-element(t), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[40,40] call(x), to_apply=inside
+  z = f32[40,40] call(y), to_apply=mix
+  ROOT r = (s32[], f32[40,40]) tuple(j, z)
+}
+
+ENTRY main {
+  x = f32[40,40] parameter(0)
+  zero = s32[] constant(0)
+  a = f32[40,40] call(x), to_apply=inside
+  b = f32[40,40] call(x), to_apply=mix
+  c = f32[40,40] subtract(a, b)
+  t = (s32[], f32[40,40]) tuple(zero, c)
+  w = (s32[], f32[40,40]) while(t), condition=few, body=outer
+  d = f32[40,40] get-tuple-element(w), index=1
+  e = f32[40,40] call(d), to_apply=inside
+  ROOT r = (f32[40,40], f32[40,40], f32[40,40]) tuple(e, d, a)
+}
+"""
+
+FUSIONS = """HloModule fusions
+
+low {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = f32[] parameter(2)
+  d = f32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}
+
+body {
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  s = (f32[8], f32[8]) sort(x, y), dimensions={0}, to_apply=low
+  k = f32[8] get-tuple-element(s), index=0
+  v = f32[8] get-tuple-element(s), index=1
+  m = f32[8] multiply(k, v)
+  ROOT r = (f32[8], f32[8]) tuple(m, x)
+}
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  one = (f32[8], f32[8]) fusion(x, y), kind=kLoop, calls=body
+  a = f32[8] get-tuple-element(one), index=0
+  b = f32[8] get-tuple-element(one), index=1
+  two = (f32[8], f32[8]) fusion(a, y), kind=kLoop, calls=body
+  three = (f32[8], f32[8]) call(a, b), to_apply=body
+  c = f32[8] get-tuple-element(two), index=0
+  d = f32[8] get-tuple-element(three), index=1
+  ROOT r = (f32[8], f32[8]) tuple(c, d)
+}
+"""
+
+# text, replicas
+PROGRAMS = {
+    "tuples": (TUPLES, 1),
+    "loops": (LOOPS, 1),
+    "fusions": (FUSIONS, 1),
+    "doubling": (doubling_calls(6), 1),
+    "branches": (doubling_branches(3), 1),
+    "all-reduces": (doubling_all_reduces(4), 2),
+}
+
+
+@pytest.fixture
+def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every computation that is called twice stays a call."""
+    monkeypatch.setattr(inlining_budget, "COPIED", 1)
+    monkeypatch.setattr(inlining_budget, "LEAST_KEPT", 1)
+    monkeypatch.setattr(inlining_budget, "TIMES", 0)
+    monkeypatch.setattr(inlining_budget, "MOST", 10_000)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kept_calls_give_the_same(name: str, small_budget: None) -> None:
+    text, replicas = PROGRAMS[name]
+    module = parse_module(text)
+    kept = within_budget(module)
+    assert any(isinstance(i.op, KeptCall) for c in kept.computations for i in c)
+    verify_module(kept)
+    program = compile_module(module, replicas=replicas, partitions=1)
+    random = np.random.default_rng(0)
+    rows = [
+        [random.uniform(-1, 1, p.shape.dims).astype(np.float32) for p in module.entry_computation.parameters]
+        for _ in range(replicas)
+    ]
+    wanted = run_reference(module, rows, replicas=replicas, partitions=1)
+    for got, want in zip(run_devices(program, rows), wanted, strict=True):
+        for mine, theirs in zip(got, want, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_each_computation_is_planned_once_and_has_its_own_memory(small_budget: None) -> None:
+    planned = plan(optimised(parse_module(LOOPS)))
+    names = [routine.name for routine in planned.routines]
+    assert len(names) == len(set(names)) >= 2
+    for routine in planned.routines:
+        assert routine.base + routine.arena_bytes <= planned.arena_bytes
+        for number in routine.calls:  # the caller's memory is in use meanwhile
+            assert planned.routines[number].base >= routine.base + routine.arena_bytes
+
+
+@pytest.mark.parametrize("text", [doubling_calls(), doubling_all_reduces(), doubling_branches()])
+def test_what_doubles_is_compiled_within_the_budget(text: str) -> None:
+    module = parse_module(text)
+    inlined = InlineCalls().run(module)
+    assert sum(len(c.instructions) for c in inlined.computations) <= 2 * inlining_budget.COPIED
+    assert "routine 0" in str(emit(module, "buffers", replicas=2, partitions=1))
+
+
+def test_programs_within_the_budget_keep_no_call() -> None:
+    module = parse_module(doubling_calls(8))
+    assert within_budget(module) is module
+
+
+APPLIED = """HloModule applied
+
+{doubling}
+apply {{
+  a = f32[] parameter(0)
+  ROOT r = f32[] call(a), to_apply=f30
+}}
+
+ENTRY e {{
+  x = f32[4] parameter(0)
+  ROOT y = f32[4] map(x), dimensions={{0}}, to_apply=apply
+}}
+"""
+
+
+def test_what_can_neither_be_copied_nor_kept_is_refused_with_its_place() -> None:
+    computations = doubling_calls().partition("f0 {")[2].partition("ENTRY")[0]
+    scalar = ("f0 {" + computations).replace("f32[4]", "f32[]")
+    module = parse_module(APPLIED.format(doubling=scalar), "a.hlo")
+    with pytest.raises(
+        UnsupportedOpError,
+        match=r"about 10\^9 instructions with copies of what it calls, more than the 400000 that are compiled; "
+        r"calls of f\d+ can't be kept as calls: it is applied to elements",
+    ) as caught:
+        InlineCalls().run(module)
+    assert caught.value.location is not None
+    start = "c = (f32[4], f32[4], u32[]) copy-start(p)\n  ROOT r = "
+    start = doubling_calls(innermost="copy-done(c)").replace("ROOT r = ", start)
+    with pytest.raises(UnsupportedOpError, match="it holds a half of an asynchronous operation, c"):
+        InlineCalls().run(parse_module(start))
