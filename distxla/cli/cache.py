@@ -18,8 +18,8 @@ def command(clear: bool, as_json: bool) -> None:
     DISTXLA_CACHE_DIR names the folder in which distxla makes its own, DISTXLA_CACHE_SIZE the most that programs may
     take (512M by default, 0 for no cache).
     """
-    from distxla.runtime.byte_counts import amount
-    from distxla.runtime.cache_folder import CacheFolder, UnsafeFolderError, Usage, cache_folder, cache_limit
+    from distxla.compiler.cache_folder import CacheFolder, UnsafeFolderError, Usage, cache_folder, cache_limit
+    from distxla.machine.byte_counts import amount
 
     folder = CacheFolder(cache_folder(), cache_limit())
     refusal = folder.refusal()

@@ -79,9 +79,9 @@ def command(
 
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
+    from distxla.compiler.server import CompileServer
     from distxla.compiler.verify.verifier import verify_module
     from distxla.ops.op import RuleViolation
-    from distxla.runtime.compile_server import CompileServer
 
     if out_file is not None:
         require_writable(out_file)

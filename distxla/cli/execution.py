@@ -56,8 +56,8 @@ def require_memory(world: World, nodes: Nodes, backend: str) -> None:
 
     Called before anything starts; temporaries aren't known yet.
     """
+    from distxla.machine.memory_limits import Limit, free_memory
     from distxla.runtime import memory_need
-    from distxla.runtime.memory_limits import Limit, free_memory
 
     room = memory_need.Room.here()
     if backend == "reference":

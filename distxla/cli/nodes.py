@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from distxla.runtime.byte_counts import bytes_of
+from distxla.machine.byte_counts import bytes_of
 
 
 @dataclass(frozen=True)

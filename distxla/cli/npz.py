@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 
 from distxla.errors import ArgumentError, OutOfMemoryError
-from distxla.runtime.byte_counts import amount
+from distxla.machine.byte_counts import amount
 from distxla.text.missing_files import unreadable
 
 Array = np.ndarray[Any, Any]
@@ -90,7 +90,7 @@ class Archive:
 
     def require_memory(self) -> None:
         """OutOfMemoryError if this host has too little memory left for all arrays."""
-        from distxla.runtime.memory_limits import free_memory
+        from distxla.machine.memory_limits import free_memory
 
         need, free = sum(member.nbytes for member in self.members), free_memory()
         if need > free.bytes:

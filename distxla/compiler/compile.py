@@ -60,7 +60,7 @@ def compile_module(
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
-    process (see compile_server).  traced: its steps record when they ran.  points: instructions at which faults
+    process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
     can be injected (compiler/lower/injection.py).  Raises UnsupportedOpError for what this
     version cannot execute, CompileError for failures of the compiler.
     """

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.collectives.protocols import event as event_words
 from distxla.compiler.artifact import CompiledProgram
+from distxla.compiler.cache import compile_cached
 from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order
+from distxla.compiler.server import CompileServer
 from distxla.compiler.verify.obstacles import refuse, visible_obstacles
 from distxla.compiler.verify.verifier import verify_module
 from distxla.compiler.verify.world import verify_order, verify_together
@@ -25,8 +27,6 @@ from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.user import user_targets
-from distxla.runtime.cache import compile_cached
-from distxla.runtime.compile_server import CompileServer
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
 from distxla.runtime.handle import Handle

@@ -30,7 +30,7 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols.relay_queue import RING_BYTES
 from distxla.compiler.abi import ALIGNMENT
 from distxla.errors import ClusterError, OutOfMemoryError
-from distxla.runtime.memory_limits import is_strict
+from distxla.machine.memory_limits import is_strict
 from distxla.runtime.pages import PAGE, BackedPages
 
 HUGE_PAGE = 2 << 20

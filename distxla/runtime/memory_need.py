@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
-from distxla.runtime.byte_counts import amount
+from distxla.machine.byte_counts import amount
+from distxla.machine.memory_limits import USER_ADDRESSES, Limit, address_space, mapped_bytes, most_memory
 from distxla.runtime.memory import CONTROL_BYTES, HUGE_PAGE
-from distxla.runtime.memory_limits import USER_ADDRESSES, Limit, address_space, mapped_bytes, most_memory
 
 LARGEST_MEMORY = 64 << 30
 LEAST_MEMORY = 16 << 20  # of a device whose size the user did not state

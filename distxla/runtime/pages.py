@@ -8,7 +8,7 @@ import mmap
 import os
 
 from distxla.errors import OutOfMemoryError
-from distxla.runtime.byte_counts import amount
+from distxla.machine.byte_counts import amount
 
 PAGE = 4096
 CHUNK_BYTES = 64 << 20  # at a time, so that interrupts are handled in between

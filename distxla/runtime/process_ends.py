@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from distxla.runtime.memory_limits import Group, own_groups
+from distxla.machine.memory_limits import Group, own_groups
 
 TOGETHER_S = 1.0
 _GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO, for a struct pidfd_info of 64 bytes

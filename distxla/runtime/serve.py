@@ -58,8 +58,8 @@ def own_signal_stack() -> object:
 
 def support_program() -> CompiledProgram:
     """The program that holds both loops, from the cache on disk, so that a driver seldom loads LLVM."""
-    from distxla.runtime.cache import ProgramCache
-    from distxla.runtime.program_key import text_key
+    from distxla.compiler.cache import ProgramCache
+    from distxla.compiler.cache_key import text_key
 
     programs, key = ProgramCache(), text_key("support loops")
     program = programs.read(key)

@@ -4,11 +4,9 @@ The model of `compiler/plan/planner.py`, for one computation at a time and any o
 those of `ops/values.py`: tuples, their elements, views and what a loop passes on are other names for the same bytes. A
 value takes a place when it is computed and keeps it until its last reader has run. It takes over the place of an
 operand that is read for the last time there, if its op says so. Nothing is counted here for parameters and constants,
-which nobody frees, nor for values that are computed straight into memory of the caller: the entry's results, the state of a
-loop. What a loop or a conditional needs inside is counted while it runs.
-
-Sizes are rounded up as in the arena, so the peak is what the arena would take if places always fitted into one another:
-mostly its size, and where not, less.
+which nobody frees, nor for values that are computed straight into memory of the caller: the entry's results, the state
+of a loop. What a loop or a conditional needs inside is counted while it runs. Sizes are rounded up as in the arena, so
+the peak is what the arena would take if places always fitted into one another: mostly its size, and where not, less.
 """
 
 from __future__ import annotations

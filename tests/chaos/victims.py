@@ -12,7 +12,7 @@ _ROLES = {  # words of the command line, by role
     "gcs": ("gcs_server",),
     "supervisor": ("supervisor.py",),
     "zygote": ("zygote",),
-    "compiler": ("compile_server",),
+    "compiler": ("distxla.compiler.worker",),
     "agent": ("ray::Agent",),
     "replica": ("ray::Replica",),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distxla.cli.main import main
-from distxla.runtime.cache_folder import CacheFolder
+from distxla.compiler.cache_folder import CacheFolder
 
 KEY = "5" * 64
 

@@ -19,7 +19,7 @@ from distxla.cli.programs import read_world
 from distxla.errors import ArgumentError, OutOfMemoryError
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
-from distxla.runtime.memory_limits import Limit
+from distxla.machine.memory_limits import Limit
 from tests.ops.feed_programs import sums
 
 F32_2 = Shape(F32, (2,))
@@ -170,7 +170,7 @@ def test_arrays_that_do_not_fit_together_are_refused_unread(tmp_path: Path, monk
     path = archive(tmp_path / "a.npz", [("arg0.npy", member), ("arg0@1.npy", member)], zipfile.ZIP_DEFLATED)
     assert read_leaves(path, "arg", {0: [shape], 1: [shape]})[0, 1].shape == shape.dims
     limit = Limit((32 << 20) - 1, "the control group /job (memory.max)")
-    monkeypatch.setattr("distxla.runtime.memory_limits.free_memory", lambda: limit)
+    monkeypatch.setattr("distxla.machine.memory_limits.free_memory", lambda: limit)
     tracemalloc.start()
     try:
         with pytest.raises(OutOfMemoryError, match=r"take 32 MiB; this host has 32 MiB left \(the control group /job"):

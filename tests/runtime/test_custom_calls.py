@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.compiler.cache_key import program_key
 from distxla.compiler.obstacles import obstacles
 from distxla.reference.lockstep import run_reference
 from distxla.runtime.cluster import Cluster
-from distxla.runtime.program_key import program_key
 from tests.runtime.shared_library import build
 
 pytestmark = pytest.mark.cluster

@@ -63,7 +63,7 @@ KINDS = {
     "agent": "agent.sh",
     "an agent's cat": "cat",
     "replica": "ray::Replica",
-    "compile process": "compile_server",
+    "compile process": "distxla.compiler.worker",
 }
 # processes that are killed at the same moment
 KILLED = {name: (name,) for name in KINDS} | {

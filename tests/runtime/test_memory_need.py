@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import distxla as dx
+from distxla.machine.memory_limits import Limit
 from distxla.runtime.memory import CONTROL_BYTES, HUGE_PAGE
-from distxla.runtime.memory_limits import Limit
 from distxla.runtime.memory_need import LARGEST_MEMORY, Need, Room, require_host_memory, require_memory
 from tests.cli.test_main import call
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from distxla.errors import OutOfMemoryError
+from distxla.machine.memory_limits import Limit
 from distxla.runtime import memory, pages
 from distxla.runtime.hosts.budget import HostHeadroom
 from distxla.runtime.memory import KEPT_IDLE_BYTES, UNCHECKED_BYTES, Heap, Segment
-from distxla.runtime.memory_limits import Limit
 
 MiB = 1 << 20
 

@@ -28,8 +28,9 @@ from typing import Any
 import distxla.runtime
 from distxla.collectives.transports import futex
 from distxla.compiler.artifact import CompiledProgram
-from distxla.runtime import deadlocks, dispatch, memory, memory_limits, process_ends, serve
-from distxla.runtime.compile_server import CompileServer
+from distxla.compiler.server import CompileServer
+from distxla.machine import memory_limits
+from distxla.runtime import deadlocks, dispatch, memory, process_ends, serve
 from distxla.runtime.hosts import local
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.ray import access
@@ -47,12 +48,12 @@ from tests.simulation.threads import Threads
 PIECE_BYTES = 4096  # of a relay's frames: small arrays travel in several, too
 MACHINE = (time, threading, queue, os, select, selectors, signal, socket, secrets)
 # the processes beside the replicas and agents, which a simulated run does without
-BEYOND = ("distxla.runtime.ray", "distxla.runtime.compile_server", "distxla.runtime.cache")
+BEYOND = ("distxla.runtime.ray",)
 
 
 def modules() -> list[ModuleType]:
     """The modules whose code runs in a simulation and reaches the machine."""
-    found: list[ModuleType] = [futex, image]
+    found: list[ModuleType] = [futex, image, memory_limits]
     for entry in pkgutil.walk_packages(distxla.runtime.__path__, "distxla.runtime."):
         if not entry.name.startswith(BEYOND):
             found.append(importlib.import_module(entry.name))

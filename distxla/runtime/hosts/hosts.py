@@ -14,6 +14,7 @@ from typing import Any
 from distxla.compiler.artifact import CompiledProgram
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
+from distxla.machine.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime import stragglers
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
@@ -23,7 +24,6 @@ from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
 from distxla.runtime.memory import Pages
-from distxla.runtime.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere, Session
 from distxla.runtime.relay.faults import NetworkFault

@@ -13,7 +13,7 @@ from typing import Any
 
 from distxla.collectives.protocols import control_block as control
 from distxla.errors import ArgumentError, ClusterError
-from distxla.runtime.memory_limits import Limit, free_memory
+from distxla.machine.memory_limits import Limit, free_memory
 from distxla.runtime.memory_need import Room
 
 # what compiled code may use of a CPU, by the names of /proc/cpuinfo

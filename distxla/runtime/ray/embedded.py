@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from distxla.errors import ClusterError
-from distxla.runtime.memory_limits import ARENAS, address_space
+from distxla.machine.memory_limits import ARENAS, address_space
 from distxla.runtime.ray import client, commands
 from distxla.runtime.ray.commands import Place
 from distxla.runtime.ray.elsewhere import RayElsewhere

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from distxla.compiler.artifact import CompiledProgram
-from distxla.runtime.cache import ProgramCache
+from distxla.compiler.cache import ProgramCache
 from tests.fuzz.targets import Target
 from tests.runtime.cached_program import program
 

@@ -11,6 +11,7 @@ import pytest
 from distxla.collectives.protocols import control_block as control
 from distxla.compiler.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
 from distxla.compiler.artifact import ANY_POINT, InjectionPoint
+from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
 from distxla.compiler.lower.injection import HOOK
 from distxla.compiler.stages import emit
@@ -19,7 +20,6 @@ from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import Fault
 from distxla.runtime.injection.grammar import parse_faults
 from distxla.runtime.memory import ControlBlock
-from distxla.runtime.program_key import program_key
 from distxla.text.parser import parse_module
 from tests.runtime.injection.programs import LOOP
 

@@ -7,8 +7,8 @@ import os
 import resource
 
 from distxla.errors import ArgumentError
-from distxla.runtime.byte_counts import bytes_of
-from distxla.runtime.memory_limits import most_memory
+from distxla.machine.byte_counts import bytes_of
+from distxla.machine.memory_limits import most_memory
 
 VARIABLE = "DISTXLA_COMPILE_MEMORY"
 LEAST_BYTES = 1 << 30  # LLVM and NumPy alone take a quarter of it

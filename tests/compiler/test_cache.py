@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from distxla.runtime.cache import ProgramCache, compile_cached
-from distxla.runtime.compile_server import CompileServer
-from distxla.runtime.program_key import program_key
+from distxla.compiler.cache import ProgramCache, compile_cached
+from distxla.compiler.cache_key import program_key
+from distxla.compiler.server import CompileServer
 from distxla.text.parser import parse_module
 from tests.runtime.cached_program import program
 
@@ -51,10 +51,10 @@ def test_metadata_does_not_count_everything_else_does(monkeypatch):
     assert key == program_key(module(TEXT.replace('"psum"', '"other"'), "b.hlo"), 2, 1)
     assert key != program_key(module(), 1, 2)
     assert key != program_key(module(TEXT.replace("f32[4]", "f32[5]")), 2, 1)
-    monkeypatch.setattr("distxla.runtime.program_key._cpu", lambda: "another CPU")
+    monkeypatch.setattr("distxla.compiler.cache_key._cpu", lambda: "another CPU")
     assert key != program_key(module(), 2, 1)
     monkeypatch.undo()
-    monkeypatch.setattr("distxla.runtime.program_key._compiler", lambda: "another version")
+    monkeypatch.setattr("distxla.compiler.cache_key._compiler", lambda: "another version")
     assert key != program_key(module(), 2, 1)
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from distxla.runtime import cache_folder as module
-from distxla.runtime.cache_folder import TAG, CacheFolder
-from tests.runtime.test_cache_folder import key
+from distxla.compiler import cache_folder as module
+from distxla.compiler.cache_folder import TAG, CacheFolder
+from tests.compiler.test_cache_folder import key
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ def test_writers_at_once_never_show_half_an_entry(folder: CacheFolder) -> None:
 PROCESS = """
 import sys
 from pathlib import Path
-from distxla.runtime.cache_folder import CacheFolder
+from distxla.compiler.cache_folder import CacheFolder
 folder = CacheFolder(Path(sys.argv[1]), 1 << 20)
 hits = 0
 for n in range(100):
@@ -92,7 +92,7 @@ def test_a_writer_that_is_killed_leaves_no_entry(folder: CacheFolder) -> None:
     text = f"""
 import os, signal, sys
 from pathlib import Path
-from distxla.runtime import cache_folder
+from distxla.compiler import cache_folder
 write = os.write
 os.write = lambda descriptor, data: (write(descriptor, data[:7]), os.kill(os.getpid(), signal.SIGKILL))
 cache_folder.CacheFolder(Path({str(folder.path)!r}), 1 << 20).write("{key(2)}", bytes(1000))
@@ -148,7 +148,7 @@ mount -t tmpfs -o size=64k tmpfs "$1" || exit 77
 exec "$2" -c '
 import os, sys
 from pathlib import Path
-from distxla.runtime.cache_folder import CacheFolder
+from distxla.compiler.cache_folder import CacheFolder
 folder = CacheFolder(Path(sys.argv[1], "cache"), 1 << 20)
 folder.write("1" * 64, bytes(30_000))
 folder.write("2" * 64, bytes(100_000))

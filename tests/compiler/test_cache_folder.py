@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from distxla.compiler import cache_folder as module
+from distxla.compiler.cache_folder import TAG, TAG_CONTENT, CacheFolder, UnsafeFolderError, cache_folder, cache_limit
 from distxla.errors import ArgumentError
-from distxla.runtime import cache_folder as module
-from distxla.runtime.cache_folder import TAG, TAG_CONTENT, CacheFolder, UnsafeFolderError, cache_folder, cache_limit
 
 OVERHEAD = 50  # bytes of an entry beside its content
 

@@ -9,12 +9,9 @@ into a memory file that both have open, so that an error can name it after the c
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import pickle
 import select
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -23,14 +20,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from distxla.compiler.artifact import CompiledProgram
-from distxla.errors import ClusterError, CompileError, DistxlaError, OutOfMemoryError, TimeLimitError
+from distxla.compiler.memory_limit import compile_memory_bytes
+from distxla.compiler.messages import PROGRESS_BYTES, out_of_memory, receive, send
+from distxla.errors import ClusterError, CompileError, DistxlaError, TimeLimitError
 from distxla.ir.module import Module
-from distxla.runtime.compile_memory import VARIABLE, compile_memory_bytes, limit_memory
+from distxla.ops.custom_calls.user import declarations, user_targets
 from distxla.time_limit import current_limit
 
-LENGTH = struct.Struct("<Q")
-PROGRESS_BYTES = 512
-PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 2.0
 OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError")  # messages of Python, LLVM and C++
 LLVM_STAGES = ("optimising LLVM IR", "emitting object code")  # in which an instruction is only a part of the whole
@@ -104,9 +100,9 @@ class CompileServer:
             try:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                _send(process.stdin, request)
+                send(process.stdin, request)
                 self._await_answer(process.stdout)
-                answer = _receive(process.stdout)
+                answer = receive(process.stdout)
             except (BrokenPipeError, EOFError):
                 raise self._death(request) from None
             except BaseException:
@@ -146,7 +142,7 @@ class CompileServer:
                 sys.executable,
                 "-P",
                 "-m",
-                "distxla.runtime.compile_server",
+                "distxla.compiler.worker",
                 *map(str, (self._progress, os.getpid(), self._limit_bytes)),
             ],
             stdin=subprocess.PIPE,
@@ -189,7 +185,7 @@ class CompileServer:
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         doing = f" while working on {progress}" if progress else ""
         if any(sign in tail for sign in OUT_OF_MEMORY):
-            return _out_of_memory(self._limit_bytes, progress)
+            return out_of_memory(self._limit_bytes, progress)
         if status == -signal.SIGKILL:  # sent by the kernel: nothing else kills it
             doing += ", probably for want of memory on this machine"
         if request[0] == "compile" and progress in LLVM_STAGES and (culprit := self._culprit(request)):
@@ -207,9 +203,9 @@ class CompileServer:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _send(process.stdin, ("alone", *request[1:5]))
+            send(process.stdin, ("alone", *request[1:5]))
             self._await_answer(process.stdout)
-            _receive(process.stdout)
+            receive(process.stdout)
         except (BrokenPipeError, EOFError):
             process.wait()
             return self._last_words()
@@ -221,140 +217,6 @@ class CompileServer:
         return ""
 
 
-def _out_of_memory(limit: int, doing: str) -> OutOfMemoryError:
-    where = f" (working on {doing})" if doing else ""
-    error = OutOfMemoryError(f"the compiler needs more than the {limit / (1 << 30):.3g} GiB that it may have{where}")
-    error.add_note(f"hint: {VARIABLE}=16G, for instance, lets it have more")
-    return error
-
-
 def _registered(module: Module) -> tuple[tuple[str, str], ...]:
     """Names and kinds of the user's custom-calls in the module: the child knows of no others."""
-    from distxla.ops.custom_calls.user import declarations, user_targets
-
     return declarations(user_targets(module))
-
-
-def _send(pipe: IO[bytes], value: object) -> None:
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(LENGTH.pack(len(data)))
-    pipe.write(data)
-    pipe.flush()
-
-
-def _receive(pipe: IO[bytes]) -> Any:
-    header = pipe.read(LENGTH.size)
-    if len(header) < LENGTH.size:
-        raise EOFError
-    (length,) = LENGTH.unpack(header)
-    data = pipe.read(length)
-    if len(data) < length:
-        raise EOFError
-    return pickle.loads(data)
-
-
-def main() -> None:
-    """The child: answer requests until stdin ends."""
-    progress_file, parent, memory = map(int, sys.argv[1:4])
-    limit_memory(memory)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        return  # it ended before the line above
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a library prints must not get into the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    requests = sys.stdin.buffer
-
-    def progress(text: str) -> None:
-        data = text.encode()[: PROGRESS_BYTES - 1]
-        os.pwrite(progress_file, data.ljust(PROGRESS_BYTES, b"\0"), 0)
-
-    progress("loading LLVM")
-    _warm_up()
-    progress("")
-    while True:
-        try:
-            kind, *arguments = _receive(requests)
-        except EOFError:
-            return
-        doing = [""]
-
-        def progress_now(text: str, doing: list[str] = doing) -> None:
-            doing[0] = text
-            progress(text)
-
-        try:
-            answer = _answer(kind, arguments, progress_now)
-        except MemoryError:
-            answer = _out_of_memory(memory, doing[0])
-        except DistxlaError as error:
-            answer = error
-        except Exception as error:
-            answer = CompileError(f"{type(error).__name__}: {error}")
-            answer.__notes__ = getattr(error, "__notes__", [])
-        progress("")
-        _send(answers, answer)
-
-
-def _warm_up() -> None:
-    """Load what every compilation needs, so that the first one doesn't wait for it."""
-    from distxla.collectives.transports import shared_memory  # noqa: F401
-    from distxla.compiler import stages  # noqa: F401
-    from distxla.compiler.lower import entry  # noqa: F401
-    from distxla.compiler.plan import planner  # noqa: F401
-    from distxla.ops.registry import op_classes
-    from distxla.targets.x86_64 import (
-        finish,
-        link,  # noqa: F401
-    )
-
-    op_classes()
-    machine = finish.target_machine()
-    # The first pass pipeline and the first object file initialise tables of LLVM.
-    parsed = finish.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
-    finish.optimise(parsed)
-    machine.emit_object(parsed)
-
-
-def _answer(kind: str, arguments: list[Any], progress: Any) -> Any:
-    from distxla.compiler.compile import compile_alone, compile_module
-    from distxla.compiler.stages import emit, emit_after
-    from distxla.ops.custom_calls.user import declared
-
-    if kind == "compile":
-        module, replicas, partitions, names, traced, points = arguments
-        with declared(names):
-            return compile_module(
-                module, replicas=replicas, partitions=partitions, progress=progress, traced=traced, points=points
-            )
-    if kind == "emit":
-        module, stage, replicas, partitions, names, passes = arguments
-        with declared(names):
-            return emit(module, stage, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
-    if kind == "emit after":
-        module, name, replicas, partitions, names, passes = arguments
-        with declared(names):
-            return emit_after(module, name, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
-    if kind == "alone":
-        module, replicas, partitions, names = arguments
-        with declared(names):
-            compile_alone(module, replicas, partitions, progress)
-        return None
-    if kind == "abort":  # what LLVM does to its process, for tests
-        progress(arguments[0])
-        os.abort()
-    if kind == "memory-of-python":
-        progress(arguments[0])
-        return bytearray(1 << 40)
-    if kind == "memory-of-c++":
-        progress(arguments[0])
-        ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 40))  # operator new
-    if kind == "sleep":
-        progress(arguments[0])
-        time.sleep(60)
-    raise CompileError(f"no request {kind!r}")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distxla.runtime.memory_limits import (
+from distxla.machine.memory_limits import (
     Group,
     Limit,
     address_space,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from distxla.collectives.executed_form import executed_form
 from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, Site
+from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
+from distxla.compiler.cache_key import program_key
+from distxla.compiler.server import CompileServer
 from distxla.errors import Location
 from distxla.ir.module import Module
-from distxla.runtime.cache_folder import CacheFolder, cache_folder, cache_limit
-from distxla.runtime.compile_server import CompileServer
-from distxla.runtime.program_key import program_key
 
 
 class ProgramCache:

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from distxla.compiler import server as compile_server
 from distxla.compiler.compile import compile_alone, compile_module
+from distxla.compiler.server import CompileServer
 from distxla.compiler.stages import STAGES, emit
 from distxla.errors import (
     ArgumentError,
@@ -23,8 +25,6 @@ from distxla.errors import (
     TimeLimitError,
     UnsupportedOpError,
 )
-from distxla.runtime import compile_server
-from distxla.runtime.compile_server import CompileServer
 from distxla.text.parser import parse_module
 from distxla.time_limit import phase, time_limit
 from tests.compiler.runner import Devices, run_devices, run_single
@@ -197,7 +197,7 @@ def test_a_time_limit_ends_a_compilation_and_not_the_server():
 def test_a_search_for_the_culprit_that_was_interrupted_answers_no_later_request(monkeypatch):
     with CompileServer() as server:
         with monkeypatch.context() as patch:
-            patch.setattr(compile_server, "_receive", interrupted)
+            patch.setattr(compile_server, "receive", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 server._culprit(("compile", small(), 1, 1, ()))
         assert server.compile(small(), 1, 1).name == "small"
@@ -226,7 +226,7 @@ def test_a_closed_server_says_so():
 
 def test_no_server_outlives_its_parent():
     code = (
-        "from distxla.runtime.compile_server import CompileServer; import time\n"
+        "from distxla.compiler.server import CompileServer; import time\n"
         "server = CompileServer(); print(server.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distxla.errors import ArgumentError, printable
-from distxla.runtime.byte_counts import bytes_of
+from distxla.machine.byte_counts import bytes_of
 
 LOGGER = logging.getLogger("distxla")
 MAGIC = b"distxla program 2\n"

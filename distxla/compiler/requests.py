@@ -1,0 +1,61 @@
+"""The requests that the compile server's process answers, and all modules that they need."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from typing import Any
+
+from distxla.compiler.compile import Progress, compile_alone, compile_module
+from distxla.compiler.stages import emit, emit_after
+from distxla.errors import CompileError
+from distxla.ops.custom_calls.user import declared
+from distxla.ops.registry import op_classes
+from distxla.targets.x86_64 import finish
+
+
+def warm_up() -> None:
+    """Do what every compilation needs, so that the first one doesn't wait for it."""
+    op_classes()
+    machine = finish.target_machine()
+    # The first pass pipeline and the first object file initialise tables of LLVM.
+    parsed = finish.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
+    finish.optimise(parsed)
+    machine.emit_object(parsed)
+
+
+def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
+    """What a request gives; raises what the compiler raises."""
+    if kind == "compile":
+        module, replicas, partitions, names, traced, points = arguments
+        with declared(names):
+            return compile_module(
+                module, replicas=replicas, partitions=partitions, progress=progress, traced=traced, points=points
+            )
+    if kind == "emit":
+        module, stage, replicas, partitions, names, passes = arguments
+        with declared(names):
+            return emit(module, stage, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
+    if kind == "emit after":
+        module, name, replicas, partitions, names, passes = arguments
+        with declared(names):
+            return emit_after(module, name, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
+    if kind == "alone":
+        module, replicas, partitions, names = arguments
+        with declared(names):
+            compile_alone(module, replicas, partitions, progress)
+        return None
+    if kind == "abort":  # what LLVM does to its process, for tests
+        progress(arguments[0])
+        os.abort()
+    if kind == "memory-of-python":
+        progress(arguments[0])
+        return bytearray(1 << 40)
+    if kind == "memory-of-c++":
+        progress(arguments[0])
+        ctypes.CDLL("libstdc++.so.6")._Znwm(ctypes.c_size_t(1 << 40))  # operator new
+    if kind == "sleep":
+        progress(arguments[0])
+        time.sleep(60)
+    raise CompileError(f"no request {kind!r}")

@@ -1,0 +1,1 @@
+"""What this machine has, and what this process may have of it."""
