@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import distxla
+from distxla.compiler import plan_memory
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
-from distxla.compiler.plan import plan_memory
 from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, Loop, Plan, Region, Step
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill, is_filled
