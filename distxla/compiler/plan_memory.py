@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from distxla.compiler.plan.planner import plan
+from distxla.compiler.plan.plan_program import plan
 from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module

@@ -11,7 +11,7 @@ from distxla.collectives.protocols import channel as state
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan.buffers import Copy
-from distxla.compiler.plan.planner import plan
+from distxla.compiler.plan.plan_program import plan
 from distxla.ir.shape import Shape
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, mine, ring

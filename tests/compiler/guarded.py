@@ -20,7 +20,7 @@ from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Stat
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.lower import entry
-from distxla.compiler.plan import planner
+from distxla.compiler.plan import plan_program
 from distxla.compiler.plan.buffers import Buffer
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
@@ -49,7 +49,7 @@ class Guarded:
         self.front = front
         self._arena: list[tuple[int, int]] = []
         self._arena_bytes = 0
-        planner.place = self._place  # type: ignore[assignment]
+        plan_program.place = self._place  # type: ignore[assignment]
         # The arena has inaccessible pages in it: what can be written is filled below.
         entry._EntryEmitter.fill_all = lambda _: None  # type: ignore[method-assign]
         # An array that ends at a page's end begins anywhere: no kernel may count on alignment here.

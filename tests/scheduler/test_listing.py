@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from distxla.compiler.compile import optimised
-from distxla.compiler.plan.planner import plan
+from distxla.compiler.plan.plan_program import plan
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module

@@ -6,21 +6,18 @@ The tables are keyed by HLO opcode, because that is how ops name the arithmetic 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from distxla.compiler.lower import complex_numbers, math
 from distxla.compiler.lower.conversion import pack, rounded
+from distxla.compiler.lower.scalar_code import ScalarCode
 from distxla.compiler.lower.scalar_expression import Lane
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.element_type import C64, C128, F32, PRED, ElementType
 from distxla.ops.compare import OWN_ORDER
 
-if TYPE_CHECKING:
-    from distxla.compiler.lower.emitter import ScalarEmitter
 
-
-def unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
+def unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
     """Any element-wise unary opcode."""
     kind = a.element_type
     if kind.is_complex:
@@ -30,7 +27,7 @@ def unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
     return _integer_unary(emit, opcode, a)
 
 
-def binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+def binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     """Any element-wise binary opcode; both operands have one element type."""
     kind = a.element_type
     if a.element_type != b.element_type:
@@ -44,7 +41,7 @@ def binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> 
     return _integer_binary(emit, opcode, a, b)
 
 
-def compare(emit: ScalarEmitter, direction: str, comparison: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+def compare(emit: ScalarCode, direction: str, comparison: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     """PRED. NaN is different from everything but in the total order, where it lies beyond the infinities."""
     kind = a.element_type
     symbol = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}[direction]
@@ -63,7 +60,7 @@ def compare(emit: ScalarEmitter, direction: str, comparison: str, a: ScalarValue
     return ScalarValue(PRED, (builder.icmp_signed if signed else builder.icmp_unsigned)(symbol, a.llvm, b.llvm))
 
 
-def _total_order_key(emit: ScalarEmitter, value: ScalarValue) -> Lane:
+def _total_order_key(emit: ScalarCode, value: ScalarValue) -> Lane:
     """An integer that orders floats as -NaN < -inf < … < -0 < 0 < … < inf < NaN."""
     kind = value.element_type
     # the code where there are NaNs of several payloads; else the f32 register orders as the code does
@@ -78,7 +75,7 @@ def _total_order_key(emit: ScalarEmitter, value: ScalarValue) -> Lane:
 # --- floats ------------------------------------------------------------------------------------------------------
 
 
-def _float_unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
+def _float_unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
     kind, x = a.element_type, emit.lane(a.llvm)
     if opcode in ("real", "convert"):
         return a
@@ -100,14 +97,14 @@ def _float_unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValu
     return rounded(emit.builder, function(x).value, kind)
 
 
-def _resigned(emit: ScalarEmitter, a: ScalarValue, result: Lane) -> ScalarValue:
+def _resigned(emit: ScalarCode, a: ScalarValue, result: Lane) -> ScalarValue:
     """Another sign needs no rounding, but the memory form, where known, does not fit any more."""
     if a.element_type.name in ("f16", "bf16", "f32", "f64"):
         return ScalarValue(a.element_type, result.value)
     return rounded(emit.builder, result.value, a.element_type)
 
 
-def _float_binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+def _float_binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     kind, builder = a.element_type, emit.builder
     x, y = emit.lane(a.llvm), emit.lane(b.llvm)
     flags = ("reassoc",) if emit.reassociate else ()
@@ -127,7 +124,7 @@ def _float_binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarVal
 # --- integers and pred ---------------------------------------------------------------------------------------------
 
 
-def _integer_unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
+def _integer_unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
     kind, x = a.element_type, emit.lane(a.llvm)
     if opcode == "negate":
         result = -x
@@ -153,7 +150,7 @@ def _integer_unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarVa
     return ScalarValue(kind, result.value)
 
 
-def _integer_binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+def _integer_binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     kind, builder = a.element_type, emit.builder
     if kind is PRED:
         opcode = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "subtract": "xor"}.get(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from distxla.compiler.lower.index import IndexExpression
+from distxla.compiler.lower.scalar_code import ScalarCode
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.shape import Shape
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.emitter import ScalarEmitter
 
 Index = Sequence[IndexExpression | int]
 
 
-def linear_index(emit: ScalarEmitter, dims: Sequence[int], index: Index) -> IndexExpression:
+def linear_index(emit: ScalarCode, dims: Sequence[int], index: Index) -> IndexExpression:
     """The row-major position of `index` in an array of extents `dims`."""
     total = emit.index(0)
     stride = 1
@@ -31,7 +28,7 @@ def linear_index(emit: ScalarEmitter, dims: Sequence[int], index: Index) -> Inde
 class MemoryArray:
     """An array at `pointer`, 64-byte aligned unless it is a view, optionally from element `offset` on."""
 
-    def __init__(self, emit: ScalarEmitter, pointer: ir.Value, shape: Shape, offset: IndexExpression | int = 0) -> None:
+    def __init__(self, emit: ScalarCode, pointer: ir.Value, shape: Shape, offset: IndexExpression | int = 0) -> None:
         self.emit = emit
         self.pointer = pointer
         self.shape = shape
@@ -60,7 +57,7 @@ class ComputedArray:
 
     def __init__(
         self,
-        emit: ScalarEmitter,
+        emit: ScalarCode,
         shape: Shape,
         compute: Callable[[Index], ScalarValue],
         memory: MemoryArray | None = None,

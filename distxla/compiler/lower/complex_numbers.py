@@ -8,19 +8,16 @@ Everything but sums and products of c64 is computed in f64 and rounded.
 from __future__ import annotations
 
 import math as numbers
-from typing import TYPE_CHECKING
 
 from distxla.compiler.lower.complex_functions import UNARY, Pair, absolute, exp, log, multiply, quotient, sqrt
+from distxla.compiler.lower.scalar_code import ScalarCode
 from distxla.compiler.lower.scalar_expression import F32T
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.element_type import ElementType
 
-if TYPE_CHECKING:
-    from distxla.compiler.lower.emitter import ScalarEmitter
 
-
-def unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
+def unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
     """Any element-wise unary opcode of a complex number."""
     kind = a.element_type
     assert a.imag is not None
@@ -42,7 +39,7 @@ def unary(emit: ScalarEmitter, opcode: str, a: ScalarValue) -> ScalarValue:
     return _value(kind, function(wide))
 
 
-def binary(emit: ScalarEmitter, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+def binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     """Any element-wise binary opcode of complex numbers."""
     kind = a.element_type
     assert a.imag is not None
@@ -72,7 +69,7 @@ def _value(kind: ElementType, parts: Pair) -> ScalarValue:
     return ScalarValue(kind, real.value, imag.value)
 
 
-def _extreme(emit: ScalarEmitter, larger: bool, a: ScalarValue, b: ScalarValue) -> ScalarValue:
+def _extreme(emit: ScalarCode, larger: bool, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     """By the parts in order, as NumPy; a NaN anywhere in an operand wins."""
     (x, s), (y, t) = ([emit.lane(r) for r in v.registers()] for v in (a, b))
     first = x.gt(y) if larger else x.lt(y)

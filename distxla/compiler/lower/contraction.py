@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from llvmlite import ir
 
 from distxla.compiler.lower import gemm_micro_kernel, libraries
+from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.buffer_emitter import BufferEmitter, MatrixOperand
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_expression import I32, Lane
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.shape import Shape
 from distxla.ops.emit import RunProducts
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.arrays import MemoryArray
-    from distxla.compiler.lower.kernels import BufferEmitter, MatrixOperand
 
 LONGEST_RUN = 1024  # products along one run: longer sums are cut into runs of equal length where there are such
 FEW_PRODUCTS = 1 << 25  # of them at most it pays to copy one operand rather than to let the library copy both
@@ -96,7 +94,8 @@ def _tile_products(
             return row * c[2] + i * c[1]
 
         in_place: Any = (right_flat, i * b[1], b[2]) if b[3] == 1 else None
-        emit.run_products(RunProducts(m, n, k // run, run, left_flat, source, weight, in_place, result, target))
+        products = RunProducts(m, n, k // run, run, left_flat, source, weight, in_place, result, target)
+        gemm_micro_kernel.emit_run_products(emit, products)
     return True
 
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
+from distxla.compiler.lower.index import IndexExpression
+from distxla.compiler.lower.scalar_code import ScalarCode
 from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T, I32, Lane, float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type, register_type
 from distxla.errors import InternalError
 from distxla.ir.element_type import PRED, ElementType
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.emitter import ScalarEmitter
-    from distxla.compiler.lower.index import IndexExpression
 
 
 @dataclass(frozen=True)
@@ -224,7 +222,7 @@ def integer_of_bits(bits: int, element_type: ElementType) -> int:
     return bits
 
 
-def from_index(emit: ScalarEmitter, index: IndexExpression, element_type: ElementType) -> ScalarValue:
+def from_index(emit: ScalarCode, index: IndexExpression, element_type: ElementType) -> ScalarValue:
     """An index as an element, as `iota` does: integers wrap, floats round once."""
     value = emit.lane(emit.i64(index))
     if element_type.is_integer:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distxla.compiler.lower.arrays import ComputedArray, Index, MemoryArray
+from distxla.compiler.lower.scalar_code import ScalarCode
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
@@ -13,11 +14,8 @@ from distxla.ir.instruction import Instruction
 from distxla.ops.emit import ArrayRef
 from distxla.ops.op import Lowering
 
-if TYPE_CHECKING:
-    from distxla.compiler.lower.emitter import ScalarEmitter
 
-
-def element_array(emit: ScalarEmitter, instruction: Instruction, operands: Sequence[ArrayRef]) -> ArrayRef:
+def element_array(emit: ScalarCode, instruction: Instruction, operands: Sequence[ArrayRef]) -> ArrayRef:
     """An ELEMENT instruction as an array over its operands."""
 
     def compute(index: Index) -> ScalarValue:
@@ -27,9 +25,7 @@ def element_array(emit: ScalarEmitter, instruction: Instruction, operands: Seque
     return ComputedArray(emit, instruction.shape, compute)  # type: ignore[return-value]
 
 
-def element_arrays(
-    emit: ScalarEmitter, computation: Computation, parameters: Sequence[ArrayRef]
-) -> dict[str, ArrayRef]:
+def element_arrays(emit: ScalarCode, computation: Computation, parameters: Sequence[ArrayRef]) -> dict[str, ArrayRef]:
     """Every parameter and ELEMENT instruction of a fused computation by name; other instructions are left out."""
     arrays: dict[str, ArrayRef] = {}
     for instruction in computation:
@@ -45,7 +41,7 @@ def element_arrays(
 
 
 def apply_scalar(
-    emit: ScalarEmitter, computation: Computation, arguments: Sequence[ScalarValue], result: str | None = None
+    emit: ScalarCode, computation: Computation, arguments: Sequence[ScalarValue], result: str | None = None
 ) -> tuple[ScalarValue, ...]:
     """Inline a computation of scalars; one value a leaf of the root, or of the instruction `result`.
 
@@ -75,7 +71,7 @@ def apply_scalar(
     return tuple(leaf.load(()) for leaf in values[result or computation.root])  # type: ignore[misc]
 
 
-def _computed(emit: ScalarEmitter, array: ArrayRef) -> ArrayRef:
+def _computed(emit: ScalarCode, array: ArrayRef) -> ArrayRef:
     """A rank 0 array whose element is computed here and now."""
     return emit.scalar_array(array.load(()))  # type: ignore[arg-type]
 

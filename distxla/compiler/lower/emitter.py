@@ -16,6 +16,7 @@ from distxla.compiler.abi import Context
 from distxla.compiler.lower import arithmetic, conversion
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.constant_tables import constant_bytes
+from distxla.compiler.lower.element_computations import apply_scalar
 from distxla.compiler.lower.index import HIGHEST, I64, LOWEST, IndexCode, IndexExpression
 from distxla.compiler.lower.loops import Nest, SplitRequest
 from distxla.compiler.lower.scalar_expression import I1, I8, I32, Lane, float_constant
@@ -383,8 +384,6 @@ class ScalarEmitter:
         return tuple(results)
 
     def apply(self, computation: str, *arguments: ScalarValue, result: str | None = None) -> tuple[ScalarValue, ...]:
-        from distxla.compiler.lower.element_computations import apply_scalar
-
         return apply_scalar(self, self.computation(computation), arguments, result)
 
     def computation(self, name: str) -> Computation:

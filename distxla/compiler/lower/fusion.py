@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.loops import Nest, SplitRequest
 from distxla.ops.emit import ArrayRef
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.emitter import ScalarEmitter
 
 MAX_PIECES = 28  # 3 a dimension of a three-dimensional pad
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from llvmlite import ir
 
 from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.buffer_emitter import BufferEmitter
 from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.scalar_expression import I1, I32, float_constant, intrinsic, suffix
 from distxla.compiler.lower.scalar_value import memory_type
 from distxla.ir.shape import Shape
 from distxla.ops.emit import RunProducts
 from distxla.targets.x86_64.finish import vector_registers
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.kernels import BufferEmitter
 
 POINTER = ir.PointerType()
 # Bytes of weights that all tiles of rows are multiplied with before the next ones: they stay in the second-level cache.

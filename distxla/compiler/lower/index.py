@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from llvmlite import ir
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.loops import Nest
 
 I64 = ir.IntType(64)
 I32 = ir.IntType(32)
@@ -23,6 +20,21 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 T = TypeVar("T")
 Terms = tuple[tuple["Atom", int], ...]
+
+
+class LoopNest(Protocol):
+    """Loops whose indices are atoms: `loops.Nest`.
+
+    depth: number of loops around it.  ranges: (first, end) by dimension.  splits: a comparison with a constant may ask
+    for a split of the loops.
+    """
+
+    depth: int
+    ranges: tuple[tuple[int, int], ...]
+    splits: bool
+
+    def runs(self, parts: list[tuple[int, int]]) -> list[tuple[ir.Value, int]]:
+        """sum of index[d] * c over `parts` (d, c) as few values with coefficients."""
 
 
 class Atom:
@@ -39,7 +51,7 @@ class Atom:
         self.low = low
         self.high = high
         self.value: ir.Value | None = None
-        self.nest: Nest | None = None
+        self.nest: LoopNest | None = None
         self.dimension = 0
         self.dividend: IndexExpression | None = None
         self.divisor = 0
@@ -131,7 +143,7 @@ class IndexCode:
 
     def _factors(self, terms: Terms) -> list[tuple[ir.Value, int]]:
         """LLVM values with coefficients, outer loops first; loops that are walked as one become one value."""
-        nests: dict[Nest, list[tuple[int, int]]] = {}
+        nests: dict[LoopNest, list[tuple[int, int]]] = {}
         rest: list[tuple[ir.Value, int]] = []
         for atom, coefficient in terms:
             if atom.nest is not None:

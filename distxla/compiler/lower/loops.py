@@ -15,7 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from distxla.compiler.lower.index import I64, IndexCode, IndexExpression
+from distxla.compiler.lower.index import I64, IndexCode, IndexExpression, LoopNest
 
 TILE = 32
 WRITTEN_OUT = 64  # instructions of a short loop that is replaced by copies of its body
@@ -25,7 +25,7 @@ FEW = 64  # iterations of a whole nest that stay scalar: vectors would save less
 class SplitRequest(Exception):
     """A comparison in the body is decided by a loop's index: below `boundary` one way, from there on the other way."""
 
-    def __init__(self, nest: Nest, dimension: int, boundary: int) -> None:
+    def __init__(self, nest: LoopNest, dimension: int, boundary: int) -> None:
         super().__init__(dimension, boundary)
         self.nest = nest
         self.dimension = dimension

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distxla.compiler.lower.arrays import ComputedArray, MemoryArray
+from distxla.compiler.lower.buffer_emitter import BufferEmitter
 from distxla.compiler.lower.conversion import convert
 from distxla.compiler.lower.element_computations import is_single_operation
 from distxla.compiler.lower.fusion import emit_map
@@ -26,9 +27,6 @@ from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.emit import ArrayRef
 from distxla.ops.registry import op_class
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.kernels import BufferEmitter
 
 WRITTEN_OUT = 8  # steps of a reduction that are written out, so that the loop over the kept dimension vectorises
 LANES = 16  # runs of a line that are reduced side by side by a computation of which only associativity is known

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.buffer_emitter import BufferEmitter
 from distxla.compiler.lower.element_computations import element_array
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_value import ScalarValue, register_type
@@ -17,9 +18,6 @@ from distxla.ir.shape import Shape
 from distxla.ops.emit import ArrayRef
 from distxla.ops.op import Lowering
 from distxla.ops.rows import row_extents
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.kernels import BufferEmitter
 
 Index = Sequence[IndexExpression | int]
 Stage = Callable[[Computation, Sequence[Any], Sequence[Any], "RowView"], None]

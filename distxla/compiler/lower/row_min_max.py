@@ -7,19 +7,16 @@ own prefetching falls behind by a tenth of the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from distxla.compiler.lower.arrays import MemoryArray
+from distxla.compiler.lower.buffer_emitter import BufferEmitter
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_expression import I32, intrinsic, suffix
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import ElementType
 from distxla.targets.x86_64.finish import vector_registers
-
-if TYPE_CHECKING:
-    from distxla.compiler.lower.kernels import BufferEmitter
 
 POINTER = ir.PointerType()
 AHEAD = 512  # bytes by which prefetches run ahead of loads

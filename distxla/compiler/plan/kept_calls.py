@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 from distxla.compiler.plan.buffers import TOKEN, Buffer, Routine, place
+from distxla.compiler.plan.planner import Planner
 from distxla.ir.computation import Computation
-from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ops.call import KeptCall
-from distxla.ops.values import Values
-
-if TYPE_CHECKING:
-    from distxla.compiler.plan.planner import Planner
-
-
-@dataclass
-class Program:
-    """State that the planners of the entry and of all routines share."""
-
-    constants: list[Literal] = field(default_factory=list)
-    by_literal: dict[Literal, Buffer] = field(default_factory=dict)
-    values: dict[str, Values] = field(default_factory=dict)
-    routines: list[Routine] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)  # of routines, by computation
 
 
 def kept_computations(module: Module) -> list[str]:
@@ -63,4 +45,4 @@ def plan_routine(planner: Planner, computation: Computation) -> Routine:
     )
 
 
-__all__ = ["Program", "kept_computations", "plan_routine"]
+__all__ = ["kept_computations", "plan_routine"]

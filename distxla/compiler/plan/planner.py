@@ -15,16 +15,12 @@ from distxla.compiler.plan.buffers import (
     Invoke,
     Kernel,
     Loop,
-    Plan,
     Region,
     Step,
     Swap,
-    place,
-    place_routines,
-    place_shared,
 )
-from distxla.compiler.plan.kept_calls import Program, kept_computations, plan_routine
 from distxla.compiler.plan.parallel_copies import one_by_one
+from distxla.compiler.plan.shared_state import Program
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -41,27 +37,6 @@ from distxla.ops.values import FOREVER, Value, Values, analyse, is_alias, overwr
 SHARED_BYTES = 4096
 # Smaller states of a loop are copied at the end of an iteration.
 SWAPPED_BYTES = 4096
-
-
-def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
-    """Plan the memory of a scheduled module and the steps of its entry computation.
-
-    replicas, partitions: of the run; 0 where they are not known, and then no memory is shared among devices.
-
-    Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
-    value the text leaves out; both say where it stands.
-    """
-    planner = Planner(module, replicas, partitions)
-    for name in kept_computations(module):  # called ones first, which needs no recursion
-        planner.routine(name)
-    steps = planner.entry()
-    planner.join_lifetimes()
-    shared = [b for b in planner.buffers if b.region is Region.SHARED]
-    arena = [b for b in planner.buffers if b.region is Region.ARENA]
-    arenas = place_shared(shared, tuple(planner.groups))
-    size = place_routines(planner.program.routines, planner.calls, place(arena + shared))
-    program = planner.program
-    return Plan(steps, tuple(program.constants), size, tuple(planner.buffers), arenas, routines=tuple(program.routines))
 
 
 @dataclass
@@ -449,7 +424,7 @@ class Planner:
 
     def invoke(self, frame: _Frame, position: int, instruction: Instruction, op: KeptCall) -> None:
         """Copy the arguments to where the routine takes them, and its results to where they are wanted."""
-        number = self.routine(op.to_apply)
+        number = self.program.numbers[op.to_apply]  # those that are called were planned before
         routine = self.program.routines[number]
         self.calls.add(number)
         for value, target in zip(frame.values.operands(instruction), routine.parameters, strict=True):
@@ -460,14 +435,6 @@ class Planner:
         for source, target in zip(routine.results, self.results(frame, position, instruction), strict=True):
             if target is not TOKEN:
                 self.copy(frame, instruction, source, target)
-
-    def routine(self, name: str) -> int:
-        """The number of the routine of a computation, which is planned once."""
-        program = self.program
-        if name not in program.numbers:
-            program.numbers[name] = len(program.routines)
-            program.routines.append(plan_routine(Planner(self.module, program=program), self.module[name]))
-        return program.numbers[name]
 
     def called(self, name: str, argument: list[Buffer], *, owned: bool) -> _Frame:
         """A frame of a computation with one parameter, whose leaves are in `argument`."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distxla.compiler.compile import optimised
 from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, Region, place
-from distxla.compiler.plan.planner import plan
+from distxla.compiler.plan.plan_program import plan
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ops.fft import Fft
 from distxla.ops.op import Lowering

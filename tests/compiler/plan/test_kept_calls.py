@@ -9,7 +9,7 @@ from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.passes import inlining_budget
 from distxla.compiler.passes.inline_calls import InlineCalls
 from distxla.compiler.passes.inlining_budget import within_budget
-from distxla.compiler.plan.planner import plan
+from distxla.compiler.plan.plan_program import plan
 from distxla.compiler.stages import emit
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import UnsupportedOpError

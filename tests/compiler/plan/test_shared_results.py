@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
-from distxla.compiler.plan import planner
+from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Buffer, Communicate, Region, place_shared
 from distxla.ir import unwritten
 from distxla.text.parser import parse_module
@@ -43,7 +43,7 @@ def compiled(body: str, devices: int) -> CompiledProgram:
 def regions(body: str, replicas: int = 4) -> dict[str, list[Region]]:
     """Where the results of every communicating instruction lie."""
     module = optimised(parse_module(HEADER + body, "<test>"))
-    found = planner.plan(module, replicas=replicas, partitions=1 if replicas else 0)
+    found = plan_program.plan(module, replicas=replicas, partitions=1 if replicas else 0)
     return {
         step.instruction.name: [buffer.region for buffer in step.results]
         for step in found.walk()

@@ -9,7 +9,7 @@ import pytest
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
-from distxla.compiler.plan import planner
+from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Copy, Loop, Plan, Swap
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices, run_single
@@ -111,7 +111,7 @@ def compiled(text: str, devices: int = 1) -> CompiledProgram:
 
 
 def planned(text: str) -> Plan:
-    return planner.plan(optimised(parse_module(text, "<test>")), replicas=1, partitions=1)
+    return plan_program.plan(optimised(parse_module(text, "<test>")), replicas=1, partitions=1)
 
 
 @pytest.mark.parametrize("after", AFTER)

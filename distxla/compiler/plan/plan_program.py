@@ -1,0 +1,30 @@
+"""Plans a program: first the computations that several calls share, then the entry, which may call them."""
+
+from __future__ import annotations
+
+from distxla.compiler.plan.buffers import Plan, Region, place, place_routines, place_shared
+from distxla.compiler.plan.kept_calls import kept_computations, plan_routine
+from distxla.compiler.plan.planner import Planner
+from distxla.ir.module import Module
+
+
+def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
+    """Plan the memory of a scheduled module and the steps of its entry computation.
+
+    replicas, partitions: of the run; 0 where they are not known, and then no memory is shared among devices.
+
+    Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
+    value the text leaves out; both say where it stands.
+    """
+    planner = Planner(module, replicas, partitions)
+    for name in kept_computations(module):  # called ones first
+        planner.program.numbers[name] = len(planner.program.routines)
+        planner.program.routines.append(plan_routine(Planner(module, program=planner.program), module[name]))
+    steps = planner.entry()
+    planner.join_lifetimes()
+    shared = [b for b in planner.buffers if b.region is Region.SHARED]
+    arena = [b for b in planner.buffers if b.region is Region.ARENA]
+    arenas = place_shared(shared, tuple(planner.groups))
+    size = place_routines(planner.program.routines, planner.calls, place(arena + shared))
+    program = planner.program
+    return Plan(steps, tuple(program.constants), size, tuple(planner.buffers), arenas, routines=tuple(program.routines))
