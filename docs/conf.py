@@ -44,6 +44,11 @@ ROOT_PAGES = {
 }
 
 
+# a docstring's entries: `address: a Ray cluster to join.  devices_per_host: how many …`, with two blanks between them
+NAMES = re.compile(r"[a-z_]\w*(?:, [a-z_]\w*)*")
+ENTRY = re.compile(rf"  (?={NAMES.pattern}: )")
+
+
 class HloLexer(TextLexer):
     """HLO text as it is: Pygments knows no such language."""
 
@@ -79,8 +84,16 @@ def _paragraph(text: str) -> str:
         return "::\n\n" + text
     code_or_not = re.split(r"(`[^`]*`)", text)
     code_or_not[::2] = [re.sub(r"([|*]|_(?!\w))", r"\\\1", part) for part in code_or_not[::2]]
-    first, *rest = "".join(code_or_not).split("\n")
-    return "\n".join([first, *(line if first.startswith("- ") else line.strip() for line in rest)])
+    text = "".join(code_or_not)
+    if text.startswith("- "):
+        return text
+    return "\n\n".join(_entry(part) for part in ENTRY.split(re.sub(r"\n *", " ", text)))
+
+
+def _entry(text: str) -> str:
+    """`replicas: how many copies` as an item of a list whose name is set as code."""
+    name, colon, rest = text.partition(": ")
+    return f"- ``{name}``: {rest}" if colon and NAMES.fullmatch(name) else text
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
