@@ -49,7 +49,11 @@ def deciding(control: Located) -> list[Located]:
                 seen.add(source)
                 pending.append(source)
     unique = {id(located.instruction): located for located in found or constants}
-    return sorted(unique.values(), key=lambda one: (one.instruction.opcode not in FROM_OUTSIDE, one.computation.name))
+
+    def rank(one: Located) -> tuple[bool, str, str]:
+        return one.instruction.opcode not in FROM_OUTSIDE, one.computation.name, one.instruction.name
+
+    return sorted(unique.values(), key=rank)
 
 
 def decided_by(control: Located) -> str:

@@ -94,7 +94,7 @@ SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machin
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_random_programs_on_processes() -> None:
-    """What is safe ends; what isn't is found within a second."""
+    """What is safe ends; what isn't is found within a second, and said in the words of the check."""
     devices = 3
     with dx.Cluster(replicas=devices) as cluster:
         cluster.wait_started()
@@ -107,12 +107,17 @@ def test_random_programs_on_processes() -> None:
             verdict = examine(programs, devices, 1)
             arguments = arguments_of(data, devices)
             loaded = {part: cluster.compile(module, part) for part, module in programs}
-            begin, error = time.perf_counter(), ""
+            begin, found = time.perf_counter(), None
             try:
                 cluster.run(loaded, arguments, time_limit=20)
             except DeadlockError as stuck:
-                error = str(stuck)
-            assert verdict.outcome is not (Outcome.SAFE if error else Outcome.DEADLOCK), f"{error}\n{verdict.text}"
-            assert not error or time.perf_counter() - begin < SECONDS
+                found = stuck.diagnosis
+            texts = "\n".join(print_module(module) for _, module in programs)
+            assert verdict.outcome is not (Outcome.DEADLOCK if found is None else Outcome.SAFE), (
+                f"{texts}\n{found!s}\n{verdict.text}"
+            )
+            assert found is None or time.perf_counter() - begin < SECONDS
+            if verdict.outcome is Outcome.DEADLOCK:
+                assert said(verdict.diagnosis) == said(found), f"{texts}\n{found!s}\n{verdict.text}"
 
         one()
