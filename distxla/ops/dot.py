@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from distxla.ir.element_type import F32, S32, ElementType
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.attribute import attribute
 from distxla.ops.dot_dimensions import DotDimensions, check_algorithm, check_precision, check_result_type, product_type
@@ -30,11 +28,6 @@ from distxla.ops.strided import (
 
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, KernelEmitter
-
-# Integers of 8 bits are multiplied as floats where so many products can be summed exactly, and where there are so many.
-MANY_TERMS = 256
-MANY_PRODUCTS = 1 << 18
-MOST_PARTS = 16  # each has code of its own
 
 
 @register
@@ -118,52 +111,13 @@ class Dot(Op):
         batch = [lhs.shape.dims[d] for d in dims.lhs_batch]
         m = prod(lhs.shape.dims[d] for d in free[0])
         n = prod(rhs.shape.dims[d] for d in free[1])
-        exact = _terms_exact_in_f32(lhs.shape.dtype, rhs.shape.dtype) if wide.is_integer else 0
-        in_floats = exact >= MANY_TERMS and k <= MOST_PARTS * exact and min(m, n) > 1 and m * n * k >= MANY_PRODUCTS
-        factors = F32 if in_floats else wide
-        a = as_matrices(emit, lhs, (dims.lhs_batch, free[0], [d for d, _ in contracting]), factors)
-        b = as_matrices(emit, rhs, (dims.rhs_batch, [d for _, d in contracting], free[1]), factors)
-        if in_floats:
-            _emit_in_floats(emit, result, (batch, m, n, k), a, b, exact)
-            return
+        factors = emit.factors((m, n, k), (lhs.shape.dtype, rhs.shape.dtype), wide)
+        a = as_matrices(emit, lhs, (dims.lhs_batch, free[0], [d for d, _ in contracting]), factors.element_type)
+        b = as_matrices(emit, rhs, (dims.rhs_batch, [d for _, d in contracting], free[1]), factors.element_type)
         c = result_in(emit, result, wide, result.shape.dims)
         products = Matrices(c, row_major_strides(c.shape.dims)[: len(batch)], n, 1)
-        emit_products(emit, batch, (m, n, k), (a, b, products))
+        emit_products(emit, batch, (m, n, k), (a, b, products), factors.terms)
         store_result(emit, result, c, range(result.shape.rank))
-
-
-def _terms_exact_in_f32(lhs: ElementType, rhs: ElementType) -> int:
-    """How many products of two integers can be summed in f32 without rounding; 0 for wide types."""
-    if not (lhs.is_integer and rhs.is_integer) or max(lhs.bits, rhs.bits) > 8:
-        return 0
-    largest = [1 << (t.bits - 1) if t.is_signed else (1 << t.bits) - 1 for t in (lhs, rhs)]
-    return (1 << 24) // (largest[0] * largest[1])
-
-
-def _emit_in_floats(
-    emit: KernelEmitter, result: Buffer, shape: tuple[list[int], int, int, int], a: Matrices, b: Matrices, terms: int
-) -> None:
-    """Multiply small integers as f32, `terms` products a sum at most, and add the sums as integers.
-
-    shape: batch, rows, columns, terms of a whole sum; a, b: contiguous copies in f32.
-    """
-    batch, m, n, k = shape
-    wide = accumulation_type(result.shape.dtype)
-    total = result_in(emit, result, wide, result.shape.dims)
-    part = emit.scratch(Shape(F32, result.shape.dims))
-    c = Matrices(part, row_major_strides(part.shape.dims)[: len(batch)], n, 1)
-    for first in range(0, k, terms):
-        count = min(terms, k - first)
-        left, right = (
-            replace(x, buffer=emit.reshaped(x.buffer, Shape(F32, (x.buffer.shape.size - skipped,)), skipped))
-            for x, skipped in ((a, first * a.column), (b, first * b.row))
-        )
-        emit_products(emit, batch, (m, n, count), (left, right, c))
-        with emit.loops(part.shape.dims) as index:
-            # through s32: sums may be negative where the result's type is unsigned, and wrap
-            value = emit.convert(emit.convert(part.load(index), S32), wide)
-            total.store(index, value if first == 0 else emit.binary("add", total.load(index), value))
-    store_result(emit, result, total, range(result.shape.rank))
 
 
 def _contraction_order(dims: DotDimensions, lhs: Shape, rhs: Shape) -> list[tuple[int, int]]:

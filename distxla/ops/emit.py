@@ -176,8 +176,36 @@ class RunProducts:
     target: Callable[[IndexLike], IndexLike]
 
 
+@dataclass(frozen=True)
+class Factors:
+    """How `KernelEmitter.gemm` takes the factors of its products.
+
+    element_type: the type that both are converted to.  terms: None where sums have that type, too. Otherwise sums are
+    integers, and so many products of the factors can be summed in `element_type` without rounding.
+    """
+
+    element_type: ElementType
+    terms: int | None = None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What code is made to fit, where the processor matters. Results do not depend on it.
+
+    lanes: steps side by side, without any order, that fill the processor's vectors.  cached_bytes: what a kernel may go
+    through again and again without leaving the fastest cache.
+    """
+
+    lanes: int
+    cached_bytes: int
+
+
 class KernelEmitter(Emitter, Protocol):
     """Code that fills whole buffers."""
+
+    @property
+    def tuning(self) -> Tuning:
+        """The numbers by which kernels choose between ways to compute the same."""
 
     @property
     def instruction(self) -> Instruction:
@@ -245,18 +273,27 @@ class KernelEmitter(Emitter, Protocol):
     def scratch(self, shape: Shape) -> Buffer:
         """Uninitialised memory for the rest of this kernel; the arena's planner reserves it."""
 
+    def factors(
+        self, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType
+    ) -> Factors:
+        """How `gemm` wants the factors of a product that is summed in type `sums`.
+
+        shape: (m, n, k) of one product; types: the factors' own.
+        """
+
     def gemm(
         self,
         shape: tuple[int, int, int, int],
         a: tuple[Buffer, int, int, int],
         b: tuple[Buffer, int, int, int],
         c: tuple[Buffer, int, int, int],
+        terms: int | None = None,
     ) -> None:
         """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n] with shape (batch, m, n, k), i running over the batch.
 
-        Each array is (buffer, batch stride, row stride, column stride) in elements; element types are equal. The
-        generator picks a library or emits loops.
+        Each array is (buffer, batch stride, row stride, column stride) in elements; element types are
+        equal, but for c's where `terms` are given (see `Factors`). The generator picks a library or emits loops.
         """
 
     def run_products(self, products: RunProducts) -> None:
-        """Compute them with registers full of rows and columns; `RunProducts` says what."""
+        """Compute them in tiles of rows and columns; `RunProducts` says what."""

@@ -22,8 +22,6 @@ LONGEST_NETWORK = 64  # elements of a line; the code for longer ones takes longe
 # word's, and leaves the key in an index: f[3] of 16-bit keys with a second array was enough.
 PLACE_MARKER = 1 << 31
 LONGEST_LINE = 1 << 31  # places must fit into half of a 64-bit integer
-LANES = 16  # lines that a network sorts side by side; they make its steps vector instructions
-LANE_BYTES = 1 << 15  # of all lines side by side, so that they stay in the first-level cache
 RADIX_BITS = ((1 << 13, 11), (0, 8))  # elements of a line from which on digits have so many bits
 
 
@@ -137,13 +135,13 @@ class _Lines:
 def _emit_networks(
     emit: KernelEmitter, lines: _Lines, words: Sequence[Word], store: Callable[[Index, Index], None], kept: int
 ) -> None:
-    """Lines side by side go through a sorting network: the same comparisons for all, so each is a vector instruction.
+    """Lines side by side go through a sorting network: the same comparisons for all of them.
 
     A word and the element's place in its line make one signed number, so no two are equal.
     """
     extent = lines.dims[lines.axis]
     rows = 1 << max(0, extent - 1).bit_length()
-    lanes = min(LANES, lines.count, max(1, LANE_BYTES // (8 * rows)))
+    lanes = min(emit.tuning.lanes, lines.count, max(1, emit.tuning.cached_bytes // (8 * rows)))
     packed = emit.scratch(Shape(S64, (rows, lanes)))
     # Where the elements that are being sorted come from, once more than one word has been.
     orders = [emit.scratch(Shape(S32, (extent, lanes))) for _ in range(min(2, len(words) - 1))]

@@ -22,10 +22,9 @@ from distxla.ops.window_position import array_positions, check_window, emit_posi
 if TYPE_CHECKING:
     from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
-FEW_PLACES = 16  # of a window: their steps are written out, and neighbouring windows become vectors by themselves
-FEW_WINDOWS = 16  # along the last dimension: fewer make no vectors
+FEW_PLACES = 16  # of a window: their steps are written out one after the other
 TOGETHER = 8  # places of a long window whose steps are written out
-SWEPT = 2048  # windows whose results stay in the first-level cache while place after place is added
+WINDOW_BYTES = 16  # of the cache for each window whose results stay in it while place after place is added
 
 
 @register
@@ -90,7 +89,7 @@ class ReduceWindow(Op):
         if scanned is not None:
             self._emit_scan(emit, results, arrays, first, *scanned)
             return
-        if prod(d.size for d in self.window.dimensions) > FEW_PLACES and dims[-1] >= FEW_WINDOWS:
+        if prod(d.size for d in self.window.dimensions) > FEW_PLACES and dims[-1] >= emit.tuning.lanes:
             self._emit_swept(emit, results, arrays, first)
             return
         with emit.loops(dims) as index:
@@ -119,9 +118,9 @@ class ReduceWindow(Op):
     def _emit_swept(
         self, emit: KernelEmitter, results: tuple[Buffer, ...], arrays: Sequence[Buffer], first: tuple[Value, ...]
     ) -> None:
-        """Place by place for a range of neighbouring windows, which become vectors; their results stay in the cache."""
+        """Place by place for a range of neighbouring windows, side by side; their results stay in the cache."""
         *outer, last = results[0].shape.dims
-        width = min(last, SWEPT)
+        width = min(last, emit.tuning.cached_bytes // WINDOW_BYTES)
         sizes = tuple(d.size for d in self.window.dimensions)
         axis = max(d for d, size in enumerate(sizes) if size > 1)
         left = sizes[axis] - sizes[axis] % TOGETHER
@@ -193,7 +192,7 @@ class ReduceWindow(Op):
             with emit.loops((*outer, *inner)) as place:
                 emit.fold((extent,), first, lambda i, carried: combine(carried, at(place, i[0])))
             return
-        # The loop over the inner dimensions is the innermost one, which vectorises.
+        # The loop over the inner dimensions is the innermost one: its steps depend on no other.
         with emit.loops((*outer, *inner)) as place:
             combine(first, at(place, 0))
         with emit.loops((*outer, extent - 1, *inner)) as found:

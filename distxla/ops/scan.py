@@ -178,7 +178,7 @@ class Scan(Op):
 
 
 class _ScalarScan(Scan):
-    """A scan of vectors whose computation is code for scalars: one loop, with its carries in registers."""
+    """A scan of vectors whose computation is code for scalars: one loop, whose carries are scalars."""
 
     lowering: ClassVar[Lowering] = Lowering.KERNEL
 

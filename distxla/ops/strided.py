@@ -77,8 +77,11 @@ def emit_products(
     batch: Sequence[int],
     shape: tuple[int, int, int],
     operands: tuple[Matrices, Matrices, Matrices],
+    terms: int | None = None,
 ) -> None:
     """c = a b for every index over `batch`; shape: rows and columns of c, columns of a; operands: a, b, c.
+
+    terms: see `Factors`.
 
     Batch dimensions that lie in all three one inside the other become one; all but the last one left are loops.
     """
@@ -108,7 +111,7 @@ def emit_products(
                 view = emit.reshaped(x.buffer, Shape(x.buffer.shape.dtype, (span,)), offset)
             views.append((view, own[number], x.row, x.column))
         a, b, c = views
-        emit.gemm((count, m, n, k), a, b, c)
+        emit.gemm((count, m, n, k), a, b, c, terms)
 
 
 def accumulation_type(element_type: ElementType) -> ElementType:

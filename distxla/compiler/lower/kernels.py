@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from distxla.compiler.abi import ALIGNMENT
-from distxla.compiler.lower import contraction, gemm_micro_kernel
+from distxla.compiler.lower import contraction, exact_products, gemm_micro_kernel
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import POINTER, BufferEmitter, MatrixOperand
 from distxla.compiler.lower.element_computations import element_array, element_arrays
@@ -23,11 +23,13 @@ from distxla.compiler.lower.reduction import Reduction, emit_reductions
 from distxla.compiler.lower.row_fusions import RowView, emit_rows
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
+from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import ArrayRef, RunProducts
+from distxla.ops.emit import ArrayRef, Factors, RunProducts, Tuning
 from distxla.ops.op import Lowering
+from distxla.targets.x86_64.tuning import HOST
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,29 @@ class KernelFunction:
 class KernelEmitter(BufferEmitter):
     """The LLVM side of ops/emit.py's `KernelEmitter`."""
 
-    def gemm(self, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand) -> None:
+    @property
+    def tuning(self) -> Tuning:
+        return HOST
+
+    def factors(
+        self, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType
+    ) -> Factors:
+        """How `gemm` wants the factors; see ops/emit.py."""
+        return exact_products.choose_factors(shape, types, sums)
+
+    def gemm(
+        self,
+        shape: tuple[int, int, int, int],
+        a: MatrixOperand,
+        b: MatrixOperand,
+        c: MatrixOperand,
+        terms: int | None = None,
+    ) -> None:
         """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/emit.py."""
-        contraction.emit_gemm(self, shape, a, b, c)
+        if terms is None:
+            contraction.emit_gemm(self, shape, a, b, c)
+        else:
+            exact_products.emit_exact_products(self, shape, a, b, c, terms)
 
     def run_products(self, products: RunProducts) -> None:
         """Sums of products of runs with a matrix; see ops/emit.py."""
