@@ -51,6 +51,12 @@ def test_executable_op_is_complete(opcode: str) -> None:
     assert cases_of(opcode), f"no case of {opcode} under tests/ops, tests/collectives or tests/compiler"
 
 
+def test_lowerings_promise_methods_that_ops_have() -> None:
+    promised = re.findall(r"`((?:emit|expand)\w*)`", Lowering.__doc__ or "")
+    assert {"emit_element", "emit_kernel", "expand"} <= set(promised)
+    assert not [name for name in promised if not hasattr(Op, name)]
+
+
 @pytest.mark.parametrize("opcode", op_classes())
 def test_op_is_documented(opcode: str) -> None:
     documentation = op_classes()[opcode].__doc__ or ""

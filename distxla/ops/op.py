@@ -56,7 +56,8 @@ class Lowering(Enum):
     REDUCTION: a loop over elements that fuses with its producers (`reduce`).
     KERNEL: `emit_kernel` fills whole result buffers.
     ALIAS: no code; the result is made of its operands' buffers (tuple, get-tuple-element, parameter, after-all …).
-    CONTROL: `emit_control`: runs other computations (while, conditional).
+    CONTROL: runs other computations (while, conditional). The op emits nothing: the compiler emits the loop, the
+        branch or the call around the code of these computations.
     COMMUNICATION: a call through the context's table.
     HOST: a call through the context's table of a routine of the replica, in Python.
     CALL: replaced by the body of its computation before anything is emitted (call, fusion).
@@ -93,7 +94,21 @@ class Op:
     min_operands: ClassVar[int] = 0
     max_operands: ClassVar[int | None] = None
     needs_shape: ClassVar[bool] = False
+    # What passes, scheduler and transports ask instead of the class:
     is_parameter: ClassVar[bool] = False
+    is_constant: ClassVar[bool] = False
+    is_tuple: ClassVar[bool] = False
+    is_tuple_element: ClassVar[bool] = False
+    is_loop: ClassVar[bool] = False
+    # the result is the device's own replica or partition id
+    is_device_id: ClassVar[bool] = False
+    # groups of devices execute it together (CollectiveOp)
+    is_collective: ClassVar[bool] = False
+    # send, recv; send-done, recv-done: to and from the host included
+    starts_transfer: ClassVar[bool] = False
+    completes_transfer: ClassVar[bool] = False
+    # send, send-done
+    sends: ClassVar[bool] = False
     # the result may only be used by one instruction that completes it (all-reduce-start, copy-start …)
     starts_pair: ClassVar[bool] = False
     # opcodes of which one must be the operand (all-reduce-done: all-reduce-start)
@@ -349,6 +364,11 @@ class Op:
         return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
 
     @property
+    def starts_device_transfer(self) -> bool:
+        """True for a send to, or a recv from, another device."""
+        return False
+
+    @property
     def stream(self) -> StreamKey | None:
         """The stream between device and host that the instruction has to do with; None for most."""
         return None
@@ -371,6 +391,7 @@ class Op:
 class CollectiveOp(Op):
     """Common to the ops whose groups of devices act together."""
 
+    is_collective: ClassVar[bool] = True
     effects: ClassVar[Effects] = Effects.COLLECTIVE
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     needs_shape: ClassVar[bool] = True
