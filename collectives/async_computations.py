@@ -31,7 +31,7 @@ from typing import Final
 
 import numpy as np
 
-from distxla.collectives.channels import PAIRS, PIPELINE
+from distxla.collectives.channels import PAIRS, PIPELINE, is_end
 from distxla.collectives.context_flow import ContextFlow, Start, ended_by_async_done
 from distxla.collectives.protocols.channel import RING
 from distxla.ir.computation import Computation
@@ -42,7 +42,7 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
-from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
+from distxla.ops.asynchronous import AsyncStart
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
 from distxla.ops.effects import Effects, effectful_computations, has_effects
@@ -72,7 +72,7 @@ BEGINNINGS = (Part.BEGINS, Part.WHOLE, Part.BLOCKS)
 def with_async_inlined(module: Module) -> Module:
     """The module, verified, without asynchronous computations that communicate in other ways than by one collective;
     the same object where it has none."""
-    if not any(isinstance(i.op, AsyncStart) for c in module.computations for i in c):
+    if not any(i.op.starts_async for c in module.computations for i in c):
         return module
     effectful = effectful_computations(module)
     if not any(_is_inlined(module, i, effectful) for c in module.computations for i in c):
@@ -139,24 +139,24 @@ class _Inlining:
 
     def part(self, body: Computation, instruction: Instruction) -> Part:
         op = instruction.op
-        if isinstance(op, AsyncDone):
+        if op.completes_async:
             begun = body[instruction.operands[0]]
-            while isinstance(begun.op, AsyncUpdate):
+            while begun.op.updates_async:
                 begun = body[begun.operands[0]]
             return Part.WAITS if has_effects(begun, self.effectful) else Part.FREE
         if not has_effects(instruction, self.effectful):
             return Part.FREE
         if op.completes:
             return Part.WAITS
-        if op.effects is Effects.CUSTOM or isinstance(op, Send | Recv):
+        if op.effects is Effects.CUSTOM or op.starts_transfer:
             return Part.BEGINS
         if not self.is_static:
             return Part.BLOCKS
-        if isinstance(op, CollectiveOp) and not op.starts_pair:
+        if op.is_collective and not op.starts_pair:
             return Part.WHOLE if op.lowering is Lowering.COMMUNICATION else Part.BLOCKS
-        if isinstance(op, CollectiveOp):
+        if op.is_collective:
             return Part.BLOCKS if getattr(op, "slice_sizes", ()) else Part.BEGINS
-        return Part.BEGINS if isinstance(op, AsyncStart) else Part.BLOCKS
+        return Part.BEGINS if op.starts_async else Part.BLOCKS
 
 
 def _kinds(instruction: Instruction) -> set[Hashable]:
@@ -172,7 +172,7 @@ def _kinds(instruction: Instruction) -> set[Hashable]:
         return found if pairs is None else {*found, (type(op), stream, pairs)}
     if op.effects in (Effects.FEED, Effects.CUSTOM, Effects.CHANNEL):
         return {HOST}
-    return {Effects.COLLECTIVE} if isinstance(op, CollectiveOp | AsyncStart) else {ANY}
+    return {Effects.COLLECTIVE} if op.is_collective or op.starts_async else {ANY}
 
 
 def _meet(some: Collection[Hashable], others: Collection[Hashable]) -> bool:
@@ -237,7 +237,7 @@ class _Cut:
             part = self.parts[instruction.name]
             kinds = _kinds(instruction) if part in BEGINNINGS else set()
             waits = part in (Part.WAITS, Part.BLOCKS) or _meet(kinds, self.late_kinds)
-            if isinstance(instruction.op, Send | Recv) and not instruction.op.is_host_transfer:
+            if is_end(instruction):
                 self._waves[instruction.name] = max(begun[kind] for kind in kinds) // RING
                 begun.update(kinds)
                 waits = waits or self._waves[instruction.name] > 0
@@ -262,7 +262,7 @@ class _Cut:
         def place(instruction: Instruction) -> tuple[int, bool]:
             begun = (*instruction.operands, "")[0]
             wave = self._waves.get(instruction.name, self._waves.get(begun, 0))
-            return wave, isinstance(instruction.op, SendDone)
+            return wave, instruction.op.completes_transfer and instruction.op.sends
 
         found = stable_order(
             [
@@ -326,7 +326,7 @@ class _Caller:
             elif operands and operands[0] in self.begun:
                 begun = self.begun[operands[0]]
                 begun.start.append(instruction)
-                if isinstance(instruction.op, AsyncUpdate):
+                if instruction.op.updates_async:
                     self.begun[instruction.name] = begun
                     self.waits_for[instruction.name] = (operands[0], *instruction.control_predecessors)
                 else:
@@ -366,7 +366,7 @@ class _Caller:
         found: set[Hashable] = set()
         name = start.name
         for instruction in self.computation.instructions[position + 1 :]:
-            if instruction.operands[:1] == (name,) and isinstance(instruction.op, AsyncDone):
+            if instruction.operands[:1] == (name,) and instruction.op.completes_async:
                 break
             if instruction.operands[:1] == (name,):
                 name = instruction.name

@@ -92,7 +92,7 @@ class Transfer:
 
 def is_end(instruction: Instruction) -> bool:
     """Whether the instruction begins a transfer between devices."""
-    return isinstance(instruction.op, Send | Recv) and not instruction.op.is_host_transfer
+    return instruction.op.starts_transfer and instruction.op.is_device_transfer
 
 
 def read_end(instruction: Instruction, module: Module | None = None) -> End:
@@ -119,7 +119,7 @@ def read_end(instruction: Instruction, module: Module | None = None) -> End:
                 raise VerificationError(f"channel.bounds: {message}", attributes)
     return End(
         instruction.name,
-        isinstance(op, Send),
+        op.sends,
         op.channel_id or 0,
         int(instruction.frontend_attribute(PIPELINE) == "1"),
         payload_of(instruction).without_layout(),

@@ -10,7 +10,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
-from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.op import Lowering
 
@@ -55,7 +54,7 @@ class ContextFlow:
         nothing = (NOTHING,) * _count(instruction)
         if op.is_parameter:
             return self._parameters[computation.name][op.number]  # type: ignore[attr-defined]
-        if isinstance(op, Send | Recv):
+        if op.starts_transfer:
             own: Leaf = frozenset((Start(computation.name, instruction),))
             return tuple(own if leaf.is_array else NOTHING for leaf in instruction.shape.leaves())
         if isinstance(op, While):
@@ -112,7 +111,7 @@ def ended_by_async_done(module: Module, flow: ContextFlow) -> frozenset[Start]:
         if name not in inside:
             inside.add(name)
             waiting += [i.op.called_computations[0] for i in module[name] if i.op.lowering is Lowering.CALL]
-    begun = {Start(name, i) for name in inside for i in module[name] if isinstance(i.op, Send | Recv)}
+    begun = {Start(name, i) for name in inside for i in module[name] if i.op.starts_transfer}
     if not begun:
         return frozenset()
     flow.settle()
@@ -120,7 +119,7 @@ def ended_by_async_done(module: Module, flow: ContextFlow) -> frozenset[Start]:
         start
         for computation in module.computations
         for instruction in computation
-        if isinstance(instruction.op, SendDone | RecvDone)
+        if instruction.op.completes_transfer
         for leaf in flow.operands(computation, instruction)[0]
         for start in leaf
     }

@@ -126,7 +126,7 @@ def _found(computation: Computation) -> dict[str, _Spread]:
             (whole,) = computation.operands(computation[name])
             if whole.name in spread:
                 return whole.name, index
-            if not isinstance(whole.op, Tuple):
+            if not whole.op.is_tuple:
                 return None
             name = whole.operands[index]
         return None
@@ -142,7 +142,7 @@ def _found(computation: Computation) -> dict[str, _Spread]:
             one = spread.get(found[0]) if found is not None and found[1] == 1 else None
             if one is not None and instruction.shape.compatible(one.collective.shape):
                 one.done = instruction
-        elif isinstance(op, CollectiveOp) and len(instruction.operands) == 1:
+        elif op.is_collective and len(instruction.operands) == 1:
             found = origin(instruction.operands[0])
             if found is not None and found[1] == 0 and op == spread[found[0]].collective.op:
                 spread[found[0]].parts.add(instruction.name)
@@ -152,7 +152,7 @@ def _found(computation: Computation) -> dict[str, _Spread]:
 def _can_begin(computation: Computation, start: Instruction, collective: Instruction) -> bool:
     parts = start.shape.elements or ()
     return (
-        isinstance(collective.op, CollectiveOp)
+        collective.op.is_collective
         and collective.op.lowering is Lowering.COMMUNICATION
         and len(collective.operands) == 1
         and tuple(computation.users[collective.name]) == (start.name,)

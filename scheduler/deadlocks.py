@@ -15,7 +15,6 @@ from distxla.diagnosis.sentences import listed, mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.control_flow import While
 from distxla.ops.custom_calls.tpu_kernel import communicates
 from distxla.scheduler.device_states import DeviceStates
 from distxla.scheduler.simulation.communication import Communication, Meeting, Site, Way
@@ -193,7 +192,7 @@ class _Examination:
         what = "how many iterations it runs" if choice.is_loop else "which branch is taken"
         site = next((s for s in choice.sites if s.meetings[0] or s.ways), None)
         inside = "" if site is None else f", and {self._place(site.program, site.instruction)} inside needs others"
-        if choice.decision.count is not None and not isinstance(choice.decision.by.op, While):
+        if choice.decision.count is not None and not choice.decision.by.op.is_loop:
             return f"the {choice.decision.count} collectives that it executes were not followed one by one{inside}"
         if choice.decision.count is not None:
             return f"its {choice.decision.count} iterations were not followed one by one{inside}"

@@ -18,7 +18,6 @@ from distxla.collectives.executed_form import executed_form
 from distxla.errors import Location
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.control_flow import Conditional
 from distxla.ops.effects import Effects, effectful_computations, has_effects
 
 Programs = Sequence[tuple[Iterable[int], Module]]
@@ -108,13 +107,13 @@ def _may_differ(programs: Sequence[tuple[tuple[int, ...], Module]]) -> bool:
         return True
     module = programs[0][1]
     reached = module.reached()
-    if any(i.op.effects is Effects.CHANNEL and not i.op.is_host_transfer for c in reached for i in c):  # type: ignore[attr-defined]
+    if any(i.op.is_device_transfer for c in reached for i in c):
         return True
     return any(
         i.op.effects in between
         for c in reached
         for branching in c
-        if isinstance(branching.op, Conditional)
+        if branching.op.is_conditional
         for called in module.reached(*branching.op.called_computations)
         for i in called
     )

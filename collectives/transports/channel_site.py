@@ -38,7 +38,7 @@ from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
-from distxla.ops.channel import ChannelOp, KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
+from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
 from distxla.ops.op import Op
 
 ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the communicator's state
@@ -51,13 +51,13 @@ class ChannelFamily:
     """
 
     def handles(self, op: Op) -> bool:
-        return isinstance(op, ChannelOp) and not op.is_host_transfer
+        return op.is_device_transfer
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
         devices = range(replicas * partitions)
-        if not isinstance(instruction.op, Send | Recv):
+        if not instruction.op.starts_transfer:
             return CommunicatorSpec(state.DIRECTORY_KEY, (tuple(devices),), (state.DIRECTORY_BYTES,))
         end = read_end(instruction)
         groups = tuple((device,) for device in devices)

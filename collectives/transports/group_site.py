@@ -39,7 +39,7 @@ class GroupFamily:
     """
 
     def handles(self, op: Op) -> bool:
-        return isinstance(op, GroupedCollective)
+        return op.has_groups
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int

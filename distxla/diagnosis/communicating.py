@@ -12,7 +12,6 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import COMMUNICATING
 
 
@@ -49,7 +48,7 @@ class Enclosing:
 
     @property
     def is_loop(self) -> bool:
-        return isinstance(self.by.instruction.op, While)
+        return self.by.instruction.op.is_loop
 
     def is_same(self, other: Enclosing) -> bool:
         """Whether it is the same instruction, whatever it calls."""
@@ -76,7 +75,7 @@ def enclosing(module: Module, computation: str) -> tuple[Enclosing, ...]:
     """The loops and conditionals around what stands in a computation, outermost first."""
     around: list[Enclosing] = []
     while (by := caller(module, computation)) is not None:
-        if isinstance(by.instruction.op, While | Conditional):
+        if by.instruction.op.is_loop or by.instruction.op.is_conditional:
             around.insert(0, Enclosing(by, computation))
         computation = by.computation.name
     return tuple(around)

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 
 from distxla.diagnosis.communicating import Located, caller
 from distxla.ir.module import Module
-from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.effects import Effects
-from distxla.ops.identity import PartitionId, ReplicaId
-from distxla.ops.op import CollectiveOp
-from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.ops.tuple import GetTupleElement
 
 MOST_NAMED = 3
 OWN = (Effects.FEED, Effects.CHANNEL, Effects.RANDOM, Effects.CUSTOM)  # whose results a device has for itself
@@ -42,7 +39,7 @@ def deciding(control: Located) -> list[Located]:
         if _is_own(located):
             found.append(located)
             continue
-        if isinstance(located.instruction.op, Constant) and not value[3]:
+        if located.instruction.op.is_constant and not value[3]:
             constants.append(located)
         for source in _sources(located, value[2], is_changed=value[3]):
             if source not in seen:
@@ -81,9 +78,9 @@ def _is_own(located: Located) -> bool:
     op = located.instruction.op
     if op.is_parameter:
         return located.computation.name == located.module.entry
-    if isinstance(op, CollectiveOp):
+    if op.is_collective:
         return not getattr(op, "same_for_all", False) and not op.completes
-    return op.effects in OWN or isinstance(op, ReplicaId | PartitionId)
+    return op.effects in OWN or op.is_device_id
 
 
 def _sources(located: Located, element: int | None, *, is_changed: bool) -> Iterator[_Value]:
@@ -92,10 +89,10 @@ def _sources(located: Located, element: int | None, *, is_changed: bool) -> Iter
     op = instruction.op
     if op.is_parameter:
         yield from _arguments(located, element, is_changed=is_changed)
-    elif isinstance(op, CollectiveOp):
+    elif op.is_collective:
         if op.completes:
             yield holder, instruction.operands[0], element, is_changed
-    elif isinstance(op, Tuple) and element is not None:
+    elif op.is_tuple and element is not None:
         yield holder, instruction.operands[element], None, is_changed
     elif isinstance(op, GetTupleElement):
         yield holder, instruction.operands[0], op.index, is_changed
@@ -142,7 +139,7 @@ def _passes_on(loop: Located, element: int | None) -> bool:
     op = loop.instruction.op
     assert isinstance(op, While)
     body = loop.module[op.body]
-    if element is None or not isinstance(body.root_instruction.op, Tuple):
+    if element is None or not body.root_instruction.op.is_tuple:
         return False
     given = body[body.root_instruction.operands[element]]
     is_element = isinstance(given.op, GetTupleElement) and given.op.index == element

@@ -43,6 +43,7 @@ class AsyncStart(Op):
     """
 
     opcode: ClassVar[str] = "async-start"
+    starts_async: ClassVar[bool] = True
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     needs_shape: ClassVar[bool] = True
@@ -96,6 +97,7 @@ class AsyncUpdate(Op):
     """
 
     opcode: ClassVar[str] = "async-update"
+    updates_async: ClassVar[bool] = True
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1
@@ -125,6 +127,7 @@ class AsyncDone(Op):
     """
 
     opcode: ClassVar[str] = "async-done"
+    completes_async: ClassVar[bool] = True
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.EXPANSION
     min_operands: ClassVar[int] = 1

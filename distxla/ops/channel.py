@@ -35,6 +35,10 @@ class ChannelOp(Op):
     channel_id: int | None = attribute("int", default=None)
     is_host_transfer: bool = attribute("bool", default=False)
 
+    @property
+    def is_device_transfer(self) -> bool:
+        return not self.is_host_transfer
+
     def context_leaves(self, shape: Shape) -> tuple[int | None, ...]:
         """`aliased_leaves` of what begins a transfer: nobody reads the first part of its context."""
         return (NO_MEMORY,) * (_count(shape) - 2) + (None, None)
@@ -67,6 +71,8 @@ class Send(ChannelOp):
     """
 
     opcode: ClassVar[str] = "send"
+    starts_transfer: ClassVar[bool] = True
+    sends: ClassVar[bool] = True
     host_stream: ClassVar[StreamKind] = StreamKind.SEND
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
@@ -96,6 +102,8 @@ class SendDone(ChannelOp):
     """
 
     opcode: ClassVar[str] = "send-done"
+    completes_transfer: ClassVar[bool] = True
+    sends: ClassVar[bool] = True
     host_stream: ClassVar[StreamKind] = StreamKind.SEND
     completes: ClassVar[tuple[str, ...]] = ("send",)
     completes_indirectly: ClassVar[bool] = True
@@ -105,7 +113,7 @@ class SendDone(ChannelOp):
     @property
     def only_waits(self) -> bool:  # type: ignore[override]
         """Between devices: a send waits for recv-dones alone."""
-        return not self.is_host_transfer
+        return self.is_device_transfer
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         check_context(self, operands[0])
@@ -126,6 +134,7 @@ class Recv(ChannelOp):
     """
 
     opcode: ClassVar[str] = "recv"
+    starts_transfer: ClassVar[bool] = True
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -153,6 +162,7 @@ class RecvDone(ChannelOp):
     """
 
     opcode: ClassVar[str] = "recv-done"
+    completes_transfer: ClassVar[bool] = True
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
     completes: ClassVar[tuple[str, ...]] = ("recv",)
     completes_indirectly: ClassVar[bool] = True

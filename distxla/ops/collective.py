@@ -43,6 +43,8 @@ class GroupedCollective(CollectiveOp):
         C7  an operand or result that is no array.
     """
 
+    has_groups: ClassVar[bool] = True
+
     uniform_groups: ClassVar[bool] = True
     # whether groups that are written out must hold every id; devices of the others get zeros
     covers_all: ClassVar[bool] = True

@@ -28,6 +28,7 @@ class Constant(Op):
     """
 
     opcode = "constant"
+    is_constant: ClassVar[bool] = True
     mixes_precision: ClassVar[bool] = False
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0

@@ -25,6 +25,7 @@ class While(Op):
     """
 
     opcode: ClassVar[str] = "while"
+    is_loop: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.CONTROL
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -66,6 +67,7 @@ class Conditional(Op):
     """
 
     opcode: ClassVar[str] = "conditional"
+    is_conditional: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.CONTROL
     min_operands: ClassVar[int] = 2
     branch_computations: tuple[str, ...] = attribute("computation_list", default=())

@@ -26,6 +26,7 @@ class ReplicaId(Op):
     """
 
     opcode: ClassVar[str] = "replica-id"
+    is_device_id: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0
 
@@ -48,6 +49,7 @@ class PartitionId(Op):
     """
 
     opcode: ClassVar[str] = "partition-id"
+    is_device_id: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     max_operands: ClassVar[int | None] = 0
 

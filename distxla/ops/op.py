@@ -100,13 +100,19 @@ class Op:
     is_tuple: ClassVar[bool] = False
     is_tuple_element: ClassVar[bool] = False
     is_loop: ClassVar[bool] = False
+    is_conditional: ClassVar[bool] = False
     # the result is the device's own replica or partition id
     is_device_id: ClassVar[bool] = False
-    # groups of devices execute it together (CollectiveOp)
+    # groups of devices execute it together (CollectiveOp); in groups that each device is in, rather than by pairs
     is_collective: ClassVar[bool] = False
+    has_groups: ClassVar[bool] = False
     # send, recv; send-done, recv-done: to and from the host included
     starts_transfer: ClassVar[bool] = False
     completes_transfer: ClassVar[bool] = False
+    # async-start, async-update, async-done
+    starts_async: ClassVar[bool] = False
+    updates_async: ClassVar[bool] = False
+    completes_async: ClassVar[bool] = False
     # send, send-done
     sends: ClassVar[bool] = False
     # the result may only be used by one instruction that completes it (all-reduce-start, copy-start …)
@@ -364,8 +370,8 @@ class Op:
         return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
 
     @property
-    def starts_device_transfer(self) -> bool:
-        """True for a send to, or a recv from, another device."""
+    def is_device_transfer(self) -> bool:
+        """True for a send, a recv and their dones between devices; those with the host are feeds by another name."""
         return False
 
     @property

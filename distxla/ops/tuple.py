@@ -20,6 +20,7 @@ class Tuple(Op):
     """
 
     opcode = "tuple"
+    is_tuple: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.ALIAS
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
@@ -41,6 +42,7 @@ class GetTupleElement(Op):
     """
 
     opcode = "get-tuple-element"
+    is_tuple_element: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.ALIAS
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1

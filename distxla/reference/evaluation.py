@@ -248,7 +248,7 @@ def call(world: World, device: Device, name: str, arguments: tuple[Any, ...], re
 @contextmanager
 def _told(world: World, device: Device, instruction: Instruction) -> Iterator[None]:
     """The world hears of a loop, or of a communicating instruction, that begins."""
-    if not isinstance(instruction.op, While):
+    if not instruction.op.is_loop:
         world.note(device, instruction)
         yield
         return
@@ -258,7 +258,7 @@ def _told(world: World, device: Device, instruction: Instruction) -> Iterator[No
 
 
 def _known(world: World, device: Device, instruction: Instruction) -> AbstractContextManager[None]:
-    heard = isinstance(instruction.op, While) or instruction.op.effects in COMMUNICATING
+    heard = instruction.op.is_loop or instruction.op.effects in COMMUNICATING
     return _told(world, device, instruction) if heard else nullcontext()
 
 

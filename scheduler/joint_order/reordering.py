@@ -13,7 +13,6 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.asynchronous import AsyncStart
-from distxla.ops.channel import Send
 from distxla.ops.effects import Effects, effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
 from distxla.ops.round_halves import single_collective
@@ -171,7 +170,7 @@ class Reordering:
             return (HOST,)
         site = self._site(computation, instruction)
         if site is not None:
-            sends = isinstance(site.acting.op, Send)
+            sends = site.acting.op.sends
             return (
                 *((sends, way) for way, _ in site.ways.values()),
                 *dict.fromkeys((id(meeting), site.signature) for meeting in site.meetings[0].values()),

@@ -20,7 +20,6 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.collective import GroupedCollective
-from distxla.ops.constant import Constant
 from distxla.ops.control_flow import While
 from distxla.ops.op import Lowering
 from distxla.ops.values import Value, Values, analyse, is_alias, overwritable
@@ -155,7 +154,7 @@ class ComputationMemory:
     def __post_init__(self) -> None:
         values = self._known = self.module.values(self.computation.name)
         self.size = [rounded(i.shape.leaf(leaf).byte_size) for i, leaf in values.producer]
-        self._constants = {v for v, (i, _) in enumerate(values.producer) if isinstance(i.op, Constant)}
+        self._constants = {v for v, (i, _) in enumerate(values.producer) if i.op.is_constant}
         self._names = [i.name for i, _ in values.producer]
         self._copied_from: dict[int, set[int]] = {}  # by loop, initial values that are copied into its state
         self._shared: set[int] = set()  # results that members of a group have in common
@@ -163,7 +162,7 @@ class ComputationMemory:
         copied: dict[str, list[int]] = {}
         for number, instruction in enumerate(self.computation):
             op = instruction.op
-            constant = isinstance(op, Constant)
+            constant = op.is_constant
             runs = not (op.is_parameter or constant or is_alias(self.computation, instruction))
             self.runs.append(runs)
             self.inside.append(self.module.peak_inside(instruction) if op.lowering is Lowering.CONTROL else 0)

@@ -19,7 +19,6 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
 from distxla.scheduler.program_order.memory import ComputationMemory
@@ -48,7 +47,7 @@ def under_way(instruction: Instruction) -> tuple[str, int]:
     """The kind of a round or a transfer, and how many of it may be under way."""
     if instruction.op.effects is Effects.CHANNEL:
         return "transfers", channel_state.RING
-    if isinstance(instruction.op, GroupedCollective):
+    if instruction.op.has_groups:
         return "rounds of groups", group_words.ROUNDS
     return "permutes", permute_words.RING
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.effects import Effects, has_effects
-from distxla.ops.op import CollectiveOp, Lowering
+from distxla.ops.op import Lowering
 
 FOLLOWED = 20_000  # executions in one call that are followed one by one
 COPIES = 8  # how often each instruction is executed in a call that is summed up
@@ -59,7 +59,7 @@ class CallSummaries:
                 op = instruction.op
                 if op.lowering is Lowering.CALL and op.effects.is_free:
                     continue
-                whole = isinstance(op, CollectiveOp) and not op.starts_pair and not op.completes
+                whole = op.is_collective and not op.starts_pair and not op.completes
                 if not whole or op.effects is not Effects.COLLECTIVE:
                     return None
                 found.append((computation.name, instruction))
@@ -71,7 +71,7 @@ class CallSummaries:
         found: dict[str, int] = {}
         for computation in self.module.computations:
             found[computation.name] = sum(
-                isinstance(i.op, CollectiveOp) + sum(found[name] for name in i.op.called_computations)
+                i.op.is_collective + sum(found[name] for name in i.op.called_computations)
                 for i in computation
                 if has_effects(i, self.effectful)
             )

@@ -10,7 +10,7 @@ from distxla.ir.module import Module
 from distxla.ops.compare import Compare
 from distxla.ops.control_flow import While
 from distxla.ops.registry import op_classes
-from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.ops.tuple import GetTupleElement
 from distxla.scheduler.simulation.deferred import Deferred, Element, Frame, Given, force
 from distxla.scheduler.simulation.known_values import Each, Known
 
@@ -65,7 +65,7 @@ def _side(
 
 def _step(frame: Frame, body: Computation, index: int) -> int | None:
     root = body.root_instruction
-    if not isinstance(root.op, Tuple) or not isinstance(body.parameters[0].shape.elements, tuple):
+    if not root.op.is_tuple or not isinstance(body.parameters[0].shape.elements, tuple):
         return None
     new = body[root.operands[index]]
     if _is_element(body, new, index):
@@ -95,7 +95,7 @@ def passes_on(module: Module, loop: Instruction, index: int) -> bool:
     assert isinstance(op, While)
     body = module[op.body]
     root = body.root_instruction
-    return isinstance(root.op, Tuple) and _is_element(body, body[root.operands[index]], index)
+    return root.op.is_tuple and _is_element(body, body[root.operands[index]], index)
 
 
 def differing_bound(frame: Frame, loop: Instruction, elements: Sequence[Deferred]) -> Instruction | None:
@@ -104,7 +104,7 @@ def differing_bound(frame: Frame, loop: Instruction, elements: Sequence[Deferred
     op = loop.op
     assert isinstance(op, While)
     condition, begin = frame.module[op.condition], frame.computation[loop.operands[0]]
-    if isinstance(begin.op, Tuple):
+    if begin.op.is_tuple:
         for index in range(len(elements)):
             if any(_is_element(condition, i, index) for i in condition) and isinstance(force(elements[index]), Each):
                 return frame.computation[begin.operands[index]]

@@ -15,7 +15,6 @@ from distxla.ir.shape import Shape
 from distxla.ops.copy import Copy
 from distxla.ops.domain import Domain
 from distxla.ops.effects import Effects
-from distxla.ops.identity import PartitionId, ReplicaId
 from distxla.ops.op import Lowering
 from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.token import AddDependency
@@ -313,7 +312,7 @@ class _Computed(Deferred):
         unknown = [leaf for leaf in leaves if isinstance(leaf, Unknown)]
         lost = any(isinstance(leaf, Ticket) for leaf in leaves)
         if not unknown and not lost and is_small((instruction.shape, *shapes)):
-            per_device = isinstance(instruction.op, ReplicaId | PartitionId)
+            per_device = instruction.op.is_device_id
             if not per_device and instruction.op.called_computations:
                 per_device = asks_who(frame.module, instruction)
             try:
@@ -425,10 +424,10 @@ def is_free_of_chance(module: Module, instruction: Instruction) -> bool:
 def asks_who(module: Module, instruction: Instruction) -> bool:
     """Whether the result depends on which device asks, besides the operands."""
     op = instruction.op
-    if isinstance(op, ReplicaId | PartitionId):
+    if op.is_device_id:
         return True
     called = module.reached(*op.called_computations) if op.called_computations else ()
-    return any(isinstance(i.op, ReplicaId | PartitionId) for c in called for i in c)
+    return any(i.op.is_device_id for c in called for i in c)
 
 
 __all__ = [

@@ -13,11 +13,9 @@ from distxla.collectives.channels import is_end
 from distxla.collectives.signature import meaning, structure
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
-from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
-from distxla.ops.channel import ChannelOp, Recv, Send, SendDone
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.effects import effectful_computations, has_effects
-from distxla.ops.op import CollectiveOp, Lowering
+from distxla.ops.effects import Effects, effectful_computations, has_effects
+from distxla.ops.op import Lowering
 from distxla.ops.round_halves import single_collective
 from distxla.ops.run_time_extents import has_dynamic_dimensions
 from distxla.scheduler.simulation.call_summaries import CallSummaries
@@ -93,31 +91,32 @@ class Tracer:
         frame = Frame(self.world, self.program, self.module, computation, arguments, devices)
         if name in self._effectful:
             for instruction in computation:
-                if has_effects(instruction, self._effectful) or isinstance(instruction.op, AsyncDone | AsyncUpdate):
+                op = instruction.op
+                if has_effects(instruction, self._effectful) or op.updates_async or op.completes_async:
                     self._act(frame, instruction, into)
         return frame[computation.root]
 
     def _act(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
         """Follow an instruction that has to do with others, or calls one that has."""
         op = instruction.op
-        if isinstance(op, While):
+        if op.is_loop:
             around = self._loops
             frame.found[instruction.name] = self._while(frame, instruction, into)
             self._loops = around
-        elif isinstance(op, Conditional):
+        elif op.is_conditional:
             frame.found[instruction.name] = self._conditional(frame, instruction, into)
-        elif isinstance(op, AsyncStart):
+        elif op.starts_async:
             self._async_start(frame, instruction, into)
-        elif isinstance(op, AsyncUpdate):
+        elif op.updates_async:
             frame.found[instruction.name] = frame.operand(instruction)
-        elif isinstance(op, ChannelOp):
-            if not op.is_host_transfer:
+        elif op.effects is Effects.CHANNEL:
+            if op.is_device_transfer:
                 self._channel(frame, instruction, into)
-            elif isinstance(op, Send | Recv):
+            elif op.starts_transfer:
                 frame.set(instruction.name, Parts((Given(self._varies(instruction)),) * 3))
         elif op.completes:
             self._done(frame, instruction, into)
-        elif isinstance(op, CollectiveOp):
+        elif op.is_collective:
             self._collective(frame, instruction, into)
         elif op.lowering is Lowering.CALL:
             if self._calls.is_too_long(instruction) and self._summarised_call(frame, instruction, into):
@@ -258,11 +257,11 @@ class Tracer:
         if is_end(instruction):
             site = self._site(frame, instruction)
             ticket = Ticket(site)
-            self._event(frame, into, Act.SEND if isinstance(op, Send) else Act.RECV, site, ticket)
+            self._event(frame, into, Act.SEND if op.sends else Act.RECV, site, ticket)
             frame.set(instruction.name, Parts((Given(self._varies(instruction)), Given(ticket), Given(Known(None)))))
             return
         found = force(Element(frame.operand(instruction), 1, self.world.terms))
-        act = Act.SEND_DONE if isinstance(op, SendDone) else Act.RECV_DONE
+        act = Act.SEND_DONE if op.sends else Act.RECV_DONE
         self._event(frame, into, act, self._site(frame, instruction), tickets_of(found))
         if act is Act.RECV_DONE:
             frame.set(instruction.name, self._spread(instruction.shape, None, instruction, self.world.terms.fresh()))

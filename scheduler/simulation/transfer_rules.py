@@ -12,7 +12,6 @@ from distxla.collectives.channel_end import End, Pairs
 from distxla.collectives.channels import is_end, read_end
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
-from distxla.ops.op import CollectiveOp
 
 
 def notes(module: Module) -> Iterator[str]:
@@ -50,7 +49,7 @@ def _notes(module: Module, computation: Computation) -> Iterator[str]:
                 elif _has_cycle(joint):
                     yield from note("joint", end, f"together with {open_[-1]} before it its pairs form a cycle")
             open_.append(end)
-        elif open_ and isinstance(instruction.op, CollectiveOp):
+        elif open_ and instruction.op.is_collective:
             where = module.locate(instruction)
             shown = f"{instruction.name} ({where})" if where else instruction.name
             half = "recv" if open_[0].sends else "send"

@@ -20,7 +20,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import Shape
-from distxla.ops.constant import Constant
 from distxla.ops.op import Lowering
 from distxla.ops.rewriter import replaced
 
@@ -69,7 +68,7 @@ class _Grouping:
     def run(self) -> list[Group]:
         groups: list[Group] = []
         for instruction in reversed(self.computation.instructions):
-            if not _runs_in_a_loop(instruction) or isinstance(instruction.op, Constant):
+            if not _runs_in_a_loop(instruction) or instruction.op.is_constant:
                 continue  # build_fusions copies small constants into every fusion that reads them
             if self.join(instruction):
                 continue
@@ -112,7 +111,7 @@ class _Grouping:
 
     def _is_fusible(self, name: str) -> bool:
         instruction = self.computation[name]
-        return instruction.op.lowering is Lowering.ELEMENT and not isinstance(instruction.op, Constant)
+        return instruction.op.lowering is Lowering.ELEMENT and not instruction.op.is_constant
 
     def _paths(self, group: Group, instruction: Instruction) -> set[Path] | None:
         """At which indices the group would evaluate the instruction; None if it had better not."""

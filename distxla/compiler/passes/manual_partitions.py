@@ -36,8 +36,8 @@ from distxla.ops.custom_calls.annotation import (
     SHARD_TO_FULL,
 )
 from distxla.ops.dynamic_slice import DynamicSlice
-from distxla.ops.identity import PartitionId, ReplicaId
-from distxla.ops.op import CollectiveOp, Lowering
+from distxla.ops.identity import PartitionId
+from distxla.ops.op import Lowering
 from distxla.ops.reshape import Reshape
 from distxla.ops.rewriter import Rewriter
 from distxla.ops.tuple import Tuple
@@ -270,7 +270,7 @@ class _Partitioner:
         result = list(old.shape.leaves())
         cuts = {s for s in leaves if s is not None and not s.is_whole}
         if not cuts:
-            is_local = isinstance(op, CollectiveOp | PartitionId | ReplicaId) or any(s is None for s in leaves)
+            is_local = op.is_collective or op.is_device_id or any(s is None for s in leaves)
             self.rewriter.keep(new)
             return [None if is_local else Shards.whole(leaf.rank, self.partitions) for leaf in result]
         dims = {leaf.dims for o in self.entry.operands(old) for leaf in o.shape.leaves()} | {r.dims for r in result}

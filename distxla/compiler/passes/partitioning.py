@@ -152,7 +152,7 @@ def _is_partitioned(module: Module, found: list[_Annotation]) -> bool:
 def _communicates(i: Instruction) -> bool:
     """Whether the instruction tells partitions apart, or lets them act together, as only a per-device program can."""
     if i.op.effects is Effects.CHANNEL:
-        return not getattr(i.op, "is_host_transfer", False)
+        return i.op.is_device_transfer
     if isinstance(i.op, CollectiveOp) and i.op.group_mode is GroupMode.CROSS_REPLICA:
         return False
     return isinstance(i.op, CollectiveOp | PartitionId) and i.sharding is None

@@ -12,7 +12,6 @@ from distxla.collectives.async_computations import with_async_inlined
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.op import CollectiveOp
 from distxla.ops.rewriter import replaced
 
 
@@ -28,7 +27,7 @@ def _in_order(computation: Computation) -> Computation:
     before: Instruction | None = None
     instructions = []
     for instruction in computation:
-        if isinstance(instruction.op, CollectiveOp) and not instruction.op.completes:
+        if instruction.op.is_collective and not instruction.op.completes:
             if before is not None and before.name not in instruction.control_predecessors:
                 edges = (*instruction.control_predecessors, before.name)
                 instruction = instruction.replace(control_predecessors=edges)

@@ -142,7 +142,7 @@ class Planner:
         values = frame.values
         instruction, leaf = values.producer[value]
         position = values.defined[value]
-        if position < 0 or value in frame.pinned or isinstance(instruction.op, Constant):
+        if position < 0 or value in frame.pinned or instruction.op.is_constant:
             return
         source = self.in_place_source(frame, position, instruction, leaf)
         if occupant is not None and values.last_use[occupant] >= position and source != occupant:
@@ -246,7 +246,7 @@ class Planner:
             return False
         producer, number = values.producer[value]
         position = values.defined[value]
-        if isinstance(producer.op, Constant) or values.last_use[occupant] < position:
+        if producer.op.is_constant or values.last_use[occupant] < position:
             return False
         return self.in_place_source(body, position, producer, number) != occupant
 
@@ -304,7 +304,7 @@ class Planner:
             frame.taken_over = frozenset(
                 self.in_place_source(frame, position, user, leaf)
                 for position, user in enumerate(frame.computation)
-                if not isinstance(user.op, GroupedCollective)  # those need no copy either way
+                if not user.op.has_groups  # those need no copy either way
                 for leaf, result in enumerate(values.leaves[user.name])
                 if result is not None and values.defined[result] == position
             )

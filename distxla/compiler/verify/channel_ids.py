@@ -47,8 +47,7 @@ def _of_one_kind(
         raise _error(module, instruction, "channel_id", f"channel.id: channel_id={channel} is negative")
     kind = "collectives"
     if instruction.op.effects is Effects.CHANNEL:
-        host = getattr(instruction.op, "is_host_transfer", False)
-        kind = "transfers with the host" if host else "transfers between devices"
+        kind = "transfers between devices" if instruction.op.is_device_transfer else "transfers with the host"
     other, have = kinds.setdefault(channel, (instruction, kind))
     if have != kind:
         message = f"channel.kind: channel {channel} carries {kind} here and {have} in {other.name}"

@@ -14,10 +14,9 @@ from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.asynchronous import AsyncDone, AsyncUpdate
-from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone, is_context
+from distxla.ops.channel import is_context
 from distxla.ops.op import Lowering
-from distxla.ops.tuple import GetTupleElement, Tuple
+from distxla.ops.tuple import GetTupleElement
 
 TOKEN = 2  # place of a context's token
 
@@ -28,8 +27,8 @@ def verify_contexts(module: Module) -> None:
     A done ends transfers of its own kind and channel. A context has no other users, and one of them alone; the entry
     doesn't return one.
     """
-    starts = [i for c in module.computations for i in c if isinstance(i.op, Send | Recv)]
-    dones = [i for c in module.computations for i in c if isinstance(i.op, SendDone | RecvDone)]
+    starts = [i for c in module.computations for i in c if i.op.starts_transfer]
+    dones = [i for c in module.computations for i in c if i.op.completes_transfer]
     if starts or dones:
         flow = ContextFlow(module)
         flow.settle()
@@ -46,7 +45,7 @@ class _Checks:
         for computation in self.module.computations:
             for instruction in computation:
                 operands = self.flow.operands(computation, instruction)
-                if isinstance(instruction.op, SendDone | RecvDone):
+                if instruction.op.completes_transfer:
                     self._done(instruction, operands[0])
                 else:
                     self._other(computation, instruction, operands)
@@ -62,13 +61,11 @@ class _Checks:
         starts = [start for leaf in operand for start in leaf]
         if None in starts:
             return
-        kind, start_class = ("send", Send) if isinstance(done.op, SendDone) else ("recv", Recv)
+        kind = "send" if done.op.sends else "recv"
         if not starts:
             raise self._error(f"{kind}-done.pair", done, f"the operand of {done.name} comes from no {kind}", "operands")
         for start in dict.fromkeys(s.instruction for s in starts if s is not None):
-            assert isinstance(start.op, ChannelOp)
-            assert isinstance(done.op, ChannelOp)
-            if not isinstance(start.op, start_class):
+            if start.op.sends is not done.op.sends:
                 message = f"{done.name} gets the context of {start.name}, which is a {start.opcode}"
                 raise self._error(f"{kind}-done.pair", done, message, "operands")
             for attribute in ("channel_id", "is_host_transfer"):
@@ -80,7 +77,7 @@ class _Checks:
     def _other(self, computation: Computation, instruction: Instruction, operands: Sequence[Sequence[Leaf]]) -> None:
         """Nobody else looks into a context, or passes on a part of one."""
         op = instruction.op
-        if isinstance(op, AsyncUpdate | AsyncDone):
+        if op.updates_async or op.completes_async:
             return
         if op.lowering in (Lowering.ALIAS, Lowering.CALL, Lowering.CONTROL) or op.called_computations:
             if not isinstance(op, GetTupleElement) or op.index == TOKEN:
@@ -98,7 +95,7 @@ class _Checks:
         """A context goes to one done, or into one tuple: nothing ends a transfer twice."""
         start = self._first(self.flow.leaves[computation.name, context.name])
         users = [computation[name] for name in computation.users[context.name]]
-        takers = [user for user in users if isinstance(user.op, SendDone | RecvDone | Tuple)]
+        takers = [user for user in users if user.op.completes_transfer or user.op.is_tuple]
         if start is not None and len(takers) > 1:
             message = f"{takers[1].name} takes the context of {start.name}, which goes to {takers[0].name} already"
             raise self._error("channel.context", takers[1], message, "operands")

@@ -221,7 +221,7 @@ def _collectives(module: Module) -> Iterator[tuple[_Collective, bool]]:
 
     for computation in module.reached():
         for instruction in computation:
-            if isinstance(instruction.op, CollectiveOp) and not instruction.op.completes:
+            if instruction.op.is_collective and not instruction.op.completes:
                 operands = tuple(operand.shape for operand in computation.operands(instruction))
                 yield _Collective(module, instruction, operands), executed_once(computation.name)
 
