@@ -122,6 +122,23 @@ def test_the_verifier_runs_after_each_step_that_changed_the_module(monkeypatch: 
     assert parse_pipeline("fuse").verify
 
 
+THROUGH_A_TUPLE = """HloModule m
+ENTRY e { x = f32[2] parameter(0)
+  t = token[] after-all()
+  s = (f32[2], u32[], token[]) send(x, t), channel_id=1, PAIRS
+  p = ((f32[2], u32[], token[]), f32[2]) tuple(s, x)
+  g = (f32[2], u32[], token[]) get-tuple-element(p), index=0
+  d = token[] send-done(g), channel_id=1
+  r = (f32[2], u32[], token[]) recv(t), channel_id=1, PAIRS
+  v = (f32[2], token[]) recv-done(r), channel_id=1
+  ROOT y = f32[2] get-tuple-element(v), index=0 }
+""".replace("PAIRS", "frontend_attributes={_xla_send_recv_source_target_pairs={{0,1}}}")
+
+
+def test_what_a_pass_leaves_unread_breaks_no_rule() -> None:
+    Pipeline(verify=True).run(parse_module(THROUGH_A_TUPLE))
+
+
 @pytest.mark.parametrize("stage", ["hlo", "schedule", "buffers", "llvm", "llvm-unoptimised", "asm", "object"])
 def test_the_standard_text_gives_what_the_compiler_makes(stage: str) -> None:
     module = parse_module(STATIC)
