@@ -194,8 +194,9 @@ class Hints:
             if event.instruction == instead.instruction or instead.instruction not in later or came_later:
                 continue
             left_out = found(self.modules[other], event.instruction, event.computation)
-            if left_out is not None:
-                return dict.fromkeys((other, *also), _left_out(left_out))
+            around = None if left_out is None else _around(left_out)
+            if left_out is not None and around is not None:  # else it is executed, but the device takes no part in it
+                return dict.fromkeys((other, *also), _left_out(left_out, around))
         return {}
 
     # --- the text
@@ -227,11 +228,8 @@ def _around(located: Located) -> Enclosing | None:
     return next(reversed(enclosing(located.module, located.computation.name)), None)
 
 
-def _left_out(wanted: Located) -> str:
+def _left_out(wanted: Located, around: Enclosing) -> str:
     """Behind the name of a device that did not execute this, but others did."""
-    around = _around(wanted)
-    if around is None:
-        return f" skipped {wanted}"
     if around.is_loop:
         by = around.by
         return f" runs fewer iterations of loop {by}, in which {wanted} stands: {SAME_NUMBER}{decided_by(by)}"
