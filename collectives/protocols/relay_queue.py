@@ -22,10 +22,13 @@ from __future__ import annotations
 from enum import IntEnum
 
 from distxla.collectives.protocols.control_block import MOST_DEVICES
+from distxla.collectives.protocols.layout import Area, Order
 
 ENTRIES = 16 * MOST_DEVICES
 RING_BYTES = 8 * ENTRIES
 EVENT_MASK = 63
+QUEUE = Area("ring of a relay", "one a host, at the end of the control block", RING_BYTES)
+Q_ENTRY = QUEUE.u64(0, "entries", "devices; relay empties", Order.RELEASE, "one a ticket; 0: empty", count=ENTRIES)
 FOLD_RUN = "distxla_fold_run"
 
 

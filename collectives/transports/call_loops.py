@@ -20,6 +20,7 @@ from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.futex import EVERYBODY, FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, emit_system_call
 from distxla.collectives.transports.recording import read_clock
 from distxla.collectives.transports.relayed_round import emit_fold_run
+from distxla.collectives.transports.shared_access import emit_shared_access
 from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.shape import Shape
@@ -39,6 +40,7 @@ def compile_call_loops() -> CompiledProgram:
     _emit_call(module)
     _emit_fault(module)
     emit_fold_run(module)
+    emit_shared_access(module)
     image = link(compile_object(module))
     return CompiledProgram(
         name="support",

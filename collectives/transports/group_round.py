@@ -134,7 +134,7 @@ class _Round:
         last = builder.icmp_unsigned("==", builder.add(arrived, i32(1)), expected)
         with builder.if_then(last):
             words.store(i32(0), self.area, group_words.E_ARRIVED)
-            words.store(i64(0), self.area, group_words.E_FIRST)
+            words.racing_store(i64(0), self.area, group_words.E_FIRST)
             with builder.if_else(builder.icmp_unsigned("==", relay, i32(0))) as (here, elsewhere):
                 with here:
                     self._lead(stays=end is None)
@@ -149,10 +149,10 @@ class _Round:
         Two that come at the same time may both take themselves for the first; the last one compares everybody.
         """
         words, builder, argument = self.words, self.builder, self.argument
-        first = words.load(I64, self.area, group_words.E_FIRST)
+        first = words.racing_load(I64, self.area, group_words.E_FIRST)
         with builder.if_else(builder.icmp_unsigned("==", first, i64(0))) as (alone, later):
             with alone:
-                words.store(argument["signature"], self.area, group_words.E_FIRST)
+                words.racing_store(argument["signature"], self.area, group_words.E_FIRST)
             with later:
                 differs = builder.icmp_unsigned("!=", first, argument["signature"])
                 with builder.if_then(differs, likely=False):

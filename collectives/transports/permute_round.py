@@ -282,7 +282,13 @@ class _Round:
         words, builder, message = self.words, self.builder, self.incoming
         theirs = words.load(I64, message, round_words.S_SIGNATURE)
         differs = builder.icmp_unsigned("!=", theirs, i64(self.signature))
-        with words.when(differs, likely=False), words.when(builder.not_(self._is_taken())):
+        with words.when(differs, likely=False):
+            builder.fence("acquire")  # the slot's next message is posted only after `taken` was raised
+            self._return_mismatch()
+
+    def _return_mismatch(self) -> None:
+        words, builder, message = self.words, self.builder, self.incoming
+        with words.when(builder.not_(self._is_taken())):
             words.store(words.load(I32, message, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
             words.store(words.load(I32, message, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
             builder.ret(i32(Status.MISMATCH))

@@ -94,6 +94,7 @@ def _place(words: Words, context: ir.Value, record: ir.Value, number: ir.Value) 
     within = builder.mul(builder.and_(number, builder.zext(mask, I64)), i64(event_words.EVENT_BYTES))
     place = words.at(words.context_field(context, "control"), builder.add(ring, within))
     words.release(i32(0), place, event_words.E_NUMBER)
+    builder.fence("release")  # a reader that sees a later store sees the 0, too
     return place
 
 

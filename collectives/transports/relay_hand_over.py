@@ -31,7 +31,7 @@ def emit_hand_over(llvm_module: ir.Module) -> ir.Function:
     ticket = builder.zext(words.fetch_add(1, control, block.H_RELAY_TICKETS), I64)
     index = builder.mul(builder.and_(ticket, i64(relay_queue.ENTRIES - 1)), i64(8))
     offset = builder.sub(builder.ptrtoint(place, I64), builder.ptrtoint(control, I64))
-    words.store(builder.add(offset, event), ring, index)
+    words.release(builder.add(offset, event), words.at(ring, index), relay_queue.Q_ENTRY)
     words.fetch_add(1, control, block.H_RELAY_POSTED)
     word = builder.ptrtoint(words.at(control, block.H_RELAY_POSTED), I64)
     emit_system_call(words, SYS_FUTEX, word, i64(FUTEX_WAKE), i64(EVERYBODY), i64(0), i64(0), i64(0))

@@ -121,6 +121,15 @@ class Words:
     def sequential_store(self, value: ir.Value, base: ir.Value, offset: ir.Value | int = 0) -> None:
         self._store_atomic(value, base, offset, "seq_cst")
 
+    def racing_load(self, kind: ir.Type, base: ir.Value, offset: Word) -> ir.Value:
+        """A word that several may write at once; orders nothing."""
+        offset.require_load(_bits(kind), "monotonic", own=False)
+        return self.builder.load_atomic(self.at(base, offset), "monotonic", _bits(kind) // 8, typ=kind)
+
+    def racing_store(self, value: ir.Value, base: ir.Value, offset: Word) -> None:
+        """Store a word that several may write at once; orders nothing."""
+        self._store_atomic(value, base, offset, "monotonic")
+
     def _store_atomic(self, value: ir.Value, base: ir.Value, offset: ir.Value | int, order: str) -> None:
         if isinstance(offset, Word):
             offset.require_store(_bits(value.type), order)

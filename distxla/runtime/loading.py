@@ -226,7 +226,8 @@ class Loader:
         for remote in self._hosts.remotes:
             if device in remote.devices:
                 return RemoteStreamMemory(remote, device)
-        return LocalStreamMemory(self._hosts.local.control.segment.bytes, self._hosts.local.memories[device])
+        local = self._hosts.local
+        return LocalStreamMemory(local.control.segment.bytes, local.memories[device], local.shared)
 
     def _unusable(self) -> DistxlaError | None:
         """The error for waits at a stream, if no call is possible any more."""

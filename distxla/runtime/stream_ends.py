@@ -22,6 +22,7 @@ from distxla.collectives.protocols import stream as streams
 from distxla.ir.unwritten import empty
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.memory import Block, Segment
+from distxla.runtime.shared_words import SharedWords
 
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
 RECYCLED_BYTES = 64 << 10
@@ -37,7 +38,7 @@ class StreamMemory(Protocol):
     """A device's memory and its host's control block, as the ends of its streams reach them. Offsets in bytes."""
 
     def word(self, offset: int) -> int:
-        """A u32 of the control block."""
+        """A u32 of the control block, and with it everything that was written before it."""
 
     def set_word(self, offset: int, value: int) -> None:
         """Write a u32 of the control block, after everything that was written before."""
@@ -58,18 +59,18 @@ class StreamMemory(Protocol):
 class LocalStreamMemory:
     """`StreamMemory` of a device whose memory this process maps."""
 
-    def __init__(self, control: Bytes, memory: Segment) -> None:
+    def __init__(self, control: Bytes, memory: Segment, shared: SharedWords) -> None:
         """control: all of the control block; the array keeps it mapped."""
-        self._words = control.view(np.uint32)
+        self._control, self._shared = control, shared
         self._base = int(control.ctypes.data)
         self.read = memory.read
         self.write = memory.write
 
     def word(self, offset: int) -> int:
-        return int(self._words[offset // 4])
+        return self._shared.read(self._base + offset)
 
     def set_word(self, offset: int, value: int) -> None:
-        self._words[offset // 4] = value
+        self._shared.publish(self._base + offset, value)
 
     def wait(self, offset: int, value: int, seconds: float) -> None:
         sleep_on(self._base + offset, value, seconds)

@@ -21,6 +21,8 @@ from distxla.ir import unwritten
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.runtime.memory import Block, Heap, Segment
+from distxla.runtime.serve import support_program
+from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Streams
 from distxla.targets.x86_64.load import load_image
@@ -187,11 +189,11 @@ def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory
     """Streams whose states begin at `state` in the control block, and their blocks at `memory` in device memory."""
     states = itertools.count(_aligned(state), STATE_BYTES)
     begins = itertools.count(_aligned(memory), STREAM_BYTES)
-    words = np.frombuffer(control, np.uint8)
+    words, shared = np.frombuffer(control, np.uint8), SharedWords(load_image(support_program()))
     return Streams(
         lambda size: next(states),
         lambda size: Block(Heap(0, []), next(begins), size),
-        lambda device: LocalStreamMemory(words, segments[device]),
+        lambda device: LocalStreamMemory(words, segments[device], shared),
         lambda: None,
     )
 

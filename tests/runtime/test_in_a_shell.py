@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.codegen.image import load_image
 from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.runtime.executable import Executable
 from distxla.runtime.memory import ControlBlock, Heap, Segment
+from distxla.runtime.serve import support_program
+from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Infeed, Streams
 from distxla.runtime.trace import Trace
@@ -33,9 +36,9 @@ SIZE = 1 << 27
 @pytest.fixture
 def streams() -> Iterator[Streams]:
     segment, block = Segment.create("test", SIZE), ControlBlock.create(2)
-    heap = Heap(SIZE, [segment])
+    heap, shared = Heap(SIZE, [segment]), SharedWords(load_image(support_program()))
     made = Streams(
-        block.carve, heap.allocate, lambda device: LocalStreamMemory(block.segment.bytes, segment), lambda: None
+        block.carve, heap.allocate, lambda device: LocalStreamMemory(block.segment.bytes, segment, shared), lambda: None
     )
     yield made
     made.close()

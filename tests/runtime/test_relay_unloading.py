@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from distxla.codegen.image import load_image
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import permute as permute_words
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.relay import pairs
+from distxla.runtime.serve import support_program
+from distxla.runtime.shared_words import SharedWords
 
 PLACE = 1 << 20
 
@@ -23,7 +26,7 @@ def test_a_permute_waits_for_the_word_that_its_message_was_taken(
 ) -> None:
     monkeypatch.setattr(pairs, "SETTLE_S", 60.0)
     block = ControlBlock.create(2)
-    relay: Any = SimpleNamespace(host=0, block=block)
+    relay: Any = SimpleNamespace(host=0, block=block, shared=SharedWords(load_image(support_program())))
     known = pairs.Pairs(relay, {0: 0, 1: 1})
     known.add(PLACE, (0, 1), ((0, 1),))
     message = next(iter(known.messages))

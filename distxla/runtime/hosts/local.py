@@ -17,6 +17,7 @@ from distxla.runtime.hosts.host import record_bytes
 from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.release import poison
 from distxla.runtime.replica import Attachment, Identity
+from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.watch import Watch
 from distxla.targets.x86_64.load import load_image
 
@@ -74,6 +75,7 @@ class LocalHost:
         on_loss: told device and pid of a replica that has ended, in a thread of its own, after all waits were released.
         """
         self._image = load_image(support)
+        self.shared = SharedWords(self._image)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._told = on_loss
         self._watch = Watch(list(identities), self._on_loss)
@@ -208,7 +210,14 @@ class LocalHost:
 
     def control_write(self, offset: int, data: bytes) -> None:
         """See Host."""
-        self.control.view[offset : offset + len(data)] = data
+        if len(data) == 4 and self._is_word(offset):
+            self.shared.publish(self.control.segment.address + offset, int.from_bytes(data, "little"))
+        else:
+            self.control.view[offset : offset + len(data)] = data
+
+    def _is_word(self, offset: int) -> bool:
+        """Whether an aligned u32 of the control block stands there."""
+        return offset % 4 == 0 and 0 <= offset <= self.control.segment.size - 4
 
     def control_zero(self, offset: int, size: int) -> None:
         """See Host."""
@@ -216,6 +225,8 @@ class LocalHost:
 
     def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
         """See Host; does not block."""
+        if size == 4 and self._is_word(offset):
+            return self.shared.read(self.control.segment.address + offset).to_bytes(4, "little")
         return bytes(self.control.view[offset : offset + size])
 
     # --- the end

@@ -10,6 +10,7 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.runtime.futex import wake_all
 from distxla.runtime.memory import ControlBlock
+from distxla.runtime.shared_words import SharedWords
 
 HEAD_BYTES = 16  # of what a member posts: signature, site, device
 
@@ -24,7 +25,7 @@ class Area:
             group.offset + group_words.G_BEGUN + size * round_words.LINE + index * group_words.round_bytes(size)
         )
         self.slots = self.offset + group_words.E_SLOTS
-        self._words, self._longs = block.words, block.longs
+        self._words, self._longs, self._shared = block.words, block.longs, group.shared
         self._address = block.segment.address + self.offset
         self.heads: np.ndarray[tuple[int, ...], np.dtype[np.uint64]] = np.ndarray(
             (size, 2), np.uint64, block.segment.bytes.data, self.slots, (round_words.SLOT_BYTES, 8)
@@ -33,7 +34,7 @@ class Area:
     @property
     def number(self) -> int:
         """Of the round that gathers here or was handed over."""
-        return self._words[(self.offset + group_words.E_PHASE) // 4] // 2 * group_words.ROUNDS + self.index
+        return self._shared.read(self._address + group_words.E_PHASE) // 2 * group_words.ROUNDS + self.index
 
     def head(self, position: int) -> tuple[int, int, int]:
         """(signature, site, device) of a member."""
@@ -59,9 +60,9 @@ class Area:
         place = self.offset // 4
         self._words[place + group_words.E_ONCE // 4] = once
         self._words[place + group_words.E_OUTCOME // 4] = outcome
-        phase = self._words[place + group_words.E_PHASE // 4]
-        self._words[place + group_words.E_PHASE // 4] = (phase + 2) & 0xFFFFFFFF
-        wake_all(self._address + group_words.E_PHASE)
+        phase = self._address + group_words.E_PHASE
+        self._shared.publish(phase, (self._shared.read(phase) + 2) & 0xFFFFFFFF)
+        wake_all(phase)
 
     def wake(self) -> None:
         wake_all(self._address + group_words.E_PHASE)
@@ -75,9 +76,16 @@ class Group:
     """
 
     def __init__(
-        self, block: ControlBlock, offset: int, members: Sequence[int], home: Mapping[int, int], here: int
+        self,
+        block: ControlBlock,
+        shared: SharedWords,
+        offset: int,
+        members: Sequence[int],
+        home: Mapping[int, int],
+        here: int,
     ) -> None:
-        self.block, self.offset, self.members = block, offset, tuple(members)
+        self.block, self.shared = block, shared
+        self.offset, self.members = offset, tuple(members)
         self.homes = tuple(home[device] for device in members)
         self.local = tuple(p for p, host in enumerate(self.homes) if host == here)
         self.others = tuple(sorted(set(self.homes) - {here}))

@@ -29,6 +29,7 @@ class LoadedPrograms:
     def __init__(self, relay: Relay, home: Mapping[int, int], pairs: Pairs) -> None:
         """home: the host of each device.  pairs: gets the permutes that span hosts."""
         self._block, self._host, self._home, self._pairs = relay.block, relay.host, dict(home), pairs
+        self._shared = relay.shared
         self.programs: dict[int, CompiledProgram] = {}
         self.groups: dict[int, Group] = {}
         self.areas: dict[int, Area] = {}
@@ -56,7 +57,7 @@ class LoadedPrograms:
                     continue  # not a group with rounds
                 crossing = True
                 if offset not in self.groups:
-                    found = Group(self._block, offset, group, self._home, self._host)
+                    found = Group(self._block, self._shared, offset, group, self._home, self._host)
                     self.groups[offset] = found
                     self.areas.update({area.offset: area for area in found.areas})
         if crossing:

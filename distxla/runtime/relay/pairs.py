@@ -82,8 +82,9 @@ class Pairs:
     def __init__(self, relay: Relay, home: dict[int, int]) -> None:
         self._relay, self._home = relay, home
         block = relay.block
-        self._words, self._longs = block.words, block.longs
+        self._words, self._longs, self._shared = block.words, block.longs, relay.shared
         self._base, self._size = block.segment.address, block.segment.size
+        self._mapped = block.segment.bytes  # as long as this is used
         self.messages: dict[int, Message] = {}
         self._places: dict[int, set[int]] = {}  # of messages, by where their permute's state lies
         self._lock = threading.Lock()
@@ -110,7 +111,9 @@ class Pairs:
         Blocks until the sources here know that their last messages were taken, which may be later than the call's end.
         """
         places, end = self._places.pop(offset, set()), time.monotonic() + SETTLE_S
-        while any(self._word(p + permute_words.M_POSTED) != self._word(p + permute_words.M_TAKEN) for p in places):
+        while any(
+            self._published(p + permute_words.M_POSTED) != self._published(p + permute_words.M_TAKEN) for p in places
+        ):
             if time.monotonic() > end or self._words[control.H_POISON // 4]:  # then a host may be lost
                 break
             time.sleep(0.001)
@@ -208,7 +211,7 @@ class Pairs:
             message = self.messages[place]
             asked = self._asked.get(place, (0, 0))[0] == coming.use
             record = control.record_offset(message.target)
-            waits = self._word(record + control.R_STATE) == control.DeviceState.WAITING
+            waits = self._published(record + control.R_STATE) == control.DeviceState.WAITING
             here = self._long(record + control.R_WAIT_WORD) == place + permute_words.M_POSTED
             if waits and here and not asked:
                 with self._lock:
@@ -282,11 +285,11 @@ class Pairs:
 
         An ASK may be one use ahead, since this host may learn later than the asking host that a use was taken.
         """
-        ahead = (frame.b - self._word(place + permute_words.M_TAKEN)) & 0xFFFFFFFF
+        ahead = (frame.b - self._published(place + permute_words.M_TAKEN)) & 0xFFFFFFFF
         if frame.kind != Kind.PART and ahead != 1 and not (frame.kind == Kind.ASK and ahead == 2):
             raise ClusterError(
                 f"host {link.host} sent a frame for use {frame.b} of a place for messages; use "
-                f"{self._word(place + permute_words.M_TAKEN) + 1} is under way"
+                f"{self._published(place + permute_words.M_TAKEN) + 1} is under way"
             )
 
     def _expect(self, link: Link, frame: Frame, place: int) -> None:
@@ -332,7 +335,7 @@ class Pairs:
         slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
         if slot + self._long(pair + channel.C_SLOT_BYTES) > self._size:
             raise ClusterError(f"host {link.host} sent a value for no pair")
-        taken = self._word(slot + channel.W_TAKEN)
+        taken = self._published(slot + channel.W_TAKEN)
         if not 0 < (mark - taken) & 0xFFFFFFFF <= channel.RING:
             raise ClusterError(
                 f"host {link.host} sent a frame for transfer {mark} of a channel, in a slot of which transfer "
@@ -359,12 +362,16 @@ class Pairs:
     def _word(self, offset: int) -> int:
         return self._words[offset // 4]
 
+    def _published(self, offset: int) -> int:
+        """A word that a device publishes, and with it what that has written before."""
+        return self._shared.read(self._base + offset)
+
     def _long(self, offset: int) -> int:
         return self._longs[offset // 8]
 
     def _set(self, offset: int, value: int) -> None:
-        """Store a word that somebody may sleep on."""
-        self._words[offset // 4] = value & 0xFFFFFFFF
+        """Publish a word that somebody may sleep on."""
+        self._shared.publish(self._base + offset, value & 0xFFFFFFFF)
         wake_all(self._base + offset)
 
     def _store_head(self, offset: int, head: bytes) -> None:

@@ -6,34 +6,35 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import relay_queue
 from distxla.runtime.futex import sleep_on, wake_all
 from distxla.runtime.memory import ControlBlock
+from distxla.runtime.shared_words import SharedWords
 
 
 class Queue:
     """What devices leave to the relay. Made before they run: it sets up the ring; only its owner takes from it."""
 
-    def __init__(self, block: ControlBlock) -> None:
-        self._words, self._longs = block.words, block.longs
+    def __init__(self, block: ControlBlock, shared: SharedWords) -> None:
+        self._shared, self._mapped = shared, block.segment.bytes  # mapped as long as this is used
         self._address = block.segment.address + control.H_RELAY_POSTED
         offset = (block.segment.size - relay_queue.RING_BYTES) // control.HEADER_BYTES * control.HEADER_BYTES
-        self._ring = offset // 8
+        self._ring = block.segment.address + offset
         self._next = block.words[control.H_RELAY_TICKETS // 4]
         block.longs[control.H_RELAY_RING // 8] = offset
 
     def take(self, seconds: float) -> tuple[int, int, int] | None:
         """(offset in the control block, Event, its number) of the next entry; None if none came within `seconds`."""
         while True:
-            posted = self._words[control.H_RELAY_POSTED // 4]
-            place = self._ring + self._next % relay_queue.ENTRIES
-            entry = self._longs[place]
+            posted = self._shared.read(self._address)
+            at = self._ring + self._next % relay_queue.ENTRIES * 8
+            entry = self._shared.read_long(at)
             if entry:
-                self._longs[place] = 0
+                self._shared.publish_long(at, 0)
                 self._next = (self._next + 1) & 0xFFFFFFFF
                 place = entry & 0xFFFFFFFF
                 return place & ~relay_queue.EVENT_MASK, place & relay_queue.EVENT_MASK, entry >> 32
             if seconds <= 0:
                 return None
             sleep_on(self._address, posted, seconds)
-            seconds = 0.0 if self._words[control.H_RELAY_POSTED // 4] == posted else seconds
+            seconds = 0.0 if self._shared.read(self._address) == posted else seconds
 
     def wake(self) -> None:
         """Let a `take` that sleeps in another thread return."""

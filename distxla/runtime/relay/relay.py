@@ -39,6 +39,7 @@ from distxla.runtime.relay.plans import EAGER_BYTES
 from distxla.runtime.relay.queue import Queue
 from distxla.runtime.relay.rounds import Round
 from distxla.runtime.release import poison
+from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.wire.connection import Connection, Frame
 from distxla.runtime.wire.handshake import Listener, connect
 from distxla.runtime.wire.records import Buffer
@@ -82,7 +83,7 @@ class Relay:
         self.host, self.epoch, self.block = host, 0, control_block
         self.scratch = Scratch()
         self._support = load_image(support)
-        self.folding = Folding(self._support)
+        self.folding, self.shared = Folding(self._support), SharedWords(self._support)
         self._memories, self._secret = list(memories), secret
         self._bases = [0 if memory is None else memory.address for memory in memories]
         self._home = {device: index for index, devices in enumerate(hosts) for device in devices}
@@ -90,7 +91,7 @@ class Relay:
         self._links: dict[int, Link] = {}
         self._arrived = threading.Condition()
         self._listener: Listener | None = None
-        self._queue = Queue(control_block)
+        self._queue = Queue(control_block, self.shared)
         self._lock = threading.Lock()
         self._pairs = Pairs(self, self._home)
         self._loaded = LoadedPrograms(self, self._home, self._pairs)
