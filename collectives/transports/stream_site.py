@@ -98,7 +98,7 @@ class _StreamSite:
             source = words.at(memory, words.load(I64, self.sent, 8 * leaf))
             emit_copy(words, words.at(payload, begin), source, i64(shape.byte_size))
         if self.op.sends:
-            self._store_ticket(memory, words.load(I32, self.state, streams.T_POSTED), len(leaves))
+            self._store_ticket(memory, words.load_own(I32, self.state, streams.T_POSTED), len(leaves))
         arguments = [self.context, self.site, self.state, memory, i64(size), words.load(I64, place)]
         builder.call(_emit_posted(self.llvm_module), arguments)
 
