@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from distxla.codegen.image import LoadedImage
 from distxla.collectives.shared_access import PUBLISH, PUBLISH_LONG, READ, READ_LONG
+from distxla.targets.x86_64.load import LoadedImage
 
 # PYFUNCTYPE: they take nanoseconds, so the interpreter's lock stays with the caller
 _READ = ctypes.PYFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.codegen.image import load_image
 from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.runtime.executable import Executable
 from distxla.runtime.memory import ControlBlock, Heap, Segment
@@ -21,6 +20,7 @@ from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Infeed, Streams
 from distxla.runtime.trace import Trace
+from distxla.targets.x86_64.load import load_image
 from tests.runtime import hand_made
 
 TEXT = """HloModule twice, num_partitions=2

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from distxla.codegen.image import load_image
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import permute as permute_words
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.relay import pairs
 from distxla.runtime.serve import support_program
 from distxla.runtime.shared_words import SharedWords
+from distxla.targets.x86_64.load import load_image
 
 PLACE = 1 << 20
 

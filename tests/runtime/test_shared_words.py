@@ -8,11 +8,11 @@ import re
 import pytest
 from llvmlite import ir
 
-from distxla.codegen.backends import cpu
-from distxla.codegen.image import load_image
 from distxla.collectives.transports.shared_access import emit_shared_access
 from distxla.runtime.serve import support_program
 from distxla.runtime.shared_words import SharedWords
+from distxla.targets.x86_64 import finish
+from distxla.targets.x86_64.load import load_image
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def test_the_orders_survive_optimisation() -> None:
     """x86-64 hides them, so they are looked for in what LLVM makes machine code of."""
     module = ir.Module("test")
     emit_shared_access(module)
-    parsed = cpu.parse(module)
-    cpu.optimise(parsed)
+    parsed = finish.parse(module)
+    finish.optimise(parsed)
     found = re.findall(r"(load|store) atomic i(\d+).* (acquire|release), align (\d)", str(parsed))
     assert found == [
         ("load", "32", "acquire", "4"),
