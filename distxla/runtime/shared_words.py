@@ -6,7 +6,8 @@ import ctypes
 from collections.abc import Callable
 
 from distxla.collectives.shared_access import PUBLISH, PUBLISH_LONG, READ, READ_LONG
-from distxla.targets.x86_64.load import LoadedImage
+from distxla.compiler.artifact import CompiledProgram
+from distxla.targets.x86_64.load import load_image
 
 # PYFUNCTYPE: they take nanoseconds, so the interpreter's lock stays with the caller
 _READ = ctypes.PYFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
@@ -22,10 +23,15 @@ class SharedWords:
     publish, publish_long: store a value at an address, after all that was written before.
     """
 
-    def __init__(self, support: LoadedImage) -> None:
-        """support: the linked loops of a call (serve.py)."""
-        self._image = support  # stays mapped
+    def __init__(self, program: CompiledProgram) -> None:
+        """program: the linked loops of a call (serve.py)."""
+        # mapped for this object alone: ends of streams are asked, and answer, after their cluster was closed
+        self._image = support = load_image(program)
         self.read: Callable[[int], int] = _READ(support.address_of(READ))
         self.publish: Callable[[int, int], None] = _PUBLISH(support.address_of(PUBLISH))
         self.read_long: Callable[[int], int] = _READ_LONG(support.address_of(READ_LONG))
         self.publish_long: Callable[[int, int], None] = _PUBLISH_LONG(support.address_of(PUBLISH_LONG))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_image"):
+            self._image.close()

@@ -189,7 +189,7 @@ def _streams(control: mmap.mmap, state: int, segments: Sequence[Segment], memory
     """Streams whose states begin at `state` in the control block, and their blocks at `memory` in device memory."""
     states = itertools.count(_aligned(state), STATE_BYTES)
     begins = itertools.count(_aligned(memory), STREAM_BYTES)
-    words, shared = np.frombuffer(control, np.uint8), SharedWords(load_image(support_program()))
+    words, shared = np.frombuffer(control, np.uint8), SharedWords(support_program())
     return Streams(
         lambda size: next(states),
         lambda size: Block(Heap(0, []), next(begins), size),

@@ -20,7 +20,6 @@ from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Infeed, Streams
 from distxla.runtime.trace import Trace
-from distxla.targets.x86_64.load import load_image
 from tests.runtime import hand_made
 
 TEXT = """HloModule twice, num_partitions=2
@@ -36,7 +35,7 @@ SIZE = 1 << 27
 @pytest.fixture
 def streams() -> Iterator[Streams]:
     segment, block = Segment.create("test", SIZE), ControlBlock.create(2)
-    heap, shared = Heap(SIZE, [segment]), SharedWords(load_image(support_program()))
+    heap, shared = Heap(SIZE, [segment]), SharedWords(support_program())
     made = Streams(
         block.carve, heap.allocate, lambda device: LocalStreamMemory(block.segment.bytes, segment, shared), lambda: None
     )

@@ -15,7 +15,6 @@ from distxla.runtime.memory import ControlBlock
 from distxla.runtime.relay import pairs
 from distxla.runtime.serve import support_program
 from distxla.runtime.shared_words import SharedWords
-from distxla.targets.x86_64.load import load_image
 
 PLACE = 1 << 20
 
@@ -26,7 +25,7 @@ def test_a_permute_waits_for_the_word_that_its_message_was_taken(
 ) -> None:
     monkeypatch.setattr(pairs, "SETTLE_S", 60.0)
     block = ControlBlock.create(2)
-    relay: Any = SimpleNamespace(host=0, block=block, shared=SharedWords(load_image(support_program())))
+    relay: Any = SimpleNamespace(host=0, block=block, shared=SharedWords(support_program()))
     known = pairs.Pairs(relay, {0: 0, 1: 1})
     known.add(PLACE, (0, 1), ((0, 1),))
     message = next(iter(known.messages))

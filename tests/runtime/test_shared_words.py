@@ -12,12 +12,11 @@ from distxla.collectives.transports.shared_access import emit_shared_access
 from distxla.runtime.serve import support_program
 from distxla.runtime.shared_words import SharedWords
 from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64.load import load_image
 
 
 @pytest.fixture(scope="module")
 def shared() -> SharedWords:
-    return SharedWords(load_image(support_program()))
+    return SharedWords(support_program())
 
 
 @pytest.mark.parametrize("value", [0, 1, 0x80000001, 0xFFFFFFFF])

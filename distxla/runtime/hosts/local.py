@@ -75,7 +75,7 @@ class LocalHost:
         on_loss: told device and pid of a replica that has ended, in a thread of its own, after all waits were released.
         """
         self._image = load_image(support)
-        self.shared = SharedWords(self._image)
+        self.shared = SharedWords(support)
         self._call = serve.CALL_TYPE(self._image.address_of(call_loops.CALL))
         self._told = on_loss
         self._watch = Watch(list(identities), self._on_loss)

@@ -83,7 +83,7 @@ class Relay:
         self.host, self.epoch, self.block = host, 0, control_block
         self.scratch = Scratch()
         self._support = load_image(support)
-        self.folding, self.shared = Folding(self._support), SharedWords(self._support)
+        self.folding, self.shared = Folding(self._support), SharedWords(support)
         self._memories, self._secret = list(memories), secret
         self._bases = [0 if memory is None else memory.address for memory in memories]
         self._home = {device: index for index, devices in enumerate(hosts) for device in devices}
