@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from distxla.compiler.compile import compile_module
+from distxla.compiler.pipeline import VERIFY
 from tests.compiler.runner import run_single
 from tests.ops import cases_data_movement, cases_elementwise
 from tests.ops.case import Array, Case, joined
@@ -32,7 +33,8 @@ def _batches() -> list[tuple[str, list[Case]]]:
 
 
 @pytest.mark.parametrize("cases", [pytest.param(cases, id=name) for name, cases in _batches()])
-def test_compiled_code_agrees_with_evaluate(cases: list[Case]) -> None:
+def test_compiled_code_agrees_with_evaluate(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VERIFY, raising=False)  # halves of a pair stand alone in some cases
     program = compile_module(joined(cases), replicas=1, partitions=1)
     got = iter(run_single(program, [value for case in cases for value in case.values()]))
     wrong = []
