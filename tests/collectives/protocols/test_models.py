@@ -42,11 +42,15 @@ MUTANTS = [  # model, the steps that are changed, how, what an execution then do
     ("stream", "wake", "drop", "asleep for ever"),
     ("stream", "fence before wake", "drop", "asleep for ever"),
     ("stream", "count sleeper", "drop", "asleep for ever"),
+    ("aborted stream", "set abort", "drop", "asleep for ever"),
+    ("aborted stream", "fence after abort", "drop", "asleep for ever"),
+    ("aborted stream", "note waiting", "drop", "asleep for ever"),
 ]
 
 
 def _mutant(model: str, tag: str, change: str) -> list[Process]:
-    processes = (group_rounds(2) if model == "group" else stream_items())[0]
+    members = {"group": group_rounds(2)[0], "stream": stream_items()[0], "aborted stream": with_abort(stream_items(1))}
+    processes = members[model]
     changed = 0
     for process in processes:
         for at, step in enumerate(process.steps):
@@ -62,4 +66,4 @@ def _mutant(model: str, tag: str, change: str) -> list[Process]:
 
 @pytest.mark.parametrize(("model", "tag", "change", "problem"), MUTANTS)
 def test_mutants_are_caught(model: str, tag: str, change: str, problem: str) -> None:
-    assert problem in explore(_mutant(model, tag, change)).problem
+    assert problem in explore(_mutant(model, tag, change), kills=model == "aborted stream").problem
