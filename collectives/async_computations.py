@@ -45,11 +45,11 @@ from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncStart
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
-from distxla.ops.effects import Effects, effectful_computations, has_effects
-from distxla.ops.inlining import inlined, is_call
 from distxla.ops.op import CollectiveOp, Lowering, Op
-from distxla.ops.round_halves import Half, begun_shape, half, single_collective
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.support.collective_start_done import Half, begun_shape, half, single_collective
+from distxla.ops.support.effects import Effects, effectful_computations, has_effects
+from distxla.ops.support.inlining import inlined, is_call
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 ANY: Final = "any"

@@ -14,10 +14,10 @@ from distxla.ir.module import Module
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Sharding
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.mixed_precision import float_types, in_one_type
 from distxla.ops.op import CollectiveOp, RuleViolation
+from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.mixed_precision import float_types, in_one_type
 
 
 def implied_counts(

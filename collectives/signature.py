@@ -12,7 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
-from distxla.ops.effects import Effects
+from distxla.ops.support.effects import Effects
 
 GROUPS = "replica_groups"
 LONG = 1 << 16

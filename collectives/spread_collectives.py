@@ -28,12 +28,12 @@ from distxla.ops.broadcast import Broadcast
 from distxla.ops.call import Fusion
 from distxla.ops.constant import Constant
 from distxla.ops.custom_call import called_target
-from distxla.ops.effects import Effects, effectful_computations
-from distxla.ops.inlining import inlined
 from distxla.ops.op import CollectiveOp, Lowering
-from distxla.ops.rewriter import Rewriter
-from distxla.ops.round_halves import Half, begun_shape, half
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.support.collective_start_done import Half, begun_shape, half
+from distxla.ops.support.effects import Effects, effectful_computations
+from distxla.ops.support.inlining import inlined
+from distxla.ops.support.rewriter import Rewriter
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 START: Final = "AsyncCollectiveStart"

@@ -5,8 +5,8 @@ Both are read by the native code that does the work, and by relays, which do it 
 
 from __future__ import annotations
 
-# a row of u64 for each movement (ops/movement.py), all in bytes; transports/work.py cuts it into items:
-# number = items_end of the row before + (source * targets + target) * pieces + piece
+# a row of u64 for each movement (ops/support/collective_movement.py), all in bytes; transports/work.py cuts it
+# into items: number = items_end of the row before + (source * targets + target) * pieces + piece
 COLUMNS = (
     "items_end",
     "operand",

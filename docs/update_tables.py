@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from distxla.collectives.protocols.documentation import markdown_areas
-from distxla.ops.documentation import markdown_table, markdown_targets
+from distxla.ops.support.documentation import markdown_table, markdown_targets
 
 OPS = Path(__file__).parent / "ops.md"
 CUSTOM_CALLS = Path(__file__).parent / "guide" / "custom_calls.md"

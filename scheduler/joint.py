@@ -18,7 +18,7 @@ from distxla.collectives.executed_form import executed_form
 from distxla.errors import Location
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.effects import Effects, effectful_computations, has_effects
+from distxla.ops.support.effects import Effects, effectful_computations, has_effects
 
 Programs = Sequence[tuple[Iterable[int], Module]]
 

@@ -51,6 +51,12 @@ def test_executable_op_is_complete(opcode: str) -> None:
     assert cases_of(opcode), f"no case of {opcode} under tests/ops, tests/collectives or tests/compiler"
 
 
+def test_each_file_of_ops_registers_an_opcode() -> None:
+    defining = {op.__module__.rpartition(".")[2] for op in op_classes().values()}
+    others = {path.stem for path in (ROOT / "distxla" / "ops").glob("*.py")} - defining
+    assert others == {"__init__", "op", "registry"}, "what ops share stands in ops/support"
+
+
 def test_lowerings_promise_methods_that_ops_have() -> None:
     promised = re.findall(r"`((?:emit|expand)\w*)`", Lowering.__doc__ or "")
     assert {"emit_element", "emit_kernel", "expand"} <= set(promised)
@@ -76,7 +82,7 @@ def cases_of(opcode: str) -> list[str]:
 def case_texts() -> dict[str, str]:
     texts = {}
     for folder in ("ops", "collectives", "compiler", "reference"):
-        for path in (ROOT / "tests" / folder).glob("*.py"):
+        for path in (ROOT / "tests" / folder).rglob("*.py"):
             texts[path.stem] = path.read_text()
             if path.stem.startswith("cases_"):
                 module = importlib.import_module(f"tests.{folder}.{path.stem}")

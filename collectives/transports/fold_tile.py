@@ -1,8 +1,8 @@
 """Combining the elements of several buffers with a computation, a tile at a time, in a stated order.
 
 A tile stays near the core; what has been folded is written out by the caller. The order of combination (see
-REDUCTION_ORDERS in ops/collective.py) is a matter of where the members' buffers stand in the list of sources (rank,
-ring) or of how passes combine (tree).
+REDUCTION_ORDERS in ops/support/collective.py) is a matter of where the members' buffers stand in the list of sources
+(rank, ring) or of how passes combine (tree).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from distxla.collectives.transports.words import I8, I64, POINTER, VOID, Words, 
 from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
-from distxla.ops.collective import RANK, TREE
+from distxla.ops.support.collective import RANK, TREE
 
 TILE_BYTES = 32768  # folded near the core before it is written out
 FAN_IN = 8  # operands that one pass over a tile reads; a power of two: a tree's subtree

@@ -24,11 +24,11 @@ from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
-from distxla.ops.collective import RANK, GroupedCollective
-from distxla.ops.movement import Movement
 from distxla.ops.op import Op
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
-from distxla.ops.round_halves import Half, half_of, of_whole, whole
+from distxla.ops.support.collective import RANK, GroupedCollective
+from distxla.ops.support.collective_movement import Movement
+from distxla.ops.support.collective_start_done import Half, half_of, of_whole, whole
 
 
 class GroupFamily:

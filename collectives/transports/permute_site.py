@@ -20,7 +20,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.op import Op
-from distxla.ops.round_halves import Half, half_of, of_whole, whole
+from distxla.ops.support.collective_start_done import Half, half_of, of_whole, whole
 
 
 class PermuteFamily:

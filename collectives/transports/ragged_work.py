@@ -26,7 +26,7 @@ from distxla.collectives.transports.work import (
 from distxla.collectives.work_table import RAGGED_COLUMNS
 from distxla.compiler.abi import Status
 from distxla.ir.element_type import ElementType
-from distxla.ops.movement import RaggedMovement
+from distxla.ops.support.collective_movement import RaggedMovement
 
 
 def plan_ragged_work(movement: RaggedMovement, element_bytes: int, operands: Sequence[int], members: int) -> WorkPlan:

@@ -1,7 +1,8 @@
 """The work of a round cut into items that any member can do, because all members' memory is mapped everywhere.
 
-An item is a stretch of one movement (ops/movement.py) from one source, or folded from all, to one target or all. Items
-touch disjoint parts of the results, and each fold runs in group order, so who does which item changes no bit.
+An item is a stretch of one movement (ops/support/collective_movement.py) from one source, or folded from all, to
+one target or all. Items touch disjoint parts of the results, and each fold runs in group order, so who does which item
+changes no bit.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from distxla.collectives.transports.copies import emit_copy, emit_stream_copy
 from distxla.collectives.transports.fold_tile import TILE_BYTES, Fold, emit_fold_tile
 from distxla.collectives.transports.words import I8, I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.collectives.work_table import COLUMNS, ROW_BYTES
-from distxla.ops.collective import RANK, RING
-from distxla.ops.movement import Movement
+from distxla.ops.support.collective import RANK, RING
+from distxla.ops.support.collective_movement import Movement
 
 # Measured with 8 devices on 2 cores; bytes read and written by a whole group in one round.
 SHARED_WORK_BYTES = 512 * 1024  # from here on the members share the work; below, the last one to come does all of it

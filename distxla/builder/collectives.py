@@ -18,7 +18,7 @@ from distxla.ops.all_reduce import AllReduce
 from distxla.ops.all_to_all import AllToAll
 from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.identity import PartitionId, ReplicaId
+from distxla.ops.device_id import PartitionId, ReplicaId
 from distxla.ops.op import Op
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
 from distxla.ops.reduce_scatter import ReduceScatter

@@ -22,7 +22,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.convolution import Convolution
 from distxla.ops.dot import Dot
 from distxla.ops.op import Op
-from distxla.ops.special_dot import RaggedDot
+from distxla.ops.ragged_and_scaled_dot import RaggedDot
 
 PRECISIONS = ("default", "high", "highest", "packed_nibble")
 

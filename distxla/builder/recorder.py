@@ -21,11 +21,11 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.sharding import Sharding
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.constant import Constant
 from distxla.ops.op import CollectiveOp, Op, RuleViolation
 from distxla.ops.parameter import Parameter
-from distxla.ops.sharding_rules import check_sharding
+from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.sharding_rules import check_sharding
 from distxla.ops.tuple import Tuple
 from distxla.text.lexer import Lexer
 from distxla.text.shardings import read_sharding

@@ -21,7 +21,7 @@ from distxla.ir.element_type import (
 )
 from distxla.ir.literal import Literal
 from distxla.ir.shape import UNBOUNDED, Shape
-from distxla.ops.conversion import integer_range
+from distxla.ops.support.conversion import integer_range
 from distxla.text.shapes import parse_shape
 
 Array = np.ndarray[Any, Any]

@@ -34,8 +34,8 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.conversion import integer_range
 from distxla.ops.parameter import Parameter
+from distxla.ops.support.conversion import integer_range
 
 
 class XlaBuilder(PublicNames, Numerics, Contractions, Reductions, Collectives, ControlFlow, Transfers):

@@ -23,8 +23,8 @@ from distxla.compiler.verify.world import verify_order, verify_world
 from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.effects import COMMUNICATING
 from distxla.ops.registry import op_classes
+from distxla.ops.support.effects import COMMUNICATING
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.text.files import load_module
 from distxla.time_limit import phase

@@ -9,7 +9,7 @@ from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.errors import Location
 from distxla.ir.shape import Shape
-from distxla.ops.stream_key import StreamKey
+from distxla.ops.support.stream_key import StreamKey
 
 
 @dataclass(frozen=True)

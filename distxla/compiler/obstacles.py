@@ -7,7 +7,7 @@ from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.verify.obstacles import Obstacle, visible_obstacles
 from distxla.ir.module import Module
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
 
 def obstacles(module: Module) -> list[Obstacle]:

@@ -11,7 +11,7 @@ from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.ops.call import Call
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
 
 @dataclass(frozen=True)

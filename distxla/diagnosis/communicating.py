@@ -12,7 +12,7 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.effects import COMMUNICATING
+from distxla.ops.support.effects import COMMUNICATING
 
 
 @dataclass(frozen=True, eq=False)

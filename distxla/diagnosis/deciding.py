@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from distxla.diagnosis.communicating import Located, caller
 from distxla.ir.module import Module
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.effects import Effects
+from distxla.ops.support.effects import Effects
 from distxla.ops.tuple import GetTupleElement
 
 MOST_NAMED = 3

@@ -10,17 +10,17 @@ import numpy as np
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.collective import GlobalIdsCollective, one_or_tuple, synchronous
-from distxla.ops.effects import Effects
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.movement import Movement
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.round_halves import begin, end, is_begun
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, synchronous
+from distxla.ops.support.collective_movement import Movement
+from distxla.ops.support.collective_start_done import begin, end, is_begun
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 
 @register

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.collective import (
+from distxla.ops.op import Lowering, Op
+from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.collective import (
     RANK,
     RING,
     ReducingCollective,
@@ -17,16 +19,14 @@ from distxla.ops.collective import (
     ring_chunks,
     synchronous,
 )
-from distxla.ops.effects import Effects
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.movement import Movement
-from distxla.ops.op import Lowering, Op
-from distxla.ops.registry import register
-from distxla.ops.round_halves import begin, end
-from distxla.ops.run_time_extents import smallest
+from distxla.ops.support.collective_movement import Movement
+from distxla.ops.support.collective_start_done import begin, end
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.run_time_sizes import smallest
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 
 @register

@@ -15,16 +15,16 @@ import numpy as np
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.round_halves import begin, end, is_begun, single_collective
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
+from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.token import AfterAll
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 
 @register

@@ -16,14 +16,14 @@ from distxla.ir.element_type import F32, F64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.slice import Slice
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 
 @register

@@ -9,18 +9,18 @@ import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.tiles import UnknownPlaces, moved_by_tiles, target_order
-from distxla.ops.conversion import Array
 from distxla.ops.convert import BitcastConvert
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.reshape import Reshape
-from distxla.ops.row_major import reshaped_index
-from distxla.ops.run_time_extents import reshaped
+from distxla.ops.support.conversion import Array
+from distxla.ops.support.row_major import reshaped_index
+from distxla.ops.support.run_time_sizes import reshaped
 from distxla.ops.transpose import Transpose
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, IndexLike, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 
 def _major_to_minor(shape: Shape) -> tuple[int, ...]:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.conversion import Array
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.conversion import Array
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 
 @register

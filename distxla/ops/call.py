@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
 from distxla.ops.control_flow import signature
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
 
 
 @register

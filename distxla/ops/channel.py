@@ -11,13 +11,13 @@ import numpy as np
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.effects import Effects
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.feed import item_obstacle
 from distxla.ops.op import NO_MEMORY, Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.stream_key import StreamKey, StreamKind
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.stream_key import StreamKey, StreamKind
 
 
 @dataclass(frozen=True, eq=False, repr=False)

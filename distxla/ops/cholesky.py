@@ -9,14 +9,14 @@ import numpy as np
 
 from distxla.ir.element_type import PRED, S32
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.lapack import LETTERS, call_lapack, part, working_type
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.lapack import LETTERS, call_lapack, part, working_type
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, Index, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
 
 
 @register

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.conversion import Array
 from distxla.ops.elementwise_binary import ROWS
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.conversion import Array
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 _FORMS = {row.opcode: row.function for row in ROWS}
 
@@ -44,7 +44,7 @@ class Clamp(Op):
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         import numpy as np
 
-        from distxla.ops.conversion import converted, widened
+        from distxla.ops.support.conversion import converted, widened
 
         element_type = run.shape.dtype
         low, x, high = (np.broadcast_to(widened(operand), run.shape.dims) for operand in operands)

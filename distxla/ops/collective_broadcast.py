@@ -7,11 +7,11 @@ from typing import Any
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.collective import GroupedCollective, one_or_tuple
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.movement import Movement
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.collective import GroupedCollective, one_or_tuple
+from distxla.ops.support.collective_movement import Movement
+from distxla.ops.support.evaluation import Evaluation
 
 
 @register

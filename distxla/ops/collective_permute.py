@@ -12,18 +12,18 @@ from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.collective import one_or_tuple, synchronous
-from distxla.ops.effects import Effects
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import CollectiveOp, Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.round_halves import begin, end, is_begun
-from distxla.ops.run_time_extents import nothing_received
-from distxla.ops.sliced_permute import check_slices, exchanged, expand_slices
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.collective import one_or_tuple, synchronous
+from distxla.ops.support.collective_start_done import begin, end, is_begun
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.run_time_sizes import nothing_received
+from distxla.ops.support.sliced_permute import check_slices, exchanged, expand_slices
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 
 @lru_cache(maxsize=16)

@@ -9,15 +9,15 @@ import numpy as np
 
 from distxla.ir.element_type import F8E3M4, F8E4M3, F8E5M2, PRED, ElementType
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.conversion import Array, widened
 from distxla.ops.elementwise_binary import common_shape
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.conversion import Array, widened
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 DIRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,

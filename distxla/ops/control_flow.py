@@ -9,10 +9,10 @@ import numpy as np
 
 from distxla.ir.element_type import PRED, S32
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
 
 
 @register

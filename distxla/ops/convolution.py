@@ -1,4 +1,4 @@
-"""HLO `convolution`: everything the project knows about the op but its code (ops/convolution_kernel.py)."""
+"""HLO `convolution`: everything the project knows about the op but its code (ops/support/convolution_kernel.py)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.attribute import attribute
-from distxla.ops.convolution_kernel import emit_convolution
-from distxla.ops.dot_dimensions import check_precision, check_result_type, product_type
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import Agreement
-from distxla.ops.strided import accumulation_type
-from distxla.ops.window_position import array_positions, check_positive
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.convolution_kernel import emit_convolution
+from distxla.ops.support.dot_dimensions import check_precision, check_result_type, product_type
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.matrix_views import accumulation_type
+from distxla.ops.support.run_time_sizes import Agreement
+from distxla.ops.support.window_position import array_positions, check_positive
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 
 @register

@@ -9,13 +9,13 @@ import numpy as np
 
 from distxla.ir.element_type import U32
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
+    from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 
 
 @register

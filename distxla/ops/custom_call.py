@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.attribute import attribute
 from distxla.ops.call import Aliasing, check_aliasing
 from distxla.ops.custom_calls.buffers import PIN, UNPIN
 from distxla.ops.custom_calls.dynamic_padding import SLICE_TO_DYNAMIC
 from distxla.ops.custom_calls.target import Call, call_obstacle, require_target
-from distxla.ops.effects import Effects
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from distxla.ir.instruction import Instruction
-    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 
 # rule -> attribute and what it may be

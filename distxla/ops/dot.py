@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.dot_dimensions import DotDimensions, check_algorithm, check_precision, check_result_type, product_type
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import Agreement
-from distxla.ops.strided import (
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.dot_dimensions import (
+    DotDimensions,
+    check_algorithm,
+    check_precision,
+    check_result_type,
+    product_type,
+)
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.matrix_views import (
     Matrices,
     accumulation_type,
     as_matrices,
@@ -25,9 +30,10 @@ from distxla.ops.strided import (
     row_major_strides,
     store_result,
 )
+from distxla.ops.support.run_time_sizes import Agreement
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 
 @register

@@ -1,7 +1,7 @@
 """HLO `get-dimension-size` and `set-dimension-size`: extents known at run time only.
 
-What they mean for the other ops: ops/run_time_extents.py. Compiled programs carry the sizes as s32[] values beside the
-arrays (compiler/passes/pad_dynamic_dimensions.py), which have their bounds' extents; both ops are gone then.
+What they mean for the other ops: ops/support/run_time_sizes.py. Compiled programs carry the sizes as s32[] values
+beside the arrays (compiler/passes/pad_dynamic_dimensions.py), which have their bounds' extents; both ops are gone then.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import cut
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.run_time_sizes import cut
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 
 @register

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.conversion import Array
 from distxla.ops.dynamic_slice import emitted_starts, evaluated_starts, require_starts
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import cut, widened
+from distxla.ops.support.conversion import Array
+from distxla.ops.support.run_time_sizes import cut, widened
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.evaluation import Evaluation
 
 
 @register

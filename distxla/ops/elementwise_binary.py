@@ -21,14 +21,14 @@ from distxla.ir.element_type import (
     ElementType,
 )
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.complex_arithmetic import complex_of, quotient
-from distxla.ops.conversion import Array, converted, kinds, widened
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.complex_arithmetic import complex_of, quotient
+from distxla.ops.support.conversion import Array, converted, kinds, widened
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 
 def common_shape(op: Op, operands: Sequence[Shape], rule: str) -> Shape:

@@ -12,15 +12,15 @@ import numpy as np
 
 from distxla.ir.element_type import COMPLEXES, F64, FLOATS, INTEGERS, PRED, ElementType
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.complex_arithmetic import complex_of, quotient
-from distxla.ops.conversion import Array, converted, kinds, widened
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.complex_arithmetic import complex_of, quotient
+from distxla.ops.support.conversion import Array, converted, kinds, widened
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 _NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf"
 _TOLERANCE = rf"\s*(?:atol|rtol|ulps)\s*=\s*(?:{_NUMBER})\s*"

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.effects import Effects
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.stream_key import INFEED, OUTFEED, StreamKey
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.stream_key import INFEED, OUTFEED, StreamKey
 
 
 @register

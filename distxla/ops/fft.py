@@ -11,14 +11,14 @@ import numpy as np
 from distxla.ir.element_type import C64, C128, F32, F64, S64, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.emit import Imported
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import Imported
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 # numpy.fft.<function>.<type>.<loop or data>: see targets/x86_64/pocketfft.py
 IMPORT_PREFIX = "numpy.fft."

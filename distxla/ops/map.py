@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, with_float
 from distxla.ops.op import Lowering, Op
-from distxla.ops.reducer import check_scalar_computation
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.mixed_precision import Computed, with_float
+from distxla.ops.support.reducer import check_scalar_computation
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 
 
 @register

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from distxla.errors import DistxlaError
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import AttributeSpec, attribute_specs, computation_attributes
-from distxla.ops.effects import Effects
-from distxla.ops.mixed_precision import Computed, float_types, in_one_type
-from distxla.ops.run_time_extents import (
+from distxla.ops.support.attribute import AttributeSpec, attribute_specs, computation_attributes
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.mixed_precision import Computed, float_types, in_one_type
+from distxla.ops.support.run_time_sizes import (
     Agreement,
     emptied,
     marked_where_different,
@@ -25,10 +25,10 @@ from distxla.ops.run_time_extents import (
 
 if TYPE_CHECKING:
     from distxla.ir.instruction import Instruction
-    from distxla.ops.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
-    from distxla.ops.evaluation import Evaluation
-    from distxla.ops.expansion import Build
-    from distxla.ops.stream_key import StreamKey
+    from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
+    from distxla.ops.support.evaluation import Evaluation
+    from distxla.ops.support.expansion import Build
+    from distxla.ops.support.stream_key import StreamKey
 
 T = TypeVar("T")
 NO_MEMORY = -1
@@ -121,7 +121,7 @@ class Op:
     completes: ClassVar[tuple[str, ...]] = ()
     # that operand may also come out of a tuple (a transfer that is carried round a loop)
     completes_indirectly: ClassVar[bool] = False
-    # waits for others, and nobody ever waits for it (ops/effects.py)
+    # waits for others, and nobody ever waits for it (ops/support/effects.py)
     only_waits: ClassVar[bool] = False
     # takes the device's random state and moves it on, so that the next run gives something else (ops/rng.py)
     advances_state: ClassVar[bool] = False
@@ -133,7 +133,7 @@ class Op:
     is_elementwise: ClassVar[bool] = False
     # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
     is_expensive: ClassVar[bool] = False
-    # floats of several types may meet where one is asked for (ops/mixed_precision.py)
+    # floats of several types may meet where one is asked for (ops/support/mixed_precision.py)
     mixes_precision: ClassVar[bool] = True
     # the result has extents that an operand's value gives at run time
     sets_extents: ClassVar[bool] = False
@@ -211,7 +211,7 @@ class Op:
         if inferred is not None and not inferred.compatible(shape):
             raise self.violation("shape", f"the result is {inferred}, the text says {shape}", at="shape")
 
-    # --- mixed precision (see ops/mixed_precision.py) -------------------------------------------------------------
+    # --- mixed precision (see ops/support/mixed_precision.py) -------------------------------------------------------
 
     def computed_in(
         self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
@@ -261,7 +261,7 @@ class Op:
     def verify_annotations(self, instruction: Instruction) -> None:
         """Check what constraints say of the instruction's annotations; most have none."""
 
-    # --- dynamic dimensions (see ops/run_time_extents.py) ---------------------------------------------------------
+    # --- dynamic dimensions (see ops/support/run_time_sizes.py) -----------------------------------------------------
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         """Which operand dimensions must have one extent. By default all that element-wise ops walk through together."""

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, by_reducer
 from distxla.ops.op import Lowering, Op
-from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import Agreement, same_positions
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.mixed_precision import Computed, by_reducer
+from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
+from distxla.ops.support.run_time_sizes import Agreement, same_positions
 
 
 @register

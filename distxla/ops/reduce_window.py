@@ -10,17 +10,17 @@ import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window, WindowDimension
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, by_reducer
 from distxla.ops.op import Lowering, Op
-from distxla.ops.reducer import check_inputs, check_reducer, result_of, split_inputs
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import Agreement, same_positions
-from distxla.ops.window_position import array_positions, check_window, emit_position
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.mixed_precision import Computed, by_reducer
+from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
+from distxla.ops.support.run_time_sizes import Agreement, same_positions
+from distxla.ops.support.window_position import array_positions, check_window, emit_position
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 FEW_PLACES = 16  # of a window: their steps are written out one after the other
 TOGETHER = 8  # places of a long window whose steps are written out

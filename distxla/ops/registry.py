@@ -8,8 +8,8 @@ import pkgutil
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
-from distxla.ops.attribute import attribute
 from distxla.ops.op import Op
+from distxla.ops.support.attribute import attribute
 
 _Error = TypeVar("_Error", bound=Exception)
 

@@ -17,17 +17,17 @@ from distxla.ir.element_type import F32, F64, U32, U64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops import random_bits
-from distxla.ops.attribute import attribute
 from distxla.ops.concatenate import Concatenate
-from distxla.ops.effects import Effects
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support import random_bits
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.expansion import Build
 
 INITIAL_STATE: Final = 0x7012395  # XLA's
 # The key under which `rng` takes Philox blocks; the state numbers the blocks, so that no two instructions share one.
@@ -168,7 +168,7 @@ class RngBitGenerator(Op):
 
     Shapes:     state u64[n] -> (u64[n], bits of the stated shape); also the bits alone.
     Algorithms: rng_three_fry (Threefry-2x32, state u64[2]), rng_philox (Philox-4x32, state u64[2] or u64[3]);
-                rng_default is Philox, as on XLA CPU, whose bits these are. See ops/random_bits.py.
+                rng_default is Philox, as on XLA CPU, whose bits these are. See ops/support/random_bits.py.
     Types:      bits as integers or floats; of types narrower than a word its lowest bits.
     Errors:     C1 the state changes its shape; C2 the result is no such tuple; kind: no such algorithm.
     Source:     StableHLO spec, "rng_bit_generator"; Operation Semantics, "RngBitGenerator".

@@ -11,20 +11,20 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import S64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
 from distxla.ops.call import Call
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import signature
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.tuple import Tuple
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, Index, KernelEmitter, Value
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
+    from distxla.ops.support.expansion import Build
 
 
 @register

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, by_reducer
 from distxla.ops.op import Lowering, Op
-from distxla.ops.reducer import check_reducer, result_of
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import Agreement, cut, same_positions, widened
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.mixed_precision import Computed, by_reducer
+from distxla.ops.support.reducer import check_reducer, result_of
+from distxla.ops.support.run_time_sizes import Agreement, cut, same_positions, widened
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
 
 
 @register

@@ -10,16 +10,16 @@ import numpy as np
 from distxla.ir.element_type import PRED, S64
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, in_type_of
 from distxla.ops.op import Lowering, Op
-from distxla.ops.reducer import check_scalar_computation
 from distxla.ops.registry import register
-from distxla.ops.window_position import array_positions, check_window, emit_position
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.mixed_precision import Computed, in_type_of
+from distxla.ops.support.reducer import check_scalar_computation
+from distxla.ops.support.window_position import array_positions, check_window, emit_position
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 
 @register

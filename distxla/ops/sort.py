@@ -9,21 +9,21 @@ import numpy as np
 
 from distxla.ir.element_type import PRED, S32, ElementType
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
-from distxla.ops.comparator import SortKey, sort_keys
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.key_sort import LONGEST_LINE, emit_key_sort, key_words
-from distxla.ops.merge_sort import emit_merge_sort, merge_sorted
-from distxla.ops.mixed_precision import Computed, float_types, narrowest, with_float
 from distxla.ops.op import Lowering, Op
-from distxla.ops.reducer import check_scalar_computation, result_of
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import Agreement, same_positions
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.comparator import SortKey, sort_keys
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.key_sort import LONGEST_LINE, emit_key_sort, key_words
+from distxla.ops.support.merge_sort import emit_merge_sort, merge_sorted
+from distxla.ops.support.mixed_precision import Computed, float_types, narrowest, with_float
+from distxla.ops.support.reducer import check_scalar_computation, result_of
+from distxla.ops.support.run_time_sizes import Agreement, same_positions
 
 if TYPE_CHECKING:
     from distxla.ir.computation import Computation
-    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
-    from distxla.ops.merge_sort import Before
+    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.merge_sort import Before
 
 
 @register
@@ -33,8 +33,9 @@ class Sort(Op):
     Shapes:      N arrays T_i[d0,..] -> themselves reordered; a tuple of them for N > 1.
     Comparator:  (a_0, b_0, a_1, b_1, ..) -> pred[]: whether the a's come before the b's.
     Order:       equal elements keep their order, whatever is_stable says. NaNs that FLOAT compares, which are before
-                 nothing and after nothing, come last where the order is that of keys (ops/comparator.py). Of any other
-                 comparator that contradicts itself the result is some permutation, the same in both executors.
+                 nothing and after nothing, come last where the order is that of keys (ops/support/comparator.py). Of
+                 any other comparator that contradicts itself the result is some permutation, the same in both
+                 executors.
     Errors:      C3 arrays of different extents; C4 not one dimension of them; C5 the comparator's signature.
     Precision:   a comparator may take wider floats, which hold all that is sorted.
     Source:      StableHLO spec, "sort"; Operation Semantics, "Sort"; XLA, ShapeVerifier::HandleSort.

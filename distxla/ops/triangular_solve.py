@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops import small_triangles as small
-from distxla.ops.attribute import attribute
 from distxla.ops.cholesky import check_square_matrices
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.lapack import LARGEST, call_trsm, part, working_type
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.run_time_extents import Agreement, same_positions
+from distxla.ops.support import small_triangles as small
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.lapack import LARGEST, call_trsm, part, working_type
+from distxla.ops.support.run_time_sizes import Agreement, same_positions
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
+    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 _LETTERS = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}
 

@@ -19,13 +19,13 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.control_flow import While
-from distxla.ops.effects import COMMUNICATING
 from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
-from distxla.ops.round_halves import single_collective
-from distxla.ops.run_time_extents import fitted, has_dynamic_dimensions, nothing_received, static_shape
+from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.collective_start_done import single_collective
+from distxla.ops.support.effects import COMMUNICATING
+from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received, static_shape
 from distxla.reference.channels import Channels
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 from distxla.reference.streams import ItemWait, Streams

@@ -1,4 +1,4 @@
-"""One reader and one writer for every kind of attribute that an op may declare (`distxla.ops.attribute.KINDS`)."""
+"""One reader and one writer for every kind of attribute of an op (`distxla.ops.support.attribute.KINDS`)."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.asynchronous import AsyncStart
-from distxla.ops.effects import Effects, effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
-from distxla.ops.round_halves import single_collective
+from distxla.ops.support.collective_start_done import single_collective
+from distxla.ops.support.effects import Effects, effectful_computations, has_effects
 from distxla.scheduler.simulation.communication import Communication, Site
 
 Pair = tuple[str, str]  # (earlier, later): names of instructions of one computation

@@ -1,12 +1,13 @@
 """How many bytes a computation needs while its instructions run in a given order.
 
 The model of `compiler/plan/planner.py`, for one computation at a time and any order of it, without offsets. Values are
-those of `ops/values.py`: tuples, their elements, views and what a loop passes on are other names for the same bytes. A
-value takes a place when it is computed and keeps it until its last reader has run. It takes over the place of an
-operand that is read for the last time there, if its op says so. Nothing is counted here for parameters and constants,
-which nobody frees, nor for values that are computed straight into memory of the caller: the entry's results, the state
-of a loop. What a loop or a conditional needs inside is counted while it runs. Sizes are rounded up as in the arena, so
-the peak is what the arena would take if places always fitted into one another: mostly its size, and where not, less.
+those of `ops/support/liveness.py`: tuples, their elements, views and what a loop passes on are other names for the same
+bytes. A value takes a place when it is computed and keeps it until its last reader has run. It takes over the place of
+an operand that is read for the last time there, if its op says so. Nothing is counted here for parameters and
+constants, which nobody frees, nor for values that are computed straight into memory of the caller: the entry's results,
+the state of a loop. What a loop or a conditional needs inside is counted while it runs. Sizes are rounded up as in the
+arena, so the peak is what the arena would take if places always fitted into one another: mostly its size, and where
+not, less.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import cast
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.control_flow import While
 from distxla.ops.op import Lowering
-from distxla.ops.values import Value, Values, analyse, is_alias, overwritable
+from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.liveness import Value, Values, analyse, is_alias, overwritable
 
 ALIGNMENT = 64  # of the arena
 SHARED_BYTES = 4096  # from here on members share a result that is the same for all, and overwrite nothing for it

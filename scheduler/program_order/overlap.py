@@ -5,7 +5,7 @@ what it needs. What ends, and what reads its result, can only be had some time a
 first, in the order that is given. Then it comes where its first reader stands.
 
 So many rounds may be under way at a time: more would end the oldest one first (collectives/transports/group_round.py,
-permute_round.py). Which order of effects is kept, and why nobody waits for ever, says ops/effects.py.
+permute_round.py). Which order of effects is kept, and why nobody waits for ever, says ops/support/effects.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
-from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
+from distxla.ops.support.effects import Effects
 from distxla.scheduler.program_order.memory import ComputationMemory
 from distxla.scheduler.program_order.orders import Graph, Order, parameters, pull
 

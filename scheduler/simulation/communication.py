@@ -29,9 +29,9 @@ from distxla.errors import Location
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.op import CollectiveOp
+from distxla.ops.support.collective import GroupedCollective
 
 MOST_ROUNDS = 8  # of a group that may be under way on a device; one more ends the oldest first
 MOST_PERMUTES = 4

@@ -14,7 +14,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
-from distxla.ops.effects import Effects
+from distxla.ops.support.effects import Effects
 from distxla.scheduler.simulation.traces import Ticket
 
 MOST_ELEMENTS = 4096  # of a value that is computed; larger ones decide nothing in practice

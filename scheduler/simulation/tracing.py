@@ -14,10 +14,10 @@ from distxla.collectives.signature import meaning, structure
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.effects import Effects, effectful_computations, has_effects
 from distxla.ops.op import Lowering
-from distxla.ops.round_halves import single_collective
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.support.collective_start_done import single_collective
+from distxla.ops.support.effects import Effects, effectful_computations, has_effects
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.scheduler.simulation.call_summaries import CallSummaries
 from distxla.scheduler.simulation.communication import Communication, Site
 from distxla.scheduler.simulation.counted_loops import differing_bound, passes_on, trip_count

@@ -26,7 +26,7 @@ from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.op import CollectiveOp
 from distxla.ops.reduce_scatter import ReduceScatter
-from distxla.ops.round_halves import TICKET, Half, begun_shape, half
+from distxla.ops.support.collective_start_done import TICKET, Half, begun_shape, half
 from tests.collectives.devices import Code, World, layout, module_of, reduction
 from tests.collectives.test_shared_memory import Array, Case, case_of, formula, permuted, values
 

@@ -13,10 +13,10 @@ from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.conversion import integer_range
 from distxla.ops.op import Op
 from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_class
+from distxla.ops.support.conversion import integer_range
 from distxla.ops.tuple import Tuple
 from distxla.reference.lockstep import run_reference
 

@@ -12,8 +12,8 @@ import numpy as np
 from distxla.ir.element_type import DATA_TYPES, FLOATS, INTEGERS, PRED, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops import elementwise_binary, elementwise_unary
-from distxla.ops.conversion import integer_range
 from distxla.ops.convert import UNSIGNED
+from distxla.ops.support.conversion import integer_range
 from tests.ops.case import Array, Case
 
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")

@@ -13,7 +13,7 @@ from distxla.errors import CollectiveMismatchError, DeadlockError, TimeLimitErro
 from distxla.ir.module import Module
 from distxla.ops.all_reduce import AllReduceDone, AllReduceStart
 from distxla.ops.copy import Copy
-from distxla.ops.evaluation import Evaluation
+from distxla.ops.support.evaluation import Evaluation
 from distxla.reference.lockstep import run_programs
 from distxla.reference.waits import Wait
 from distxla.text.parser import parse_module

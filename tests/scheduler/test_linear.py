@@ -15,7 +15,7 @@ from distxla.errors import DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.order import ancestors, stable_order
-from distxla.ops.effects import effectful_computations, has_effects
+from distxla.ops.support.effects import effectful_computations, has_effects
 from distxla.scheduler.linear import PAID, PAID_BYTES, schedule
 from distxla.scheduler.program_order.memory import ModuleMemory
 from distxla.scheduler.program_order.overlap import pairs_of

@@ -1,4 +1,4 @@
-"""Element-wise HLO opcodes on scalars, by the kind of the element type. Semantics: ops/emit.py.
+"""Element-wise HLO opcodes on scalars, by the kind of the element type. Semantics: ops/support/emit.py.
 
 The tables are keyed by HLO opcode, because that is how ops name the arithmetic they want.
 """

@@ -1,4 +1,4 @@
-"""`BufferEmitter`: memory and calls, for the parts of ops/emit.py's `KernelEmitter`."""
+"""`BufferEmitter`: memory and calls, for the parts of ops/support/emit.py's `KernelEmitter`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import Argument, Imported
+from distxla.ops.support.emit import Argument, Imported
 
 POINTER = ir.PointerType()
 MatrixOperand = tuple[MemoryArray, int, int, int]
@@ -109,7 +109,7 @@ class BufferEmitter(ScalarEmitter):
         return MemoryArray(self, buffer.pointer, shape, start)
 
     def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> ScalarValue | None:
-        """Call an imported C function; see ops/emit.py."""
+        """Call an imported C function; see ops/support/emit.py."""
         passed = [self._argument(symbol, argument) for argument in arguments]
         returned = ir.VoidType() if result is None else self._by_value(symbol, result)
         function = intrinsic(self.builder.module, symbol, returned, [value.type for value in passed])
@@ -168,7 +168,7 @@ class BufferEmitter(ScalarEmitter):
         operand_shapes: Sequence[Shape],
         operands: Sequence[MemoryArray],
     ) -> None:
-        """Call the imported `void symbol(void* out, void** in)`; see ops/emit.py."""
+        """Call the imported `void symbol(void* out, void** in)`; see ops/support/emit.py."""
         function = intrinsic(self.builder.module, symbol, ir.VoidType(), [POINTER, POINTER])
         function.attributes.add("nounwind")
         out, read = iter([r.address() for r in results]), iter([o.address() for o in operands])

@@ -14,7 +14,7 @@ from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_expression import I32, Lane
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.shape import Shape
-from distxla.ops.emit import RunProducts
+from distxla.ops.support.emit import RunProducts
 
 LONGEST_RUN = 1024  # products along one run: longer sums are cut into runs of equal length where there are such
 FEW_PRODUCTS = 1 << 25  # of them at most it pays to copy one operand rather than to let the library copy both

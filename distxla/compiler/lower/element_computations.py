@@ -11,8 +11,8 @@ from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
-from distxla.ops.emit import ArrayRef
 from distxla.ops.op import Lowering
+from distxla.ops.support.emit import ArrayRef
 
 
 def element_array(emit: ScalarCode, instruction: Instruction, operands: Sequence[ArrayRef]) -> ArrayRef:

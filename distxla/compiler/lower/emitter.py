@@ -1,4 +1,4 @@
-"""`ScalarEmitter`: the LLVM side of ops/emit.py's `Emitter`. Scalar code at the builder's position."""
+"""`ScalarEmitter`: the LLVM side of ops/support/emit.py's `Emitter`. Scalar code at the builder's position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from distxla.ir.element_type import PRED, U32, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import ArrayRef
+from distxla.ops.support.emit import ArrayRef
 
 IndexLike = IndexExpression | int
 UNROLLED = 16  # iterations of a fold that are written out, so that loops around it vectorise

@@ -11,7 +11,7 @@ from distxla.compiler.lower import contraction
 from distxla.compiler.lower.buffer_emitter import BufferEmitter, MatrixOperand
 from distxla.ir.element_type import F32, S32, ElementType
 from distxla.ir.shape import Shape
-from distxla.ops.emit import Factors
+from distxla.ops.support.emit import Factors
 
 MANY_TERMS = 256  # that a sum must hold exactly
 MANY_PRODUCTS = 1 << 18  # from which on it pays to convert the factors

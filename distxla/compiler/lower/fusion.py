@@ -8,7 +8,7 @@ from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.emitter import ScalarEmitter
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.loops import Nest, SplitRequest
-from distxla.ops.emit import ArrayRef
+from distxla.ops.support.emit import ArrayRef
 
 MAX_PIECES = 28  # 3 a dimension of a three-dimensional pad
 

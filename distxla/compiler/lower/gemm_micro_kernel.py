@@ -19,7 +19,7 @@ from distxla.compiler.lower.index import I64, IndexExpression
 from distxla.compiler.lower.scalar_expression import I1, I32, float_constant, intrinsic, suffix
 from distxla.compiler.lower.scalar_value import memory_type
 from distxla.ir.shape import Shape
-from distxla.ops.emit import RunProducts
+from distxla.ops.support.emit import RunProducts
 from distxla.targets.x86_64.finish import vector_registers
 
 POINTER = ir.PointerType()
@@ -70,7 +70,7 @@ def reads_in_place(columns: int, steps: int, stride: int, element_bytes: int) ->
 
 
 def emit_run_products(emit: BufferEmitter, products: RunProducts) -> None:
-    """See ops/emit.py's `RunProducts`."""
+    """See ops/support/emit.py's `RunProducts`."""
     tile = choose_tile(products.rows, products.columns, products.result.shape.dtype.byte_size)
     _RunProducts(emit, products, tile).emit_code()
 
@@ -80,7 +80,7 @@ class _RunProducts:
         self.emit = emit
         self.builder = emit.builder
         self.products = products
-        # ops/emit.py speaks of protocols, whose implementation here takes its own classes only
+        # ops/support/emit.py speaks of protocols, whose implementation here takes its own classes only
         self.source: Any = products.source
         self.weight: Any = products.weight
         self.target: Any = products.target

@@ -27,8 +27,8 @@ from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import ArrayRef, Factors, RunProducts, Tuning
 from distxla.ops.op import Lowering
+from distxla.ops.support.emit import ArrayRef, Factors, RunProducts, Tuning
 from distxla.targets.x86_64.tuning import HOST
 
 
@@ -41,7 +41,7 @@ class KernelFunction:
 
 
 class KernelEmitter(BufferEmitter):
-    """The LLVM side of ops/emit.py's `KernelEmitter`."""
+    """The LLVM side of ops/support/emit.py's `KernelEmitter`."""
 
     @property
     def tuning(self) -> Tuning:
@@ -50,7 +50,7 @@ class KernelEmitter(BufferEmitter):
     def factors(
         self, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType
     ) -> Factors:
-        """How `gemm` wants the factors; see ops/emit.py."""
+        """How `gemm` wants the factors; see ops/support/emit.py."""
         return exact_products.choose_factors(shape, types, sums)
 
     def gemm(
@@ -61,14 +61,14 @@ class KernelEmitter(BufferEmitter):
         c: MatrixOperand,
         terms: int | None = None,
     ) -> None:
-        """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/emit.py."""
+        """c[i,m,n] = sum over k of a[i,m,k] * b[i,k,n]; see ops/support/emit.py."""
         if terms is None:
             contraction.emit_gemm(self, shape, a, b, c)
         else:
             exact_products.emit_exact_products(self, shape, a, b, c, terms)
 
     def run_products(self, products: RunProducts) -> None:
-        """Sums of products of runs with a matrix; see ops/emit.py."""
+        """Sums of products of runs with a matrix; see ops/support/emit.py."""
         gemm_micro_kernel.emit_run_products(self, products)
 
 

@@ -25,8 +25,8 @@ from distxla.compiler.lower.scalar_expression import float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, register_type
 from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
 from distxla.ir.shape import Shape
-from distxla.ops.emit import ArrayRef
 from distxla.ops.registry import op_class
+from distxla.ops.support.emit import ArrayRef
 
 WRITTEN_OUT = 8  # steps of a reduction that are written out, so that the loop over the kept dimension vectorises
 LANES = 16  # runs of a line that are reduced side by side by a computation of which only associativity is known

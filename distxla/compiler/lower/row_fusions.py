@@ -15,9 +15,9 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import ArrayRef
 from distxla.ops.op import Lowering
-from distxla.ops.rows import row_extents
+from distxla.ops.support.emit import ArrayRef
+from distxla.ops.support.row_limits import row_extents
 
 Index = Sequence[IndexExpression | int]
 Stage = Callable[[Computation, Sequence[Any], Sequence[Any], "RowView"], None]
@@ -89,7 +89,7 @@ def emit_rows(
     results: Sequence[MemoryArray],
     stage: Stage,
 ) -> None:
-    """Run a computation of rows (ops/rows.py); stage: emits one fused computation for one row of its arrays."""
+    """Run a computation of rows (ops/support/row_limits.py); stage: emits one fused computation for one row."""
     extents = row_extents(rows, lambda name: module[name])
     root = rows.root_instruction
     leaves = _result_leaves(rows, root)

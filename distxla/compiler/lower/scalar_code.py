@@ -11,7 +11,7 @@ from distxla.compiler.lower.index import IndexCode, IndexExpression
 from distxla.compiler.lower.scalar_expression import Lane
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import ElementType
-from distxla.ops.emit import ArrayRef
+from distxla.ops.support.emit import ArrayRef
 
 IndexLike = IndexExpression | int
 Index = Sequence[IndexLike]

@@ -20,7 +20,7 @@ from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.target import Call as TargetCall
 from distxla.ops.custom_calls.target import find_target, require_target
 from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major
-from distxla.ops.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.transpose import Transpose
 from distxla.ops.tuple import GetTupleElement, Tuple
 

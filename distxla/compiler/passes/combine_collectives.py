@@ -15,9 +15,9 @@ from distxla.ir.names import Names
 from distxla.ir.order import ancestors, stable_order
 from distxla.ir.shape import Shape
 from distxla.ops.control_flow import Conditional
-from distxla.ops.effects import effectful_computations, has_effects
 from distxla.ops.op import CollectiveOp
-from distxla.ops.rewriter import replaced
+from distxla.ops.support.effects import effectful_computations, has_effects
+from distxla.ops.support.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 MIB = 1 << 20

@@ -8,8 +8,8 @@ from typing import ClassVar
 from distxla.compiler.step import Pass
 from distxla.ir.module import Module
 from distxla.ir.structure import Structure
-from distxla.ops.effects import Effects, effectful_computations, has_effects
-from distxla.ops.rewriter import Rewriter, replaced
+from distxla.ops.support.effects import Effects, effectful_computations, has_effects
+from distxla.ops.support.rewriter import Rewriter, replaced
 
 
 class CommonSubexpressions(Pass):

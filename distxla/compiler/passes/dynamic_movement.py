@@ -22,8 +22,8 @@ from distxla.ops.gather import Gather
 from distxla.ops.pad import Pad
 from distxla.ops.reshape import DynamicReshape, Reshape
 from distxla.ops.reverse import Reverse
-from distxla.ops.run_time_extents import reshaped_extents
 from distxla.ops.slice import Slice
+from distxla.ops.support.run_time_sizes import reshaped_extents
 from distxla.ops.transpose import Transpose
 
 

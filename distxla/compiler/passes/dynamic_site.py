@@ -14,12 +14,12 @@ from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
 from distxla.ops.constant import Constant
-from distxla.ops.expansion import Build
 from distxla.ops.op import Op
 from distxla.ops.parameter import Parameter
-from distxla.ops.rewriter import Rewriter
-from distxla.ops.run_time_extents import static_shape
 from distxla.ops.slice import Slice
+from distxla.ops.support.expansion import Build
+from distxla.ops.support.rewriter import Rewriter
+from distxla.ops.support.run_time_sizes import static_shape
 
 Extent = (
     int | str

@@ -9,14 +9,14 @@ from typing import ClassVar
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
-from distxla.ops.effects import Effects, effectful_computations, effects_order
-from distxla.ops.rewriter import replaced
+from distxla.ops.support.effects import Effects, effectful_computations, effects_order
+from distxla.ops.support.rewriter import replaced
 
 
 @dataclass(frozen=True)
 class EffectsInOrder(Pass):
     """In programs with channels or feeds, and in scheduled ones, lets instructions with effects wait for those before
-    them (ops/effects.py says which wait).
+    them (ops/support/effects.py says which wait).
 
     No value flows from a send to the recv-done behind it, so a loop that computes what the one sends together with what
     the other gives would turn their order round: then every device would wait before it sends. Collectives alone are

@@ -13,12 +13,12 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.effects import has_effects
-from distxla.ops.expansion import Build
 from distxla.ops.op import Lowering, Op
 from distxla.ops.parameter import Parameter
-from distxla.ops.rewriter import Rewriter
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.support.effects import has_effects
+from distxla.ops.support.expansion import Build
+from distxla.ops.support.rewriter import Rewriter
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
 
 class Expand(Pass):

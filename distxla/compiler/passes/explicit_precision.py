@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from distxla.compiler.step import Pass
 from distxla.ir.module import Module
-from distxla.ops.explicit_precision import with_explicit_precision
+from distxla.ops.support.explicit_precision import with_explicit_precision
 
 
 class ExplicitPrecision(Pass):

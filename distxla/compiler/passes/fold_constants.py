@@ -15,8 +15,8 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
-from distxla.ops.evaluation import Exchange
 from distxla.ops.op import Lowering
+from distxla.ops.support.evaluation import Exchange
 
 MAX_ELEMENTS = 64  # of operands and result: what is larger costs more to read from memory than to compute
 

@@ -10,7 +10,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.custom_call import CustomCall, called_target
 from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
-from distxla.ops.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter, replaced
 
 
 class ForgetBuffers(Pass):

@@ -21,7 +21,7 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.op import Lowering
-from distxla.ops.rewriter import replaced
+from distxla.ops.support.rewriter import replaced
 
 
 @dataclass(frozen=True)

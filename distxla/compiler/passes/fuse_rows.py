@@ -1,7 +1,7 @@
 """Row fusion: a chain of fusions, reductions among them, that goes through all of them one row after the other.
 
 Softmax and normalisations are such chains: each row is read once and stays in the cache until its results are written.
-The result is expressed in HLO itself: a fusion whose computation holds fusions (ops/rows.py).
+The result is expressed in HLO itself: a fusion whose computation holds fusions (ops/support/row_limits.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from distxla.ir.shape import Shape
 from distxla.ops.call import Fusion
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
-from distxla.ops.rewriter import replaced
-from distxla.ops.rows import RowLimits, common_rows, row_limits
+from distxla.ops.support.rewriter import replaced
+from distxla.ops.support.row_limits import RowLimits, common_rows, row_limits
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 

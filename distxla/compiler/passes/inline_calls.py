@@ -8,9 +8,9 @@ from distxla.compiler.passes.inlining_budget import within_budget
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
-from distxla.ops.effects import effectful_computations
-from distxla.ops.inlining import inlined
 from distxla.ops.op import Lowering
+from distxla.ops.support.effects import effectful_computations
+from distxla.ops.support.inlining import inlined
 
 
 class InlineCalls(Pass):

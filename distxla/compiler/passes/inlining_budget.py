@@ -17,9 +17,9 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ops.call import KeptCall
-from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
+from distxla.ops.support.effects import Effects
 
 COPIED = 100_000  # instructions up to which everything is inlined
 TIMES = 4  # or up to this multiple of the text's instructions, if that is more

@@ -35,11 +35,11 @@ from distxla.ops.custom_calls.annotation import (
     LOCAL_TO_GLOBAL,
     SHARD_TO_FULL,
 )
+from distxla.ops.device_id import PartitionId
 from distxla.ops.dynamic_slice import DynamicSlice
-from distxla.ops.identity import PartitionId
 from distxla.ops.op import Lowering
 from distxla.ops.reshape import Reshape
-from distxla.ops.rewriter import Rewriter
+from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.tuple import Tuple
 from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_manual_axes, read_meshes, read_shardings
 

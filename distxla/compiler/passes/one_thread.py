@@ -9,7 +9,7 @@ from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.attribute import attribute_specs
+from distxla.ops.support.attribute import attribute_specs
 
 _THREAD = "async_execution_thread"
 

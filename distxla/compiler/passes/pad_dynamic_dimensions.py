@@ -14,11 +14,11 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.effects import Effects
 from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
-from distxla.ops.rewriter import Rewriter
-from distxla.ops.run_time_extents import has_dynamic_dimensions, static_shape
+from distxla.ops.support.effects import Effects
+from distxla.ops.support.rewriter import Rewriter
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions, static_shape
 
 Flags = tuple[tuple[bool, ...], ...]  # by leaf and dimension: whether an s32[] size goes with the value
 

@@ -20,10 +20,10 @@ from distxla.ir.mesh import Mesh
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.sharding import Placement, Sharding
+from distxla.ops.device_id import PartitionId
 from distxla.ops.domain import Domain
-from distxla.ops.effects import Effects
-from distxla.ops.identity import PartitionId
 from distxla.ops.op import CollectiveOp
+from distxla.ops.support.effects import Effects
 from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_meshes, read_shardings
 from distxla.text.shardings import parse_domain
 

@@ -7,7 +7,7 @@ import dataclasses
 from distxla.errors import ArgumentError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.collective import REDUCTION_ORDERS
+from distxla.ops.support.collective import REDUCTION_ORDERS
 
 
 def with_reduction_order(module: Module, order: str | None) -> Module:

@@ -10,7 +10,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.bitcast import Bitcast
-from distxla.ops.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter, replaced
 
 
 class ResolveLayouts(Pass):

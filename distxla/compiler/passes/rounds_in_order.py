@@ -12,7 +12,7 @@ from distxla.collectives.async_computations import with_async_inlined
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.rewriter import replaced
+from distxla.ops.support.rewriter import replaced
 
 
 def with_rounds_in_order(module: Module) -> Module:

@@ -15,8 +15,8 @@ from distxla.ops.constant import Constant
 from distxla.ops.op import Op
 from distxla.ops.reshape import Reshape
 from distxla.ops.reverse import Reverse
-from distxla.ops.rewriter import Rewriter
 from distxla.ops.slice import Slice
+from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.transpose import Transpose
 
 

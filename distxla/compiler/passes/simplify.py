@@ -12,7 +12,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ops.constant import Constant
-from distxla.ops.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter, replaced
 
 
 class Simplify(Pass):

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from distxla.compiler.step import Pass
 from distxla.ir.module import Module
-from distxla.ops.comparator import sort_keys
-from distxla.ops.rewriter import Rewriter, replaced
 from distxla.ops.sort import Sort
+from distxla.ops.support.comparator import sort_keys
+from distxla.ops.support.rewriter import Rewriter, replaced
 
 
 class SortsAsWritten(Pass):

@@ -27,11 +27,11 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ops.call import KeptCall
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.op import NO_MEMORY, Lowering, RuleViolation
-from distxla.ops.values import FOREVER, Value, Values, analyse, is_alias, overwritable
+from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.liveness import FOREVER, Value, Values, analyse, is_alias, overwritable
 
 # Smaller results are copied to every member: that costs less than looking up where they are.
 SHARED_BYTES = 4096

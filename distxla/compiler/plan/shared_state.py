@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from distxla.compiler.plan.buffers import Buffer, Routine
 from distxla.ir.literal import Literal
-from distxla.ops.values import Values
+from distxla.ops.support.liveness import Values
 
 
 @dataclass

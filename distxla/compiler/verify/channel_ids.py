@@ -9,7 +9,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.all_reduce import AllReduce
 from distxla.ops.channel import Recv, Send
-from distxla.ops.effects import Effects
+from distxla.ops.support.effects import Effects
 
 
 def verify_channels(module: Module) -> None:

@@ -11,7 +11,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.host_execute import with_host_calls
 from distxla.ops.op import Lowering
-from distxla.ops.run_time_extents import has_dynamic_dimensions
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
 Obstacle = tuple[Instruction, str]  # and why it cannot be executed
 

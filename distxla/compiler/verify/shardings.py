@@ -1,5 +1,5 @@
-"""The verifier's rules about shardings: each fits its value (`sharding.C1` to `C4`, ops/sharding_rules.py), and where
-a value enters and leaves a called computation they agree (`sharding.C5`)."""
+"""The verifier's rules about shardings: each fits its value (`sharding.C1` to `C4`, ops/support/sharding_rules.py), and
+where a value enters and leaves a called computation they agree (`sharding.C5`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distxla.ir.module import Module
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.domain import Domain
 from distxla.ops.op import RuleViolation
-from distxla.ops.sharding_rules import check_sharding, meaning
+from distxla.ops.support.sharding_rules import check_sharding, meaning
 from distxla.text.shardings import parse_domain
 
 

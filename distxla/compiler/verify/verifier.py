@@ -21,8 +21,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.collective import GroupedCollective
 from distxla.ops.op import CollectiveOp, RuleViolation
+from distxla.ops.support.collective import GroupedCollective
 from distxla.time_limit import at
 
 ADDRESSABLE_BYTES = 1 << 47  # of a process, on x86-64

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from distxla.ops.custom_calls.target import Call, Target, target
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.evaluation import Evaluation
 
 SHARDING = ("Sharding", "xla.sdy.FuncResultSharding")
 BARRIER = "xla.sdy.PropagationBarrier"

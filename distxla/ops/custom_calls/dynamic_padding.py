@@ -9,11 +9,11 @@ import numpy as np
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target, target
-from distxla.ops.run_time_extents import cut, widened
+from distxla.ops.support.run_time_sizes import cut, widened
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.evaluation import Evaluation
 
 PAD_TO_STATIC: Final = "PadToStatic"
 SLICE_TO_DYNAMIC: Final = "SliceToDynamic"

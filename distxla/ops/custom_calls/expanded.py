@@ -14,12 +14,12 @@ from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.target import Call, Target, call_obstacle
-from distxla.ops.expansion import Build
 from distxla.ops.op import Op, RuleViolation
 from distxla.ops.parameter import Parameter
+from distxla.ops.support.expansion import Build
 
 if TYPE_CHECKING:
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.evaluation import Evaluation
 
 Names = Callable[[str], str]  # from the name that is wanted to one that nobody else has
 

@@ -7,7 +7,7 @@ from distxla.ir.module import Module
 from distxla.ops.call import Call as CallOp
 from distxla.ops.custom_call import called_target
 from distxla.ops.custom_calls.target import Call, Target, target
-from distxla.ops.rewriter import Rewriter, replaced
+from distxla.ops.support.rewriter import Rewriter, replaced
 
 HOST_EXECUTE = "HostExecute"
 

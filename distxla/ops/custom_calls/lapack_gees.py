@@ -13,7 +13,7 @@ from distxla.ops.custom_calls.lapack_target import BLOCK, NOT_FINITE, LapackTarg
 from distxla.ops.custom_calls.target import Call, target
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer
+    from distxla.ops.support.emit import Buffer
 
 
 @target(*lapack_names("gees"))

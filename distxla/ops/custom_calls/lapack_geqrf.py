@@ -14,7 +14,7 @@ from distxla.ops.custom_calls.lapack_target import BLOCK, LapackTarget, Work, fi
 from distxla.ops.custom_calls.target import Call, target
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer
+    from distxla.ops.support.emit import Buffer
 
 TABLE = 65 * 64  # elements that ?ormqr and ?gehrd put triangular factors into, besides their work
 

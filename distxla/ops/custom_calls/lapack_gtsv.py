@@ -10,7 +10,7 @@ from distxla.ops.custom_calls.lapack_target import LapackTarget, Work, fit, lapa
 from distxla.ops.custom_calls.target import Call, target
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer
+    from distxla.ops.support.emit import Buffer
 
 
 @target(*lapack_names("gtsv"))

@@ -17,11 +17,11 @@ import numpy as np
 from distxla.ir.element_type import F32, F64, PRED, S32, ElementType, element_type
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target
-from distxla.ops.lapack import LARGEST, LETTERS, call_lapack, part
+from distxla.ops.support.lapack import LARGEST, LETTERS, call_lapack, part
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, Index, KernelEmitter, Value
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
+    from distxla.ops.support.evaluation import Evaluation
 
 BLOCK = 32  # columns that LAPACK's blocked algorithms take at a time, given the memory for it
 _TYPES = {letter: element_type(name) for name, letter in LETTERS.items()}
@@ -185,7 +185,7 @@ class Work:
             result.store((i, j), value)
 
     def call(self, routine: str, *arguments: Buffer | int | str | None) -> None:
-        """Call the routine; see ops/lapack.py."""
+        """Call the routine; see ops/support/lapack.py."""
         call_lapack(self.emit, routine, *arguments)
 
     @contextmanager

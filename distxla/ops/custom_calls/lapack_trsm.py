@@ -10,10 +10,10 @@ import numpy as np
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.lapack_target import LapackTarget, Work, fit, lapack_names
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.lapack import call_trsm
+from distxla.ops.support.lapack import call_trsm
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer
+    from distxla.ops.support.emit import Buffer
 
 
 @target(*lapack_names("trsm"))

@@ -25,8 +25,8 @@ from distxla.ops.custom_calls.config import BackendConfig, ConfigError, read_con
 
 if TYPE_CHECKING:
     from distxla.ops.custom_call import CustomCall
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.evaluation import Evaluation
 
 T = TypeVar("T", bound="type[Target]")
 

@@ -9,8 +9,8 @@ from distxla.ops.custom_calls.target import Call, Target, target
 from distxla.ops.sort import TopK
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.evaluation import Evaluation
 
 
 @target("TopK", "__gpu$TopK")

@@ -18,9 +18,9 @@ from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.target import Call, Target, target
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.evaluation import Evaluation
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.evaluation import Evaluation
+    from distxla.ops.support.expansion import Build
 
 
 @target("AssumeGatherIndicesInBound", "GatherScatterIndicesBitpacked")

@@ -10,7 +10,7 @@ from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.target import Call, target
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 HALVES: dict[ElementType, ElementType] = {S64: U32, U64: U32, F64: F32, C64: F32}
 

@@ -23,8 +23,8 @@ from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target, built_in_targets
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter
-    from distxla.ops.evaluation import Evaluation
+    from distxla.ops.support.emit import Buffer, KernelEmitter
+    from distxla.ops.support.evaluation import Evaluation
 
 ORIGINAL = "API_VERSION_ORIGINAL"
 

@@ -78,7 +78,7 @@ class Description:
 
 
 class Movement(NamedTuple):
-    """A row of the work table, and the numbers of its items. All in bytes; see ops/movement.py."""
+    """A row of the work table, and the numbers of its items. All in bytes; see ops/support/collective_movement.py."""
 
     first: int
     items_end: int

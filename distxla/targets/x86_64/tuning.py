@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.ops.emit import Tuning
+from distxla.ops.support.emit import Tuning
 
 # 16 lanes of 32 bits are one vector of 512 bits, 32 KiB the smallest first-level cache that is common.
 HOST = Tuning(lanes=16, cached_bytes=1 << 15)

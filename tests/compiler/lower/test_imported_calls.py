@@ -14,8 +14,8 @@ from distxla.ir.element_type import BF16, F32, F64, S8, S32, S64
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.emit import Imported
 from distxla.ops.op import Lowering, Op
+from distxla.ops.support.emit import Imported
 from distxla.targets.x86_64.load import resolve_import
 from tests.compiler.runner import run_single
 from tests.ops.case import Array

@@ -11,7 +11,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
 from distxla.ops.all_gather import AllGather
 from distxla.ops.op import Lowering
-from distxla.ops.round_halves import Half, half_of, whole
+from distxla.ops.support.collective_start_done import Half, half_of, whole
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import changed, opcodes
 from tests.ops import test_asynchronous, test_batch_norm, test_rng, test_scan, test_special_dot

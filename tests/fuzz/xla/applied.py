@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from distxla.ir.element_type import element_type
-from distxla.ops.conversion import integer_range
+from distxla.ops.support.conversion import integer_range
 from tests.fuzz.xla.values import COMPLEX, FLOATS, Value, is_inexact_type, tuple_text
 from tests.fuzz.xla.writer import Writer, is_possible, sized
 

@@ -13,7 +13,7 @@ from functools import cache
 import ml_dtypes
 
 from distxla.ir.element_type import ElementType, element_type
-from distxla.ops.conversion import integer_range
+from distxla.ops.support.conversion import integer_range
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 NARROW = ("f8e4m3fn", "f8e5m2")

@@ -13,8 +13,8 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.dot_dimensions import DotDimensions
-from distxla.ops.expansion import Build
+from distxla.ops.support.dot_dimensions import DotDimensions
+from distxla.ops.support.expansion import Build
 
 MASKS = ("NO_MASK", "PADDING", "CAUSAL", "PADDING_CAUSAL", "ALIBI")  # as XLA numbers them
 PRODUCTS = (

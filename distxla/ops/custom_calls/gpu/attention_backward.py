@@ -24,8 +24,8 @@ from distxla.ops.custom_calls.gpu.attention import (
     scaled_logits,
 )
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.dot_dimensions import DotDimensions
-from distxla.ops.expansion import Build
+from distxla.ops.support.dot_dimensions import DotDimensions
+from distxla.ops.support.expansion import Build
 
 
 @target(

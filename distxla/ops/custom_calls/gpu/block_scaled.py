@@ -11,9 +11,9 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.dot_dimensions import DotDimensions
-from distxla.ops.expansion import Build
 from distxla.ops.slice import Slice
+from distxla.ops.support.dot_dimensions import DotDimensions
+from distxla.ops.support.expansion import Build
 
 ROWS, COLUMNS = 128, 4  # of the tiles in which cuDNN has scales in memory
 BLOCK, F4_BLOCK = 32, 16  # elements that share a scale, in cuDNN

@@ -14,8 +14,8 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
 from distxla.ops.reverse import Reverse
+from distxla.ops.support.expansion import Build
 
 # As XLA numbers them.
 ACTIVATIONS = (

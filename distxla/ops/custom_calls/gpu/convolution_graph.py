@@ -17,7 +17,7 @@ from distxla.ops.custom_calls.gpu.convolution import (
     vectors_apart,
 )
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
+from distxla.ops.support.expansion import Build
 
 _NODE = re.compile(r"(\d+):\[(\w+)\](\w+)\(([\d,]*)\);?")
 _OPERATIONS = {"scale": "multiply", "invscale": "divide", "add": "add"}  # with the next operand of the call

@@ -9,8 +9,8 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
 from distxla.ops.reduce_window import ReduceWindow
+from distxla.ops.support.expansion import Build
 
 KINDS = ("KIND_INVALID", "SUM")  # as XLA numbers them
 

@@ -12,8 +12,8 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
 from distxla.ops.sort import Sort
+from distxla.ops.support.expansion import Build
 
 
 @target(

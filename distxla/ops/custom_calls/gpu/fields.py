@@ -9,7 +9,7 @@ from typing import Any
 
 from distxla.ops.custom_calls.config import ConfigError, read_config
 from distxla.ops.custom_calls.target import Call
-from distxla.ops.dot_dimensions import DotDimensions
+from distxla.ops.support.dot_dimensions import DotDimensions
 
 _BARE_KEY = re.compile(r"([{,]\s*)([A-Za-z_]\w*)\s*:")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])[A-Z]")

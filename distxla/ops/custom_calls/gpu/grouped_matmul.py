@@ -9,7 +9,7 @@ from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
 from distxla.ops.custom_calls.gpu.matmul import EPILOGUES, FIELDS, factor, require_kinds
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.special_dot import RaggedDot
+from distxla.ops.ragged_and_scaled_dot import RaggedDot
 
 
 @target("__cublas$lt$groupedMatmul")

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
-from distxla.ops.conversion import integer_range
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import Fields, gpu_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
+from distxla.ops.support.conversion import integer_range
+from distxla.ops.support.expansion import Build
 
 GEMM, MATMUL, MATMUL_F8 = "__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"
 # As XLA numbers them. BIAS: a vector is added.  AUX: what the activation was given is a second result.

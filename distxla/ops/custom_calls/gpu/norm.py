@@ -9,7 +9,7 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import gpu_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
+from distxla.ops.support.expansion import Build
 
 KINDS = ("LAYER_FWD_INFER", "LAYER_FWD_TRAIN", "LAYER_BWD")  # as XLA numbers them
 

@@ -11,7 +11,7 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
+from distxla.ops.support.expansion import Build
 from distxla.ops.triangular_solve import TriangularSolve
 
 _LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}

@@ -9,13 +9,13 @@ import ml_dtypes
 
 from distxla.ir.element_type import F32, S8, S32, U8, ElementType
 from distxla.ir.shape import Shape
-from distxla.ops.conversion import integer_range
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.target import Call
 from distxla.ops.dot import Dot
-from distxla.ops.dot_dimensions import DotDimensions
-from distxla.ops.expansion import Build
 from distxla.ops.reduce import Reduce
+from distxla.ops.support.conversion import integer_range
+from distxla.ops.support.dot_dimensions import DotDimensions
+from distxla.ops.support.expansion import Build
 
 
 def compute_type(element_type: ElementType) -> ElementType:

@@ -10,8 +10,8 @@ from distxla.ops.custom_calls.expanded import CallBuild, ExpandedTarget
 from distxla.ops.custom_calls.gpu import steps
 from distxla.ops.custom_calls.gpu.fields import ffi_fields
 from distxla.ops.custom_calls.target import Call, target
-from distxla.ops.expansion import Build
-from distxla.ops.random_bits import threefry
+from distxla.ops.support.expansion import Build
+from distxla.ops.support.random_bits import threefry
 
 
 @target("cu_threefry2x32_ffi")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from distxla.ir.unwritten import empty
-from distxla.ops.conversion import Array
+from distxla.ops.support.conversion import Array
 
 
 def complex_of(real: Array, imag: Array) -> Array:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.emit import RunProducts
-from distxla.ops.strided import (
+from distxla.ops.support.emit import RunProducts
+from distxla.ops.support.matrix_views import (
     Matrices,
     accumulation_type,
     as_matrices,
@@ -28,10 +28,10 @@ from distxla.ops.strided import (
     row_major_strides,
     store_result,
 )
-from distxla.ops.window_position import both, emit_axis
+from distxla.ops.support.window_position import both, emit_axis
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
 
 # Products of an output element's group below which runs are too short to pay for what surrounds them.
 NARROW = 16

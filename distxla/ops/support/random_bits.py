@@ -27,7 +27,7 @@ from distxla.ir.shape import Shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 # Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011)
 _THREEFRY_PARITY = 0x1BD11BDA

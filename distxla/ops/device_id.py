@@ -9,12 +9,12 @@ import numpy as np
 
 from distxla.ir.element_type import U32
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import ArrayRef, Emitter, Index, Value
+    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 
 
 @register

@@ -16,7 +16,7 @@ import numpy as np
 from distxla.ir.element_type import S64
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 Before = Callable[[Sequence[Any], Sequence[Any]], Any]
 BOTH_ENDS = 32  # elements of a run from which on merging from both ends pays for its code

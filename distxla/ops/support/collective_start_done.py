@@ -22,12 +22,12 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import U64
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.collective import GroupedCollective, synchronous
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import CollectiveOp, Lowering, Op
+from distxla.ops.support.collective import GroupedCollective, synchronous
+from distxla.ops.support.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 TICKET = Shape(U64)
 

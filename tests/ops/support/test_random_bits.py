@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distxla.errors import UnsupportedOpError
-from distxla.ops import random_bits
+from distxla.ops.support import random_bits
 from distxla.text.parser import parse_module
 from tests.executable import require_executable
 from tests.ops.case import Array, Case, array

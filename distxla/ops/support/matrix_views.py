@@ -13,7 +13,7 @@ from distxla.ir.element_type import F32, PRED, S32, U32, ElementType
 from distxla.ir.shape import Shape
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, IndexLike, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
 
 
 def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distxla.errors import ArgumentError
-from distxla.ops.documentation import describe, location, markdown_table, table
 from distxla.ops.op import Lowering
 from distxla.ops.registry import op_class, op_classes
+from distxla.ops.support.documentation import describe, location, markdown_table, table
 
 
 @pytest.mark.parametrize("opcode", op_classes())
@@ -25,7 +25,7 @@ def test_page_says_everything(opcode: str) -> None:
 def test_location_is_the_class_or_its_row() -> None:
     from pathlib import Path
 
-    import distxla.ops.documentation as documentation
+    import distxla.ops.support.documentation as documentation
 
     for opcode, start in (("transpose", "class Transpose(Op):"), ("tanh", '_transcendental("tanh"')):
         file, _, line = location(op_class(opcode)).partition(":")

@@ -11,12 +11,12 @@ from typing import Any
 
 from distxla.errors import ArgumentError
 from distxla.ir.replica_groups import ReplicaGroups
-from distxla.ops.attribute import KINDS
 from distxla.ops.custom_calls.target import built_in_targets
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import op_class, op_classes, with_similar_opcode
+from distxla.ops.support.attribute import KINDS
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 SUPPORT: dict[Lowering, str] = {
     Lowering.ELEMENT: "compiled, fuses",

@@ -12,12 +12,12 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
-from distxla.ops.collective import ReducingCollective
 from distxla.ops.convert import Convert
-from distxla.ops.mixed_precision import Computed
 from distxla.ops.op import RuleViolation
-from distxla.ops.rewriter import Rewriter, replaced
-from distxla.ops.round_halves import single_collective
+from distxla.ops.support.collective import ReducingCollective
+from distxla.ops.support.collective_start_done import single_collective
+from distxla.ops.support.mixed_precision import Computed
+from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from distxla.ir.element_type import BF16, F16, F32, F64, ElementType
 from distxla.ir.unwritten import empty
-from distxla.ops.lapack import part
+from distxla.ops.support.lapack import part
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Buffer, KernelEmitter, Value
+    from distxla.ops.support.emit import Buffer, KernelEmitter, Value
 
 LARGEST_TRIANGLE = 8
 _TYPES = (F16, BF16, F32, F64)

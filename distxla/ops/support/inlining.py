@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.names import Names
-from distxla.ops.effects import has_effects
 from distxla.ops.op import Lowering
+from distxla.ops.support.effects import has_effects
 
 
 def is_call(instruction: Instruction) -> bool:

@@ -11,18 +11,18 @@ import numpy as np
 from distxla.ir.element_type import F32, F64, S64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.attribute import attribute
 from distxla.ops.dot import Dot
-from distxla.ops.dot_dimensions import DotDimensions, check_algorithm, check_precision, product_type
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
-from distxla.ops.evaluation import Evaluation
 from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.strided import accumulation_type
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.dot_dimensions import DotDimensions, check_algorithm, check_precision, product_type
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.matrix_views import accumulation_type
 
 if TYPE_CHECKING:
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 # Along a ragged dimension so much is multiplied at a time: every group costs at most two such products too many.
 BLOCK: Final = 128

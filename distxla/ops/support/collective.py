@@ -13,11 +13,11 @@ import numpy as np
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.unwritten import empty
-from distxla.ops.attribute import attribute
-from distxla.ops.evaluation import Evaluation
-from distxla.ops.mixed_precision import Computed, in_type_of
-from distxla.ops.movement import Movement
 from distxla.ops.op import CollectiveOp
+from distxla.ops.support.attribute import attribute
+from distxla.ops.support.collective_movement import Movement
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.mixed_precision import Computed, in_type_of
 
 EVERYBODY = ReplicaGroups()
 

@@ -12,7 +12,7 @@ from distxla.ir.window import Window, WindowDimension
 from distxla.ops.op import Op
 
 if TYPE_CHECKING:
-    from distxla.ops.emit import Emitter, Index, IndexLike, Value
+    from distxla.ops.support.emit import Emitter, Index, IndexLike, Value
 
 Array = np.ndarray[Any, Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ops.compare import Compare
-from distxla.ops.effects import Effects
 from distxla.ops.registry import op_class
 from distxla.ops.select import Select
+from distxla.ops.support.effects import Effects
 
 
 @dataclass(frozen=True)

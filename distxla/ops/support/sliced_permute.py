@@ -26,7 +26,7 @@ from distxla.ops.op import Op
 if TYPE_CHECKING:
     from distxla.ir.instruction import Instruction
     from distxla.ops.collective_permute import CollectivePermute
-    from distxla.ops.expansion import Build
+    from distxla.ops.support.expansion import Build
 
 Pairs = tuple[tuple[int, int], ...]
 T = TypeVar("T")

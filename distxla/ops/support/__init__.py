@@ -1,0 +1,1 @@
+"""What several ops share: their attributes, kernels, rewrites and rules."""
