@@ -97,8 +97,19 @@ class Scene:
             if status == Status.MISMATCH:
                 return Doing.CAME
             return Doing.ENDED if status == Status.OK else Doing.FAILED
-        waits = self.records.record(device, control.R_STATE) == control.DeviceState.WAITING
-        return Doing.WAITS if waits else Doing.COMPUTES
+        if self.records.record(device, control.R_STATE) == control.DeviceState.WAITING:
+            return Doing.WAITS
+        is_within = bool(events) and events[-1].ended is None
+        return Doing.CAME if is_within and self._is_refused(device) else Doing.COMPUTES
+
+    def _is_refused(self, device: int) -> bool:
+        """Whether another device has found that this one, which does not sleep yet, came with another instruction."""
+        return any(
+            self.records.record(other, control.R_STATUS) == Status.MISMATCH
+            and self.records.record(other, control.R_MISMATCH_DEVICE) == device
+            for other in self.running
+            if has_begun(self.records, other)
+        )
 
     def _waiting(
         self, device: int, doing: Doing, program: CompiledProgram, site: Site, events: tuple[Event, ...]

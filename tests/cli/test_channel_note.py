@@ -48,4 +48,4 @@ def test_what_might_have_been_meant_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(commands, ["check", "--json", str(path)], catch_exceptions=False)
     assert result.exit_code == 3
     near = f"recv r ({path}:6:3) on channel 2 lacks its send, too, but it has the pairs {{{{0,1}}}}, s has {{{{1,0}}}}"
-    assert json.loads(result.output)["hint"] == near
+    assert json.loads(result.output)["diagnosis"]["hints"] == [near]

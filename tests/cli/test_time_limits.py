@@ -129,7 +129,7 @@ def test_a_long_compilation_is_named_and_leaves_nothing(tmp_path: Path) -> None:
         "fuse.Fuse.run = lambda self, module: time.sleep(60)\n"
     )  # fmt: skip
     (tmp_path / "sitecustomize.py").write_text(
-        f"import sys\nif 'distxla.compiler.server' in sys.orig_argv:\n    exec({text!r})\n"
+        f"import sys\nif 'distxla.compiler.worker' in sys.orig_argv:\n    exec({text!r})\n"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     run = subprocess.run(

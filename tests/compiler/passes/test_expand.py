@@ -14,15 +14,15 @@ from distxla.ops.op import Lowering
 from distxla.ops.support.collective_start_done import Half, half_of, whole
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import changed, opcodes
-from tests.ops import test_asynchronous, test_batch_norm, test_rng, test_scan, test_special_dot
+from tests.ops import test_asynchronous, test_batch_norm, test_ragged_and_scaled_dot, test_rng, test_scan
 
 PROGRAMS = {
     **{name: text for name, (text, _) in {**test_asynchronous.NATIVE, **test_asynchronous.ALONE}.items()},
     **{name: text for name, (text, _) in test_scan.CASES.items()},
     **{opcode: test_batch_norm._program(opcode, "bf16", (4, 3, 2), 1) for opcode in test_batch_norm.OPCODES},
     **{f"{e} {d}": test_rng._program(e, d) for e, d in (("f16", "normal"), ("f64", "uniform"), ("s8", "uniform"))},
-    "ragged rows": test_special_dot.FREE[1].text("bf16", (300, 7)),
-    "ragged sums": test_special_dot.CONTRACTING[1].text("bf16", (3, 11, 7)),
+    "ragged rows": test_ragged_and_scaled_dot.FREE[1].text("bf16", (300, 7)),
+    "ragged sums": test_ragged_and_scaled_dot.CONTRACTING[1].text("bf16", (3, 11, 7)),
 }
 
 
