@@ -35,7 +35,7 @@ from distxla.runtime.hosts import local
 from distxla.runtime.memory import ControlBlock
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
-from distxla.runtime.stream_ends import LocalStreamMemory
+from distxla.runtime.shared_words import SharedWords
 from distxla.targets.x86_64 import load as image
 from tests.simulation import native
 from tests.simulation.actors import Actors
@@ -186,7 +186,7 @@ class Edges:
         from distxla.runtime import futex as python_futex
 
         step = self.run.step
-        begin, word, set_word = ControlBlock.__init__, LocalStreamMemory.word, LocalStreamMemory.set_word
+        begin, begin_shared = ControlBlock.__init__, SharedWords.__init__
 
         def begin_block(block: ControlBlock, *arguments: Any) -> None:
             begin(block, *arguments)
@@ -201,6 +201,11 @@ class Edges:
 
             return call
 
+        def begin_words(words: SharedWords, program: CompiledProgram) -> None:
+            begin_shared(words, program)
+            for name in ("read", "publish", "read_long", "publish_long"):
+                setattr(words, name, stepping(getattr(words, name)))
+
         libc = SimpleNamespace(syscall=NATIVE.libc)
         pieces = [module for module in modules() if hasattr(module, "PIECE_BYTES") and "relay" in module.__name__]
         return [
@@ -209,8 +214,7 @@ class Edges:
             (python_futex, "_syscall", NATIVE.libc),
             (futex, "_libc", libc),
             (ControlBlock, "__init__", begin_block),
-            (LocalStreamMemory, "word", stepping(word)),
-            (LocalStreamMemory, "set_word", stepping(set_word)),
+            (SharedWords, "__init__", begin_words),
         ]
 
     def _often(self) -> list[tuple[Any, str, Any]]:
