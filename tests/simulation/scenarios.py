@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -122,6 +123,7 @@ class _Calls:
         self.plan, self.world, self.cluster = plan, world, cluster
         self.executables: dict[str, list[Executable]] = {}
         self.faulted = False
+        self.wanted: list[deque[np.ndarray]] = [deque() for _ in range(plan.devices)]  # items to come out of outfeeds
 
     def make(self) -> None:
         for number, (name, repeat) in enumerate(self.plan.calls):
@@ -249,8 +251,11 @@ class _Calls:
     def _get(self, case: Case, device: int) -> None:
         try:
             outfeed = self.cluster.outfeed(device)
-            for want in case.given[device]:
+            wanted = self.wanted[device]  # those of a call that was lost may come after it
+            wanted.extend(case.given[device])
+            while wanted:
                 have = outfeed.get()
+                want = wanted.popleft()
                 if have.tobytes() != want.tobytes():
                     self.world.complain(f"{case.name}: device {device} gave {have}, not {want}")
         except DistxlaError as error:

@@ -19,7 +19,7 @@ from typing import Any
 import greenlet
 
 BEGIN_NS = 10**15
-MOST_SWITCHES = 100_000  # in one run: more is a loop that makes no progress
+MOST_SWITCHES = 200_000  # in one run: more is a loop that makes no progress
 LONGEST_RUN_NS = 200 * 10**9  # of virtual time
 
 COUNTDOWN = ctypes.c_int32()  # the address is compiled into simulated programs' imports
