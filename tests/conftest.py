@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says nothing on a machine with other work.
+# An example's seconds are those of the machine, not of the code: what bounds time does so by tests/stopwatch.py.
 settings.register_profile("distxla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distxla")
 

@@ -45,7 +45,7 @@ def distxla(*args: str, status: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def wait_until_nothing_is_left(before: set[str]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30
     while (left := started_processes() - before) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left

@@ -25,6 +25,7 @@ from distxla.errors import TimeLimitError
 from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
 from tests.conftest import started_processes
 from tests.large_texts import chained_adds, doubling_calls, wide_tuple
+from tests.stopwatch import Stopwatch
 
 DISTXLA = str(Path(sys.executable).with_name("distxla"))
 MODULE = "HloModule m\n\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] add(x, x)\n}\n"
@@ -78,10 +79,10 @@ def test_each_phase_is_interrupted_and_named(
 ) -> None:  # fmt: skip
     (tmp_path / "m.hlo").write_text(MODULE)
     monkeypatch.setattr(place, name, forever)
-    begin, alarm = time.monotonic(), signal.getsignal(signal.SIGALRM)
+    watch, alarm = Stopwatch(), signal.getsignal(signal.SIGALRM)
     with pytest.raises(SystemExit) as ended:
         main([command[0], str(tmp_path / "m.hlo"), *command[1:], "--time-limit", str(LIMIT_S)])
-    assert time.monotonic() - begin < LIMIT_S + LATE_S
+    assert watch.seconds < LIMIT_S + LATE_S
     assert ended.value.code == 5
     errors = capsys.readouterr().err
     assert re.fullmatch(rf"error: time-limit: the time limit of 0\.4 s ran out while {doing}(: \S+)?\n", errors), errors
@@ -110,13 +111,13 @@ def test_what_python_cannot_interrupt_ends_with_the_process() -> None:
         "        end.usleep(50_000_000)\n"
     )
     block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"  # usleep would end early with EINTR
-    begin = time.monotonic()
+    watch = Stopwatch()
     run = subprocess.run(
         [sys.executable, "-c", f"import signal\n{block}{text}"], capture_output=True, text=True, timeout=30, check=False
     )
     assert run.returncode == 5
     assert run.stderr == "error: time-limit: the time limit of 0.3 s ran out while getting ready\n"
-    assert time.monotonic() - begin < 15
+    assert watch.seconds < 15
 
 
 @pytest.mark.slow
@@ -162,7 +163,7 @@ def test_a_start_that_does_not_end_is_named_and_leaves_nothing(tmp_path: Path) -
     )  # fmt: skip
     assert run.returncode == 5, run.stderr
     assert re.search(r"the time limit of 8 s ran out while starting the replicas\n", run.stderr), run.stderr
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while started_processes() - before and time.monotonic() < end:
         time.sleep(0.05)
     assert not started_processes() - before
@@ -173,12 +174,12 @@ def test_a_start_that_does_not_end_is_named_and_leaves_nothing(tmp_path: Path) -
 @pytest.mark.parametrize("command", ["check", "compile"])
 def test_large_texts_end_in_time(command: str, text: Callable[[], str], tmp_path: Path) -> None:
     (tmp_path / "m.hlo").write_text(text())
-    begin = time.monotonic()
+    watch = Stopwatch()
     run = subprocess.run(
         [DISTXLA, command, str(tmp_path / "m.hlo"), "--time-limit", "3"],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert time.monotonic() - begin < 3 + LATE_S
+    assert watch.seconds < 3 + LATE_S
     assert run.returncode in (0, 5), run.stderr
     if run.returncode:
         assert re.fullmatch(r"error: time-limit: the time limit of 3 s ran out while [^\n]*\n", run.stderr), run.stderr
@@ -188,10 +189,10 @@ def test_large_texts_end_in_time(command: str, text: Callable[[], str], tmp_path
 def test_the_reference_keeps_to_it(levels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """2**30 additions one by one."""
     (tmp_path / "m.hlo").write_text(doubling_calls(levels))
-    begin = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(SystemExit) as ended:
         main(["run", str(tmp_path / "m.hlo"), "--backend", "reference", "--time-limit", "1.5"])
-    assert (ended.value.code, time.monotonic() - begin < 1.5 + LATE_S) == (5, True)
+    assert (ended.value.code, watch.seconds < 1.5 + LATE_S) == (5, True)
     assert "the time limit of 1.5 s ran out while evaluating" in capsys.readouterr().err
 
 

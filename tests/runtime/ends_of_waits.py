@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from distxla.errors import (
     StreamEndError,
 )
 from tests.deadlock_programs import by_device, reduce
+from tests.stopwatch import Stopwatch
 
 DEVICES = 4
 X = np.arange(4, dtype=np.float32)
@@ -74,11 +74,11 @@ def module(culprit: int, cause: str, wait: str) -> dx.Module:
 
 def failure(cluster: dx.Cluster, step: Any, repeat: int) -> tuple[DistxlaError, float]:
     """The error of a call, and the seconds that it took."""
-    begin = time.perf_counter()
+    watch = Stopwatch()
     try:
         step([[X]] * cluster.devices, repeat=repeat, time_limit=20)
     except DistxlaError as error:
-        return error, time.perf_counter() - begin
+        return error, watch.seconds
     raise AssertionError("it ended well")
 
 

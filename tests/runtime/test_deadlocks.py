@@ -35,6 +35,7 @@ from tests.deadlock_programs import (
     send_done,
 )
 from tests.diagnosis.golden import CASES, NAMED, check_run, evaluated, golden
+from tests.stopwatch import Stopwatch
 
 X = np.arange(4, dtype=np.float32)
 SECONDS = 1.0 + 0.5  # from the last event to the error; half of it for a machine that has other things to do
@@ -68,18 +69,18 @@ def clusters() -> Iterator[Clusters]:
     found.close()
 
 
-def run(case: Case, cluster: dx.Cluster) -> tuple[Any, float]:
-    """What came of it, results or an error, and the seconds that it took."""
+def run(case: Case, cluster: dx.Cluster) -> tuple[Any, Stopwatch]:
+    """What came of it, results or an error, and the time that it took."""
     for device, items in case.items.items():
         cluster.infeed(device).put_all(items)
     programs = {devices: cluster.compile(module, devices) for devices, module in case.modules()}
     arguments = {device: [X] for device in range(case.replicas)}
-    begin = time.perf_counter()
+    watch = Stopwatch()
     try:
         done: Any = cluster.run(programs, arguments, time_limit=20)
     except dx.DistxlaError as error:
         done = error
-    return done, time.perf_counter() - begin
+    return done, watch.stop()
 
 
 def by_size(*, deadlocks: bool) -> list[str]:
@@ -96,9 +97,9 @@ def test_what_can_never_go_on(clusters: Clusters, name: str) -> None:
     pids = [place[2] for place in cluster.replicas_info]
     before = cluster.compile(dx.parse(looped(STEP, FIVE), "before.hlo"))
     before([X], repeat=2)
-    error, seconds = run(case, cluster)
+    error, watch = run(case, cluster)
     assert isinstance(error, DeadlockError), error
-    assert seconds < SECONDS
+    assert watch.seconds < SECONDS
     assert error.exit_status == 3
     assert error.diagnosis is not None
     check_run(name, error.diagnosis, by_chance=True)
@@ -246,10 +247,10 @@ def test_an_exhausted_infeed_releases_everybody(clusters: Clusters) -> None:
     cluster.infeed(0).put(np.int32(2))
     later = threading.Timer(0.3, cluster.infeed(1).close)
     later.start()
-    begin = time.perf_counter()
+    watch = Stopwatch()
     with pytest.raises(dx.StreamEndError) as caught:
         step([[X], [X]], time_limit=20)
-    assert time.perf_counter() - begin < 0.3 + SECONDS
+    assert watch.seconds < 0.3 + SECONDS
     later.join()
     assert caught.value.diagnosis is not None
     assert "device 0 waits in u (a.hlo:12:3) for device 1: all-reduce" in str(caught.value)

@@ -14,6 +14,7 @@ from distxla.ops.custom_calls import user
 from distxla.runtime import stragglers
 from tests.deadlock_programs import by_device, reduce
 from tests.runtime.ends_of_waits import SECONDS, X, broken
+from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.cluster
 BUSY_S = 5.0  # longer than what a device has that is ended by force
@@ -49,21 +50,21 @@ def cluster() -> Iterator[dx.Cluster]:
         yield opened
 
 
-def fails(cluster: dx.Cluster, why: str) -> float:
-    """Devices 0 and 1 fail while device 2 computes; when that began."""
+def fails(cluster: dx.Cluster, why: str) -> Stopwatch:
+    """Devices 0 and 1 fail while device 2 computes; runs since then."""
     first, second, kind = FAILING[why]
     step = cluster.compile(dx.parse(by_device(first, second, LATE), "late.hlo"))
     assert cluster._loader is not None
     cluster._loader.load(step)
-    begin = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(kind) as caught:
         step([X], time_limit=30)
-    assert time.monotonic() - begin < SECONDS
+    assert watch.seconds < SECONDS
     assert caught.value.diagnosis is not None
     found = caught.value.diagnosis.of(2)
     assert found is not None
     assert found.doing == "computes"
-    return begin
+    return watch
 
 
 @pytest.mark.parametrize("why", FAILING)
@@ -75,9 +76,9 @@ def test_the_next_call_waits_for_them(
     fine = cluster.compile(dx.parse(by_device(*[reduce("ROOT c", "p")] * 3), "fine.hlo"))
     fine([X])
     for _ in range(2):
-        begin = fails(cluster, why)
+        watch = fails(cluster, why)
         outs = fine([X])
-        assert time.monotonic() - begin >= BUSY_S
+        assert watch.elapsed >= BUSY_S
         assert all(np.array_equal(np.asarray(row[0]), 3 * X) for row in outs)
     assert [pid for _, _, pid in cluster.replicas_info] == processes
     notices = [line for line in caplog.messages if "a call that has failed" in line]

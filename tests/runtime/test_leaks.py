@@ -98,7 +98,7 @@ def running(tmp_path: Path, program: str, arguments: str, then: str) -> Iterator
         yield driver
     finally:
         driver.kill()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while time.monotonic() < end and (started_processes() - before or list(tmp_path.iterdir())):
         time.sleep(0.05)
     assert started_processes() - before == set()

@@ -26,6 +26,7 @@ from distxla.runtime.wire.connection import Frame
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
 from tests.runtime.relayed import Hosts
+from tests.stopwatch import Stopwatch, eventually
 
 TWO, ONE_AND_THREE, THREE_HOSTS = [[0, 1], [2, 3]], [[0], [1, 2, 3]], [[0], [1, 2], [3]]
 INTERLEAVED = [[0, 2], [1, 3]]
@@ -248,14 +249,13 @@ def test_a_lost_host_ends_the_waits_of_the_others():
         thread = threading.Thread(target=lambda: found.update(hosts.statuses([0, 1], seconds=10)))
         thread.start()
         time.sleep(0.2)
-        begin = time.monotonic()
+        watch = Stopwatch()
         hosts.hosts[1].relay.close()
-        while not hosts.failures and time.monotonic() < begin + 5:
-            time.sleep(0.01)
+        assert eventually(lambda: bool(hosts.failures))
         assert hosts.failures[0][:2] == (0, 1)
         hosts.release()
         thread.join()
-        assert time.monotonic() < begin + 5
+        assert watch.seconds < 5
         assert set(found.values()) == {Status.RELEASED}
 
 
@@ -331,10 +331,7 @@ def test_frames_that_no_relay_sends_end_the_connection(frame):
         at = control_block.fixed_bytes(4)
         before = control[at : at + (1 << 16)].copy()
         hosts.hosts[1].relay.post(0, frame, [bytes(frame.length)])
-        end = time.monotonic() + 5
-        while len(hosts.failures) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        assert (0, 1) in [failure[:2] for failure in hosts.failures]
+        assert eventually(lambda: (0, 1) in [failure[:2] for failure in hosts.failures])
         np.testing.assert_array_equal(control[at : at + (1 << 16)], before)
 
 
@@ -360,10 +357,7 @@ def test_a_host_further_ahead_than_may_be_is_refused(numbers, reason):
     with Hosts(TWO, program) as hosts:
         for number in numbers:
             say_ready(hosts, number)
-        end = time.monotonic() + 5
-        while len(hosts.failures) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        assert any(failure[:2] == (0, 1) and reason in failure[2] for failure in hosts.failures), hosts.failures
+        assert eventually(lambda: any(f[:2] == (0, 1) and reason in f[2] for f in hosts.failures)), hosts.failures
 
 
 def test_rounds_that_are_over_and_groups_without_this_host_are_bounded():
@@ -379,9 +373,7 @@ def test_rounds_that_are_over_and_groups_without_this_host_are_bounded():
     with Hosts(TWO, program) as hosts:
         hosts.run(arguments(program), repeat=2 * group_words.ROUNDS)
         say_ready(hosts, group_words.ROUNDS)
-        end = time.monotonic() + 5
-        while not hosts.failures and time.monotonic() < end:
-            time.sleep(0.01)
+        assert eventually(lambda: bool(hosts.failures))
         assert any("round 9 of a group, which is over" in failure[2] for failure in hosts.failures), hosts.failures
 
 
@@ -390,9 +382,8 @@ def test_a_relay_tells_for_which_host_it_waits():
     with Hosts(TWO, program) as hosts:
         thread = threading.Thread(target=hosts.statuses, args=([0, 1, 2], 1, 20.0))
         thread.start()
-        end = time.monotonic() + 20
-        while not (lines := hosts.hosts[0].relay.waits()) and time.monotonic() < end:
-            time.sleep(0.01)
+        assert eventually(lambda: bool(hosts.hosts[0].relay.waits()))
+        lines = hosts.hosts[0].relay.waits()
         assert not hosts.hosts[1].relay.waits(), "device 3 is on that host itself"
         hosts.release()
         thread.join()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 
 from distxla.collectives.protocols import control_block as control
 from distxla.diagnosis.blocked import HOST, DeviceState, Doing
 from distxla.errors import Location
 from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.stragglers import late, notices
+from tests.stopwatch import eventually
 
 
 def waiting(device: int, *others: int, name: str = "c", host: str = "") -> DeviceState:
@@ -77,9 +77,7 @@ def test_a_stopped_process_shows_in_what_is_read_of_its_record() -> None:
             host.control.words[(control.record_offset(1) + control.R_PID) // 4] = process.pid
             for number, expected in ((signal.SIGSTOP, 1), (signal.SIGCONT, 0)):
                 process.send_signal(number)
-                end = time.monotonic() + 5
-                while is_stopped(process.pid) != bool(expected) and time.monotonic() < end:
-                    time.sleep(0.01)
+                assert eventually(lambda: is_stopped(process.pid) == bool(expected))  # noqa: B023
                 rows = host.records(range(2))
                 assert [row[control.R_IS_STOPPED] for row in rows.values()] == [0, expected]
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.scheduler.random_programs import RandomProgram
+from tests.stopwatch import Stopwatch
 
 Programs = list[tuple[range, Module]]
 
@@ -107,7 +107,7 @@ def test_random_programs_on_processes() -> None:
             verdict = examine(programs, devices, 1)
             arguments = arguments_of(data, devices)
             loaded = {part: cluster.compile(module, part) for part, module in programs}
-            begin, found = time.perf_counter(), None
+            watch, found = Stopwatch(), None
             try:
                 cluster.run(loaded, arguments, time_limit=20)
             except DeadlockError as stuck:
@@ -116,7 +116,7 @@ def test_random_programs_on_processes() -> None:
             assert verdict.outcome is not (Outcome.DEADLOCK if found is None else Outcome.SAFE), (
                 f"{texts}\n{found!s}\n{verdict.text}"
             )
-            assert found is None or time.perf_counter() - begin < SECONDS
+            assert found is None or watch.seconds < SECONDS
             if verdict.outcome is Outcome.DEADLOCK:
                 assert said(verdict.diagnosis) == said(found), f"{texts}\n{found!s}\n{verdict.text}"
 

@@ -21,6 +21,7 @@ from distxla.compiler.abi import Status
 from distxla.runtime.cluster import Cluster
 from tests.conftest import started_processes
 from tests.runtime import hand_made
+from tests.stopwatch import Stopwatch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 COUNTS = (1, 2, 1)
@@ -69,9 +70,9 @@ def agent_pid(cluster: Cluster, index: int) -> int:
 
 
 def ended_within(processes: list[int], seconds: float) -> bool:
-    end = time.monotonic() + seconds
+    watch = Stopwatch()
     while any(psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE for p in processes):
-        if time.monotonic() > end:
+        if watch.seconds > seconds:
             return False
         time.sleep(0.02)
     return True
@@ -80,10 +81,10 @@ def ended_within(processes: list[int], seconds: float) -> bool:
 @pytest.mark.parametrize("device", range(DEVICES))
 def test_a_failing_program_releases_its_peers_on_all_hosts(cluster: Cluster, device: int) -> None:
     step = cluster.adopt(hand_made.waiting(DEVICES, failing=device, status=Status.FAILED))
-    begin = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(dx.ExecutionError, match=f"hand-made failed on device {device} with status 3"):
         step()
-    assert time.monotonic() - begin < 1
+    assert watch.seconds < 1
     assert still_works(cluster)
 
 
@@ -92,10 +93,10 @@ def test_time_limit_releases_waiters_on_all_hosts(cluster: Cluster) -> None:
     assert still_works(cluster)
     for devices, computing in ((range(DEVICES), "devices 0-3 compute"), ([3], "device 3 computes")):
         part = cluster.adopt(step.program, devices)
-        begin = time.monotonic()
+        watch = Stopwatch()
         with pytest.raises(dx.TimeLimitError, match=rf"the time limit of 0\.3 s ran out\n  {computing}$"):
             part(time_limit=0.3)
-        assert time.monotonic() - begin < 1.3
+        assert watch.seconds < 1.3
         assert still_works(cluster)
 
 
@@ -119,11 +120,11 @@ def test_a_killed_replica_is_named_with_its_host(fresh: Cluster, device: int) ->
     assert fresh._loader is not None
     fresh._loader.load(step)
     later(0.5, os.kill, pid, signal.SIGKILL)
-    begin = time.monotonic()
+    watch = Stopwatch()
     name = rf"the replica of device {device} \(process {pid} on host {device and 1} \(.*\)\)"
     with pytest.raises(dx.ReplicaLostError, match=f"{name} ended during a call"):
         step()
-    assert time.monotonic() - begin < 0.5 + 1.5
+    assert watch.seconds < 0.5 + 1.5
     ended = rf"{name} has ended( \(by SIGKILL\))?; the cluster cannot be used any more"
     with pytest.raises(dx.ReplicaLostError, match=ended):
         step()
@@ -140,10 +141,10 @@ def test_a_replica_lost_between_calls_is_noticed(fresh: Cluster) -> None:
 
 def test_a_program_that_never_ends_is_killed_after_the_time_limit(fresh: Cluster) -> None:
     step = fresh.adopt(hand_made.endless(DEVICES))
-    begin = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(dx.TimeLimitError):
         step(time_limit=0.2)
-    assert time.monotonic() - begin < 10
+    assert watch.seconds < 10
     with pytest.raises(dx.ReplicaLostError):
         step()
 
@@ -153,10 +154,10 @@ def test_a_killed_agent_takes_its_host_with_it(fresh: Cluster) -> None:
     step = fresh.adopt(hand_made.waiting(DEVICES))
     theirs = [pids(fresh)[1], pids(fresh)[2]]
     later(0.5, os.kill, agent_pid(fresh, 1), signal.SIGKILL)
-    begin = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(dx.ReplicaLostError, match=r"host 1 \(.*\) with the devices 1 to 2 was lost during a call"):
         step()
-    assert time.monotonic() - begin < 0.5 + 1.5
+    assert watch.seconds < 0.5 + 1.5
     assert ended_within(theirs, 1)
     with pytest.raises(dx.ReplicaLostError, match="cannot be used any more"):
         step()
@@ -266,12 +267,12 @@ def test_a_lost_node_is_named(ray_cluster: Any) -> None:
         index = next(i for i, n in enumerate(_node_ids(opened)) if n == node.node_id)
         step = opened.adopt(hand_made.waiting(4))
         later(0.5, ray_cluster.remove_node, node, False)
-        begin = time.monotonic()
+        watch = Stopwatch()
         lost = rf"device {index} .*on host {index} |host {index} \(.*\) with device {index} was lost"
         with pytest.raises(dx.ReplicaLostError, match=lost):
             step()
-        assert time.monotonic() - begin < 0.5 + 3
-    end = time.monotonic() + 10
+        assert watch.seconds < 0.5 + 3
+    end = time.monotonic() + 30
     while started_processes() - before and time.monotonic() < end:
         time.sleep(0.1)
     assert not {p for p in started_processes() - before if "Agent" in p or "Replica" in p}

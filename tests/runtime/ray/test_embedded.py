@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import distxla as dx
 from distxla.errors import ClusterError
 from distxla.runtime.ray import commands, embedded
 from tests.runtime import hand_made
+from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.cluster
 
@@ -56,8 +56,8 @@ def test_a_server_that_ends_at_once_is_reported_at_once(
     name: str, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, f"{name.partition('_')[0]}_command", lambda *_, **__: ["/bin/false"])
-    begin = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(ClusterError, match=f"the {name} of the embedded Ray has ended"), dx.Cluster(1) as cluster:
         cluster.wait_started()
-    assert time.monotonic() - begin < embedded.START_LIMIT_S / 2
+    assert watch.seconds < embedded.START_LIMIT_S / 2
     assert not os.listdir(temporary)

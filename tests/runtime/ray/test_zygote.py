@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import distxla as dx
 from distxla.errors import ClusterError
 from distxla.runtime.ray import commands, embedded
 from distxla.runtime.ray.zygote import Requests
+from tests.stopwatch import Stopwatch
 
 FORKED_S = 0.25  # of processor time, a replica; a start of an interpreter of its own takes 0.6
 FORKED_BYTES = 35 << 20  # PSS of a replica: 24 MB with 3 replicas; one of its own has 50
@@ -127,10 +127,10 @@ def test_a_copy_has_the_drivers_environment_and_its_own_random_numbers(monkeypat
 @pytest.mark.parametrize("step", ["_introduced", "_raylet_socket"])
 def test_a_start_whose_zygote_is_killed_fails_at_once(step: str, at: Callable[..., None]) -> None:
     at(step, lambda: kill("zygote.py"))
-    begin = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(ClusterError, match="the zygote of the embedded Ray has ended"), dx.Cluster(2) as cluster:
         cluster.wait_started()
-    assert time.monotonic() - begin < 20
+    assert watch.seconds < 20
     assert below_us("ray") == []
 
 

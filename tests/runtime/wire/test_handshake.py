@@ -14,6 +14,7 @@ import pytest
 from distxla.errors import ClusterError
 from distxla.runtime.wire import handshake
 from tests.runtime.wire.conftest import SECRET, join
+from tests.stopwatch import Stopwatch
 
 
 def test_another_secret_is_refused_on_both_sides(listener, accepted):
@@ -88,10 +89,10 @@ def test_strangers_by_the_dozen_delay_nobody(listener, accepted, said):
             stranger = stack.enter_context(socket.create_connection(listener.address))
             with contextlib.suppress(OSError):  # may be disconnected already
                 stranger.sendall(said)
-        begin = time.monotonic()
+        watch = Stopwatch()
         for _ in range(5):
             join(listener, accepted)
-        assert time.monotonic() - begin < handshake.HANDSHAKE_S, "that one silent peer after another would take"
+        assert watch.seconds < handshake.HANDSHAKE_S, "that one silent peer after another would take"
         assert len(listener._pending) <= handshake.MOST_PER_ADDRESS + 1
     assert accepted.empty()
 
@@ -101,20 +102,20 @@ def test_who_sends_a_byte_at_a_time_delays_nobody_and_has_no_more_time(listener,
     ended = []
 
     def drip() -> None:
-        begin = time.monotonic()
+        watch = Stopwatch()
         with socket.create_connection(listener.address) as stranger, contextlib.suppress(OSError):
             for byte in HELLO * 10:
                 stranger.sendall(bytes([byte]))
                 time.sleep(0.02)
-        ended.append(time.monotonic() - begin)
+        ended.append(watch.seconds)
 
     threads = [threading.Thread(target=drip) for _ in range(handshake.MOST_PER_ADDRESS)]
     for thread in threads:
         thread.start()
     time.sleep(0.1)
-    begin = time.monotonic()
+    watch = Stopwatch()
     join(listener, accepted)
-    assert time.monotonic() - begin < handshake.HANDSHAKE_S
+    assert watch.seconds < handshake.HANDSHAKE_S
     for thread in threads:
         thread.join()
     assert len(ended) == handshake.MOST_PER_ADDRESS
@@ -169,10 +170,10 @@ def test_many_peers_may_connect_at_once(accepted):
 
 def test_a_closed_listener_leaves_no_thread_and_no_stranger(listener):
     with socket.create_connection(listener.address) as stranger:
-        begin = time.monotonic()
+        watch = Stopwatch()
         listener.close()
         stranger.settimeout(5)
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
-        assert time.monotonic() - begin < handshake.HANDSHAKE_S, "after which it would be disconnected anyway"
+        assert watch.seconds < handshake.HANDSHAKE_S, "after which it would be disconnected anyway"
     assert not listener._thread.is_alive()
