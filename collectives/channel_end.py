@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from distxla.errors import Location
 from distxla.ir.shape import Shape
+from distxla.location import Location
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -30,10 +30,12 @@ from operator import itemgetter
 
 from distxla.collectives.channel_end import End, Pairs
 from distxla.collectives.joined_channels import Ends, Key, joined, near_misses, one_sided
-from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, Location, VerificationError
+from distxla.collectives.transfer import Route, Transfer
+from distxla.errors import CollectiveMismatchError, DeadlockError, DistxlaError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.location import Location
 from distxla.ops.channel import KeptRecv, KeptSend, Recv, Send
 
 PAIRS, PIPELINE, VALIDATION = (
@@ -63,31 +65,6 @@ class Program:
 
     devices: tuple[int, ...]
     ends: tuple[End, ...]
-
-
-@dataclass(frozen=True)
-class Route:
-    """An end's share in a transfer. program: its number among the run's.  bounds: None for every execution."""
-
-    program: int
-    end: End
-    bounds: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """What one device sends to another on one stream of a channel: the sends and the recvs that take part.
-
-    channels: all of their ids; `channel` is one of those that are sent on.
-    """
-
-    channel: int
-    stream: int
-    source: int
-    target: int
-    sends: tuple[Route, ...]
-    recvs: tuple[Route, ...]
-    channels: tuple[int, ...]
 
 
 def is_end(instruction: Instruction) -> bool:

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from distxla.collectives.channel_end import End, Pairs
-
-if TYPE_CHECKING:
-    from distxla.collectives.channels import Route, Transfer
+from distxla.collectives.transfer import Route, Transfer
 
 Key = tuple[int, int]  # channel and stream
 Ends = list[tuple[int, End]]  # each with the number of its program

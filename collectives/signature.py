@@ -9,9 +9,11 @@ from typing import Any
 
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
+from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
+from distxla.ops.op import Op
 from distxla.ops.support.effects import Effects
 
 GROUPS = "replica_groups"
@@ -137,11 +139,7 @@ def structure(module: Module, computation: Computation, known: dict[str, str] | 
     return "; ".join(lines) + f"; root {numbers[computation.root]}"
 
 
-def _attributes(op: object) -> str:
-    from distxla.ir.literal import Literal
-    from distxla.ops.op import Op
-
-    assert isinstance(op, Op)
+def _attributes(op: Op) -> str:
     values = []
     for spec in op.attributes():
         value = getattr(op, spec.field)

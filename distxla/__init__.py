@@ -24,7 +24,6 @@ from distxla.errors import (
     ExecutionError,
     HloSyntaxError,
     InternalError,
-    Location,
     OutOfMemoryError,
     ReplicaLostError,
     StreamEndError,
@@ -32,6 +31,7 @@ from distxla.errors import (
     UnsupportedOpError,
     VerificationError,
 )
+from distxla.location import Location
 
 if TYPE_CHECKING:
     from distxla.builder.windows import DotDimensionNumbers

@@ -9,7 +9,8 @@ from operator import itemgetter
 from distxla.collectives.executed_form import executed_form
 from distxla.diagnosis.blocked import DeviceState, Place
 from distxla.diagnosis.diagnose import deadlock_error, diagnose, refused
-from distxla.diagnosis.diagnosis import UNDECIDED, Diagnosis, Undecided
+from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.findings import UNDECIDED, Undecided
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.sentences import listed, mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError, DeadlockError

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from distxla.collectives.executed_form import executed_form
-from distxla.errors import Location
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.location import Location
 from distxla.ops.support.effects import Effects, effectful_computations, has_effects
 
 Programs = Sequence[tuple[Iterable[int], Module]]

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from distxla.diagnosis.diagnosis import Diagnosis
-from distxla.errors import Location
+from distxla.location import Location
 
 
 class Outcome(Enum):

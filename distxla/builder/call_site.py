@@ -11,8 +11,8 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
-from distxla.errors import Location
 from distxla.ir.instruction import Metadata
+from distxla.location import Location
 
 _BUILDER = os.path.dirname(__file__) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep

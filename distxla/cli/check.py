@@ -10,7 +10,7 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.failures import ReportingCommand, write_page
+from distxla.cli.report_page import ReportingCommand, write_page
 from distxla.cli.terminal import counted
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import files

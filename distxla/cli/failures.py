@@ -1,4 +1,4 @@
-"""What a command tells of a failure: the message on stderr, a JSON object, a page of devices that can't go on."""
+"""What a command tells of a failure: the message on stderr, a JSON object."""
 
 from __future__ import annotations
 
@@ -7,48 +7,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from distxla.cli import terminal
-from distxla.cli.output_files import written_whole
-from distxla.cli.time_limits import LimitedCommand
-from distxla.errors import (
-    ArgumentError,
-    DeadlockError,
-    DistxlaError,
-    HloSyntaxError,
-    InternalError,
-    UnsupportedOpError,
-    VerificationError,
-)
-
-BEFORE_THE_RUN = (HloSyntaxError, VerificationError, UnsupportedOpError, ArgumentError, DeadlockError)
-
-
-class ReportingCommand(LimitedCommand):
-    """A command whose option `report` names a page to write if devices can't go on."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except DistxlaError as error:
-            path = ctx.params.get("report")
-            if path is not None and error.diagnosis is not None:
-                error.add_note(write_page(path, error.diagnosis.page()))
-            elif path is not None:
-                why = "nothing ran" if isinstance(error, BEFORE_THE_RUN) else "what devices did isn't known"
-                error.add_note(f"there is no report for {path}: {why}")
-            raise
-
-
-def write_page(path: str, page: str) -> str:
-    """Write a report. Returns where it is, or why it could not be written, in words: there is more to tell of."""
-    try:
-        with written_whole(path) as file:
-            file.write(page.encode())
-    except ArgumentError as error:
-        return f"the report could not be written: {error.message}"
-    return f"the report is in {path}"
+from distxla.errors import DeadlockError, DistxlaError, InternalError
 
 
 def wants_json(args: Sequence[str]) -> bool:
@@ -104,4 +64,4 @@ def _json(code: str, message: str, exit_status: int) -> dict[str, Any]:
     return {"error": error, "diagnosis": None}
 
 
-__all__ = ["ReportingCommand", "json_of", "tell", "tell_of_interruption", "wants_json", "write_page"]
+__all__ = ["json_of", "tell", "tell_of_interruption", "wants_json"]

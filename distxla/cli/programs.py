@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from distxla.cli.terminal import counted
 from distxla.collectives.channels import Program as Ends
-from distxla.collectives.channels import Transfer, joined_keys, module_transfers, read_ends
+from distxla.collectives.channels import joined_keys, module_transfers, read_ends
 from distxla.collectives.implied_counts import implied_counts
 from distxla.collectives.joined_channels import notes
 from distxla.collectives.protocols.control_block import MOST_DEVICES
+from distxla.collectives.transfer import Transfer
 from distxla.compiler.passes.manual_partitions import PerDevice
 from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.passes.reduction_order import with_reduction_order

@@ -12,8 +12,8 @@ import click
 
 from distxla.cli import terminal
 from distxla.cli.custom_calls import custom_call_option, register_all
-from distxla.cli.failures import ReportingCommand
 from distxla.cli.nodes import Nodes, nodes_options
+from distxla.cli.report_page import ReportingCommand
 from distxla.cli.time_limits import time_limit_option
 from distxla.cli.usage import Choice, files
 from distxla.errors import ArgumentError

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from distxla.errors import Location, printable
+from distxla.location import Location, printable
 
 DEFAULT_WIDTH = 80  # of a terminal that doesn't tell
 LEAST_WIDTH = 20

@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from distxla.cli.failures import tell
 from distxla.errors import TimeLimitError
 from distxla.time_limit import TimeLimit, time_limit
 
@@ -129,8 +130,6 @@ class _Alarm:
 
 def _end(error: TimeLimitError, *, as_json: bool) -> None:
     """Print the failure and end this process at once, from any thread."""
-    from distxla.cli.failures import tell
-
     try:
         tell(error, as_json=as_json)
         sys.stdout.flush()

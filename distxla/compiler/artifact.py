@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
-from distxla.errors import Location
 from distxla.ir.shape import Shape
+from distxla.location import Location
 from distxla.ops.support.stream_key import StreamKey
 
 

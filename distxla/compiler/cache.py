@@ -15,8 +15,8 @@ from distxla.compiler.artifact import CompiledProgram, EnclosingLoop, Site
 from distxla.compiler.cache_folder import CacheFolder, cache_folder, cache_limit
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.server import CompileServer
-from distxla.errors import Location
 from distxla.ir.module import Module
+from distxla.location import Location
 
 
 class ProgramCache:

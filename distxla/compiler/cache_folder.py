@@ -30,7 +30,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from distxla.errors import ArgumentError, printable
+from distxla.errors import ArgumentError
+from distxla.location import printable
 from distxla.machine.byte_counts import bytes_of
 
 LOGGER = logging.getLogger("distxla")

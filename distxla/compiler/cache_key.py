@@ -13,7 +13,6 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import distxla
 from distxla.ir.module import Module
 from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_calls.user import declarations, user_targets
@@ -65,7 +64,7 @@ def _cpu() -> str:
 def _compiler() -> str:
     """Hash of distxla's source, and the versions of what generates code."""
     digest = hashlib.sha256()
-    package = Path(distxla.__file__).parent
+    package = Path(__file__).parents[1]
     folders = [package, *(p for p in (package / "scheduler", package / "collectives") if p.is_symlink())]
     for folder in folders:
         for path in sorted(folder.resolve().rglob("*.py")):

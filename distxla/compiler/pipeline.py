@@ -40,8 +40,9 @@ from distxla.compiler.passes.sorts_as_written import SortsAsWritten
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step
 from distxla.compiler.verify.verifier import verify_module
-from distxla.errors import ArgumentError, Location, UnsupportedOpError
+from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.module import Module
+from distxla.location import Location
 from distxla.time_limit import at
 
 VERIFY = "DISTXLA_VERIFY_PASSES"  # environment: not 0, and the module is verified after each step that changed it

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from distxla.diagnosis.sentences import round_called
-from distxla.errors import Location
+from distxla.location import Location
 
 HOST = "the host, at the other end of the stream"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distxla.collectives.channels import read_end
 from distxla.diagnosis.communicating import Located, communicating, start_of, structure_of
 from distxla.errors import VerificationError
 from distxla.ir.module import Module
@@ -37,8 +38,6 @@ def counterpart(waiting: Located, here: Located | None, module: Module, waiter: 
 def _on_channel(module: Module, kind: type[ChannelOp], channel: int, ends: tuple[int, int]) -> Iterator[Located]:
     """Sends, recvs or recv-dones of a channel, those first whose pairs name this transfer; where it has none, such of
     other channels that may have been joined to it (joined_channels.py). ends: source and target."""
-    from distxla.collectives.channels import read_end
-
     every = [(one, op.channel_id or 0) for one in communicating(module) if isinstance(op := one.instruction.op, kind)]
     found = [one for one, number in every if number == channel]
     for one in found or [one for one, _ in every]:

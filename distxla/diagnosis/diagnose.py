@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.diagnosis import UNMATCHED, Diagnosis
+from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.diagnosis.divergence import divergences, point_of_divergence
+from distxla.diagnosis.findings import UNMATCHED
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.hints import Hints
 from distxla.diagnosis.sentences import named

@@ -3,54 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from distxla.diagnosis.blocked import DeviceState, Event, Place
 from distxla.diagnosis.communicating import Enclosing, enclosing, found
+from distxla.diagnosis.findings import Divergence
 from distxla.diagnosis.graph import Deadlock
-from distxla.diagnosis.sentences import named
 from distxla.ir.module import Module
 
 MOST_DIVERGENCES = 64  # that are kept
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """common: the last event that both have, "" for none.  one, other: what each did next, "" for nothing; the numbers
-    are places in their `events`, -1 for none.  also, other_also: further devices with the history of `device`, and of
-    `other_device`."""
-
-    device: int
-    other_device: int
-    common: str
-    one: str
-    other: str
-    one_event: int = -1
-    other_event: int = -1
-    also: tuple[int, ...] = ()
-    other_also: tuple[int, ...] = ()
-
-    @property
-    def who(self) -> str:
-        """`device` and all that did the same."""
-        return named((self.device, *self.also))
-
-    @property
-    def others(self) -> str:
-        """`other_device` and all that did the same."""
-        return named((self.other_device, *self.other_also))
-
-    def __str__(self) -> str:
-        since = f"after {self.common}" if self.common else "to begin with"
-        return (
-            f"{since} {self.who} {_did(self.one)}, {self.others} {_did(self.other)}"
-            if self.one or self.other
-            else f"{self.who} and {self.others} have done the same up to {self.common}"
-        )
-
-
-def _did(what: str) -> str:
-    return f"came to {what}" if what else "came to nothing more"
 
 
 def divergences(
@@ -224,4 +185,4 @@ def _first_difference(
     return next((by for by in reversed(one) if by.is_loop), None) if is_same_place else None
 
 
-__all__ = ["Divergence", "divergence", "divergences", "point_of_divergence"]
+__all__ = ["divergence", "divergences", "point_of_divergence"]

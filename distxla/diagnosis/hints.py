@@ -15,7 +15,7 @@ from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.communicating import Enclosing, Located, enclosing, found, start_of
 from distxla.diagnosis.counterparts import counterpart, is_same, needs_result
 from distxla.diagnosis.deciding import decided_by
-from distxla.diagnosis.divergence import Divergence
+from distxla.diagnosis.findings import Divergence
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.sentences import named
 from distxla.ir.module import Module

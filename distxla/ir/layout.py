@@ -1,7 +1,7 @@
 """How an array lies in memory: spec page "Shapes and Layout".
 
 Inside of a program all arrays are row-major; a layout says where elements lie in buffers that come from elsewhere or go
-there: `Layout.pack` and `Layout.unpack`, and the index arithmetic of both directions.
+there: `Layout.pack` and `Layout.unpack`. The index arithmetic of both directions: linear_index.py.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
-
-if TYPE_CHECKING:
-    from distxla.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]
 
@@ -120,37 +117,3 @@ def _padding(value: str, dtype: np.dtype[Any]) -> Any:
         if np.isinf(infinity):
             return infinity[()]
     return np.array(limits.min if value == "lowest" else limits.max).astype(dtype)[()]
-
-
-def linear_index(shape: Shape, index: Sequence[int]) -> int:
-    """Where in its buffer the element at a multidimensional index lies, in elements.
-
-    Negative numbers count from a dimension's end, as in Python.  IndexError where there is no such element.
-    """
-    if len(index) != shape.rank:
-        raise IndexError(f"{list(index)} has not one number for each dimension of {shape}")
-    place = 0
-    for i, extent, stride in zip(index, shape.dims, _layout(shape).strides(shape.dims), strict=True):
-        if not -extent <= i < extent:
-            raise IndexError(f"{list(index)} is out of bounds of {shape}")
-        place += (i + extent if i < 0 else i) * stride
-    return place
-
-
-def multidimensional_index(shape: Shape, linear: int) -> tuple[int, ...]:
-    """The index, one number a dimension, of what lies at a place of the array's buffer.
-
-    In padding some of them are not below the shape's extents.  IndexError beyond the buffer.
-    """
-    layout = _layout(shape)
-    widths = layout.widths(shape.dims)
-    if not 0 <= linear < prod(widths):
-        raise IndexError(f"there is no place {linear} in the buffer of {shape}, which has {prod(widths)} elements")
-    index = [0] * shape.rank
-    for dimension in layout.minor_to_major:
-        linear, index[dimension] = divmod(linear, widths[dimension])
-    return tuple(index)
-
-
-def _layout(shape: Shape) -> Layout:
-    return shape.layout or Layout.default(shape.rank)

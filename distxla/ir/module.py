@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from distxla.errors import Location
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction, Span
 from distxla.ir.shape import ProgramShape
+from distxla.location import Location
 
 
 @dataclass(frozen=True)

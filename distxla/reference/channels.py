@@ -10,17 +10,16 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distxla.collectives.channel_end import End
-from distxla.collectives.channels import Program, Transfer, instruction_ends, pair_up, payload_of
+from distxla.collectives.channels import Program, instruction_ends, pair_up, payload_of
+from distxla.collectives.transfer import Transfer
 from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.sentences import transfer_called
 from distxla.ir.module import Module
+from distxla.reference.execution import Execution
 from distxla.reference.waits import Wait, mismatch
-
-if TYPE_CHECKING:
-    from distxla.reference.evaluation import InstructionEvaluation
 
 NOTHING = 0  # the ticket of a device that takes no part
 
@@ -32,14 +31,14 @@ class Flow:
     transfer: Transfer
     sends: int = 0
     recvs: int = 0
-    sent: dict[int, tuple[InstructionEvaluation, Any]] = field(default_factory=dict)
+    sent: dict[int, tuple[Execution, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _SendDone(Wait):
     """Until the target's recv has been executed."""
 
-    run: InstructionEvaluation
+    run: Execution
     flow: Flow
     number: int
 
@@ -58,7 +57,7 @@ class _SendDone(Wait):
 class _RecvDone(Wait):
     """Until the source's send has been executed."""
 
-    run: InstructionEvaluation
+    run: Execution
     flow: Flow
     number: int
 
@@ -97,7 +96,7 @@ class Channels:
         self._tickets: dict[int, tuple[Flow, int]] = {}
         self._numbers = itertools.count(NOTHING + 1)
 
-    def send(self, run: InstructionEvaluation, value: Any) -> int:
+    def send(self, run: Execution, value: Any) -> int:
         """Hand `value` to the channel; the ticket."""
         flow = self._flow(run)
         if flow is None:
@@ -106,7 +105,7 @@ class Channels:
         flow.sends += 1
         return self._ticket(flow, flow.sends - 1)
 
-    def receive(self, run: InstructionEvaluation) -> int:
+    def receive(self, run: Execution) -> int:
         """Be ready for the next value; the ticket."""
         flow = self._flow(run)
         if flow is None:
@@ -114,12 +113,12 @@ class Channels:
         flow.recvs += 1
         return self._ticket(flow, flow.recvs - 1)
 
-    def sent(self, run: InstructionEvaluation, ticket: int) -> Wait | None:
+    def sent(self, run: Execution, ticket: int) -> Wait | None:
         """What a send-done waits for."""
         flow, number = self._tickets.pop(ticket, (None, 0))
         return None if flow is None else _SendDone(run, flow, number)
 
-    def received(self, run: InstructionEvaluation, ticket: int) -> _RecvDone | None:
+    def received(self, run: Execution, ticket: int) -> _RecvDone | None:
         """What a recv-done waits for."""
         flow, number = self._tickets.pop(ticket, (None, 0))
         return None if flow is None else _RecvDone(run, flow, number)
@@ -135,7 +134,7 @@ class Channels:
             raise mismatch(what, sender, done.run)
         return value
 
-    def _flow(self, run: InstructionEvaluation) -> Flow | None:
+    def _flow(self, run: Execution) -> Flow | None:
         """Where this execution of a send or recv takes part; None where it does nothing."""
         device, instruction = run.device.id, run.instruction
         number = self._executions[device, id(instruction)]

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,8 @@ from distxla.errors import ArgumentError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
 from distxla.ops.support.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
+from distxla.reference.execution import Execution
 from distxla.reference.waits import Wait
-
-if TYPE_CHECKING:
-    from distxla.reference.evaluation import InstructionEvaluation
 
 
 class Infeed:
@@ -88,7 +86,7 @@ class Infeed:
         """Whether `take` has an answer."""
         return number in self._items or self._is_closed
 
-    def take(self, number: int, run: InstructionEvaluation) -> Any:
+    def take(self, number: int, run: Execution) -> Any:
         """The item of that number, nested as the instruction states. Raises what is to be said of another one."""
         item = run.instruction.op.stream_item(run.instruction.shape, run.operand_shapes)
         assert item is not None
@@ -208,7 +206,7 @@ class ItemWait(Wait):
     """A device that wants an item. from_outside is of the class: the host may put one at any time."""
 
     from_outside = True
-    run: InstructionEvaluation
+    run: Execution
     stream: Infeed
     number: int
 

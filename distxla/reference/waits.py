@@ -5,16 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from distxla.collectives.signature import differences, signature, summary
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.sentences import mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError
 from distxla.ops.op import CollectiveOp
-
-if TYPE_CHECKING:
-    from distxla.reference.evaluation import InstructionEvaluation
+from distxla.reference.execution import Execution
 
 
 class Wait(ABC):
@@ -28,7 +26,7 @@ class Wait(ABC):
         """Whether the device can go on. Asked by the world between turns; changes nothing and does not block."""
 
     @property
-    def waiter(self) -> InstructionEvaluation | None:
+    def waiter(self) -> Execution | None:
         """The instruction that waits; None before a computation's first."""
         return getattr(self, "run", None)
 
@@ -69,9 +67,9 @@ class Pending(Wait):
     run: the instruction that began it, or the one that waits.
     """
 
-    run: InstructionEvaluation
+    run: Execution
 
-    def awaited_by(self, run: InstructionEvaluation) -> Pending:
+    def awaited_by(self, run: Execution) -> Pending:
         return replace(self, run=run)
 
     @property
@@ -101,10 +99,10 @@ class Round:
 
     members: tuple[int, ...]
     number: int = 1
-    comers: dict[int, tuple[InstructionEvaluation, tuple[Any, ...]]] = field(default_factory=dict)
+    comers: dict[int, tuple[Execution, tuple[Any, ...]]] = field(default_factory=dict)
     answers: dict[int, Any] | None = None
 
-    def come(self, run: InstructionEvaluation, operands: tuple[Any, ...]) -> None:
+    def come(self, run: Execution, operands: tuple[Any, ...]) -> None:
         """The device of `run` has come; the last one evaluates the round.
 
         CollectiveMismatchError where it came with something else than the first one.
@@ -131,7 +129,7 @@ class PendingRound(Pending):
         return self.round.answers is not None
 
     @property
-    def came(self) -> InstructionEvaluation:
+    def came(self) -> Execution:
         """The instruction in which the device came to the round."""
         return self.round.comers[self.device][0]
 
@@ -162,7 +160,7 @@ class Rounds:
         self._begun: Counter[tuple[int, ...]] = Counter()
         self.wanted: PendingRound | None = None
 
-    def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
+    def come(self, run: Execution, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
         """Raises CollectiveMismatchError where another member came to the round with something else; `wanted` then says
         what the device has come to."""
         waiting, device = self._open[members], run.device.id
@@ -204,7 +202,7 @@ class PendingComputation(Pending):
         return self.outcome.value
 
 
-def check_same(first: InstructionEvaluation, other: InstructionEvaluation, what: str) -> None:
+def check_same(first: Execution, other: Execution, what: str) -> None:
     """CollectiveMismatchError unless both do the same: opcode, shapes, attributes, what called computations compute.
 
     what: both have come to.
@@ -216,7 +214,7 @@ def check_same(first: InstructionEvaluation, other: InstructionEvaluation, what:
         raise mismatch(what, first, other)
 
 
-def mismatch(what: str, first: InstructionEvaluation, other: InstructionEvaluation) -> CollectiveMismatchError:
+def mismatch(what: str, first: Execution, other: Execution) -> CollectiveMismatchError:
     """Two devices have come to `what` with these, which do not belong together."""
     one, two = sorted((first, other), key=lambda run: run.device.id)
     known = [(run.device.id, name_of(run)) for run in (one, two)]
@@ -232,12 +230,12 @@ def differing(one: Wait, other: Wait) -> str:
     return "" if mine is None or theirs is None else _differing(mine, theirs)
 
 
-def _differing(one: InstructionEvaluation, other: InstructionEvaluation) -> str:
+def _differing(one: Execution, other: Execution) -> str:
     mine, theirs = (summary(run.device.module, run.instruction, run.operand_shapes) for run in (one, other))
     return differences(mine, theirs)
 
 
-def name_of(run: InstructionEvaluation) -> str:
+def name_of(run: Execution) -> str:
     """`all-reduce.7 (ring.hlo:14:3)`."""
     location = run.device.module.locate(run.instruction)
     name = run.instruction.name

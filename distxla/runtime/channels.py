@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from distxla.collectives.channel_end import End
-from distxla.collectives.channels import Program, Route, Transfer, pair_up
+from distxla.collectives.channels import Program, pair_up
 from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols.control_block import H_POISON
+from distxla.collectives.transfer import Route, Transfer
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.errors import ClusterError, DistxlaError
 from distxla.runtime.communicators import Communicators

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.sentences import named
-from distxla.errors import printable
+from distxla.location import printable
 from distxla.runtime.hosts.remote import relay_waits
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.recorder import Event
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
-from distxla.errors import DistxlaError, Location
+from distxla.errors import DistxlaError
 from distxla.ir.module import Module
+from distxla.location import Location
 from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.rings import read_rings

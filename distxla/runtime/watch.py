@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from distxla.collectives.protocols import control_block as control
 from distxla.compiler.artifact import CompiledProgram, Site
-from distxla.errors import ClusterError, Location
+from distxla.errors import ClusterError
 from distxla.ir.module import Module
+from distxla.location import Location
 from distxla.runtime.hosts.host import Lost, Records
 from distxla.runtime.process_ends import KillCounts, ended_by, how_ended
 from distxla.runtime.replica import Identity

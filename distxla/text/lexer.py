@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from distxla.errors import HloSyntaxError, Location, VerificationError
+from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.instruction import Span
 from distxla.ir.module import Source
+from distxla.location import Location
 
 MAX_DEPTH: Final = 64  # of nested shapes, operands, inline computations and shardings
 MAX_DIGITS: Final = 20  # of an integer: 64 bits and a sign need no more

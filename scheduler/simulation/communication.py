@@ -25,10 +25,10 @@ from distxla.collectives.channels import (
     read_ends,
 )
 from distxla.collectives.signature import differences, signature, summary
-from distxla.errors import Location
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.location import Location
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.op import CollectiveOp
 from distxla.ops.support.collective import GroupedCollective

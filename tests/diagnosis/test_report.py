@@ -14,7 +14,8 @@ from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.diagnosis.divergence import divergence
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.sentences import named
-from distxla.errors import DeadlockError, Location
+from distxla.errors import DeadlockError
+from distxla.location import Location
 from tests.diagnosis.made import made_of
 
 EVIL = '<script>alert("x")</script>&\x1b[31m'

@@ -14,7 +14,7 @@ from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.report.html import headline_of
 from distxla.diagnosis.report.html_timelines import LABEL
-from distxla.errors import Location
+from distxla.location import Location
 from tests.diagnosis.made import made_of
 
 LETTER, ABOVE, BELOW = 6.7, 9.0, 3.0  # pixels of a monospaced letter of 11: wide, above its line, below it

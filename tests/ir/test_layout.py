@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import distxla as dx
 from distxla.ir.element_type import F32
-from distxla.ir.layout import Layout, linear_index, multidimensional_index
+from distxla.ir.layout import Layout
+from distxla.ir.linear_index import linear_index, multidimensional_index
 from distxla.ir.shape import Shape
 
 TWO_BY_THREE = np.array([list("abc"), list("def")])

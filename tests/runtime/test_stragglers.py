@@ -7,7 +7,7 @@ import subprocess
 
 from distxla.collectives.protocols import control_block as control
 from distxla.diagnosis.blocked import HOST, DeviceState, Doing
-from distxla.errors import Location
+from distxla.location import Location
 from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.stragglers import late, notices
 from tests.stopwatch import eventually

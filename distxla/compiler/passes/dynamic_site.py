@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from distxla.errors import InternalError, Location, UnsupportedOpError
+from distxla.errors import InternalError, UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import S32, ElementType
 from distxla.ir.instruction import Instruction
@@ -13,6 +13,7 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
+from distxla.location import Location
 from distxla.ops.constant import Constant
 from distxla.ops.op import Op
 from distxla.ops.parameter import Parameter

@@ -17,10 +17,11 @@ from itertools import pairwise
 from distxla.collectives.channels import module_transfers
 from distxla.collectives.signature import differences, signature, summary
 from distxla.compiler.verify.verifier import verify_module
-from distxla.errors import CollectiveMismatchError, Location, VerificationError
+from distxla.errors import CollectiveMismatchError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.location import Location
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.op import CollectiveOp, Lowering
 

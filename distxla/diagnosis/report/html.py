@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.diagnosis import UNDECIDED, UNMATCHED, Diagnosis
+from distxla.diagnosis.findings import UNDECIDED, UNMATCHED, Findings
 from distxla.diagnosis.report.html_graph import graph
 from distxla.diagnosis.report.html_markup import STYLE, escape
 from distxla.diagnosis.report.html_timelines import MOST_ROWS, most_events, timelines
+from distxla.diagnosis.report.text import text
 from distxla.diagnosis.sentences import named
 
 MOST_EVENTS = 12  # of each device in the table of histories; fewer where there are many devices
 
 
-def page(diagnosis: Diagnosis) -> str:
+def page(diagnosis: Findings) -> str:
     """The whole page."""
     headline = escape(headline_of(diagnosis))
     parts = [
@@ -36,7 +37,7 @@ def page(diagnosis: Diagnosis) -> str:
     return "\n".join(parts) + "\n"
 
 
-def headline_of(diagnosis: Diagnosis) -> str:
+def headline_of(diagnosis: Findings) -> str:
     """`Deadlock: 8 devices wait for each other`: the kind and who, in a line."""
     if diagnosis.kind == UNDECIDED:
         return "Warning: only the run can tell whether all devices go on"
@@ -63,14 +64,14 @@ def headline_of(diagnosis: Diagnosis) -> str:
     return kind
 
 
-def _about_devices(diagnosis: Diagnosis) -> Iterator[str]:
+def _about_devices(diagnosis: Findings) -> Iterator[str]:
     yield "<h2>Who waits for whom</h2>"
     yield from graph(diagnosis)
     yield from _recorded(diagnosis)
     yield "<h2>Devices</h2>"
     yield from _table(diagnosis)
     yield "<h2>In words</h2>"
-    yield f"<pre>{escape(diagnosis.text())}</pre>"
+    yield f"<pre>{escape(text(diagnosis))}</pre>"
 
 
 def _listed(title: str, items: Iterable[object]) -> Iterator[str]:
@@ -82,7 +83,7 @@ def _listed(title: str, items: Iterable[object]) -> Iterator[str]:
         yield "</ul></div>"
 
 
-def _recorded(diagnosis: Diagnosis) -> Iterator[str]:
+def _recorded(diagnosis: Findings) -> Iterator[str]:
     """What the run has recorded; of a program that has not run there is nothing."""
     if not any(device.events for device in diagnosis.devices):
         yield '<p class="note">No times: nothing has run, or no device has recorded anything.</p>'
@@ -96,7 +97,7 @@ def _recorded(diagnosis: Diagnosis) -> Iterator[str]:
 # --- tables
 
 
-def _table(diagnosis: Diagnosis) -> Iterator[str]:
+def _table(diagnosis: Findings) -> Iterator[str]:
     """A row for each device, without columns in which nothing stands."""
     rows = [_row(device) for device in diagnosis.devices[:MOST_ROWS]]
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
@@ -130,7 +131,7 @@ def _numbers(devices: Sequence[int]) -> str:
     return shown + (f", ... ({len(devices)})" if len(devices) > 16 else "")
 
 
-def _histories(diagnosis: Diagnosis) -> Iterator[str]:
+def _histories(diagnosis: Findings) -> Iterator[str]:
     """A row for all devices that did the same."""
     rows = [device for device in diagnosis.devices if device.events][:MOST_ROWS]
     marks = {(device, d.one_event) for d in diagnosis.divergences for device in (d.device, *d.also)} | {

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.findings import Findings
 from distxla.diagnosis.report.html_markup import LETTER, WIDTH, escape, legend, picture, shortened
 from distxla.diagnosis.sentences import chain
 
@@ -53,7 +53,7 @@ class Spot:
         return self.x + share * dx, self.y + share * dy
 
 
-def graph(diagnosis: Diagnosis) -> Iterator[str]:
+def graph(diagnosis: Findings) -> Iterator[str]:
     nodes = _nodes(diagnosis)
     if not nodes:
         yield "<p>Nobody waits.</p>"
@@ -89,7 +89,7 @@ def graph(diagnosis: Diagnosis) -> Iterator[str]:
         yield f'<p class="note">{left} more devices wait; the table below has all of them.</p>'
 
 
-def _nodes(diagnosis: Diagnosis) -> list[DeviceState]:
+def _nodes(diagnosis: Findings) -> list[DeviceState]:
     """The devices of the graph: those of cycles first, then others that wait or are waited for; not all if many."""
     by_id = {device.device: device for device in diagnosis.devices}
     wanted = dict.fromkeys(d for cycle in diagnosis.cycles for d in cycle)
@@ -115,7 +115,7 @@ def _spots(devices: Sequence[int]) -> tuple[dict[int, Spot], float]:
     return spots, 2 * MARGIN + 2 * half[1] + (rows - 1) * distance
 
 
-def _class(diagnosis: Diagnosis, device: DeviceState) -> str:
+def _class(diagnosis: Findings, device: DeviceState) -> str:
     if device.doing is Doing.CAME or any(device.device in cycle for cycle in diagnosis.cycles):
         return "cycle"
     if device.doing is Doing.WAITS:

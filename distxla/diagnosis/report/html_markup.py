@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape as _escape
 
-from distxla.errors import printable
+from distxla.location import printable
 
 WIDTH = 1000  # pixels of every picture
 LETTER = 6.7  # pixels of a letter in pictures

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from distxla.diagnosis.blocked import DeviceState, Doing, Event
-from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.diagnosis.findings import Findings
 from distxla.diagnosis.report.html_markup import LETTER, WIDTH, escape, legend, picture, shortened
 from distxla.diagnosis.sentences import named
 
@@ -28,7 +28,7 @@ TICKS = 8
 Span = tuple[float, float, float | None]  # when it begins and ends, and when its wait begins
 
 
-def timelines(diagnosis: Diagnosis) -> Iterator[str]:
+def timelines(diagnosis: Findings) -> Iterator[str]:
     rows = [device for device in diagnosis.devices if device.events][:MOST_ROWS]
     if not rows:
         yield "<p>No device has recorded anything.</p>"

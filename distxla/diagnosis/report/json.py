@@ -10,18 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from distxla.diagnosis.blocked import DeviceState, Event, Injected, Place
-from distxla.diagnosis.diagnosis import Blocked, Diagnosis, Undecided
-from distxla.diagnosis.divergence import Divergence
-from distxla.errors import Location
+from distxla.diagnosis.findings import Blocked, Divergence, Findings, Undecided
+from distxla.location import Location
 
 FORMAT = 1  # raised where a field goes away or means something else
 
 
-def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+def as_json(diagnosis: Findings) -> dict[str, Any]:
     return {**_common(diagnosis), **(_of_run(diagnosis) if diagnosis.is_live else _before_run(diagnosis))}
 
 
-def _common(diagnosis: Diagnosis) -> dict[str, Any]:
+def _common(diagnosis: Findings) -> dict[str, Any]:
     """What is known before a run as in it."""
     return {
         "format": FORMAT,
@@ -39,7 +38,7 @@ def _common(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _of_run(diagnosis: Diagnosis) -> dict[str, Any]:
+def _of_run(diagnosis: Findings) -> dict[str, Any]:
     return {
         "devices": [_device(device) for device in diagnosis.devices],
         "divergences": [_divergence(divergence) for divergence in diagnosis.divergences],
@@ -48,7 +47,7 @@ def _of_run(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _before_run(diagnosis: Diagnosis) -> dict[str, Any]:
+def _before_run(diagnosis: Findings) -> dict[str, Any]:
     return {
         "undecided": [_undecided(undecided) for undecided in diagnosis.undecided],
         "notes": list(diagnosis.notes),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.diagnosis.diagnosis import Diagnosis, never_end
-from distxla.diagnosis.divergence import Divergence
+from distxla.diagnosis.findings import Divergence, Findings, never_end
 from distxla.diagnosis.sentences import chain, named
+from distxla.location import printable
 
 MOST_BEFORE, MOST_AFTER = 4, 2  # events of histories that are shown before they diverge, and from there on
 MOST_DIVERGENCES = 4  # that are told of
@@ -14,7 +14,12 @@ MOST_PLACES = 64  # lines of devices, about
 MOST_LINES = 12  # devices in the same instruction that are told of one by one
 
 
-def lines(diagnosis: Diagnosis) -> list[str]:
+def text(diagnosis: Findings) -> str:
+    """All but the summary."""
+    return printable("\n".join(_lines(diagnosis)))
+
+
+def _lines(diagnosis: Findings) -> list[str]:
     """All but the summary, each with two spaces before it."""
     if diagnosis.undecided:
         more = len(diagnosis.undecided) - MOST_UNDECIDED
@@ -41,7 +46,7 @@ def lines(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def _devices_lines(diagnosis: Diagnosis) -> list[str]:
+def _devices_lines(diagnosis: Findings) -> list[str]:
     """What each device does: those that do the same together."""
     alike: dict[tuple[object, ...], list[DeviceState]] = {}
     for device in diagnosis.devices:
@@ -55,7 +60,7 @@ def _devices_lines(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def _last_rounds(diagnosis: Diagnosis, divergence: Divergence) -> list[str]:
+def _last_rounds(diagnosis: Findings, divergence: Divergence) -> list[str]:
     """What both devices did last, as names and rounds, with a mark before the first divergence."""
     lines = []
     for who, device, first in (
@@ -153,4 +158,4 @@ def _loops(device: DeviceState) -> str:
     return "".join(texts)
 
 
-__all__ = ["lines"]
+__all__ = ["text"]

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives import call_loops
-from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError, printable
+from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
+from distxla.location import printable
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.host import Lost

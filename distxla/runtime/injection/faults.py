@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from distxla.errors import Location
+from distxla.location import Location
 from distxla.runtime.relay.faults import FaultKind, NetworkFault
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from distxla.errors import ArgumentError, Location
+from distxla.errors import ArgumentError
+from distxla.location import Location
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind, When
 
 LONGEST_MS = 3_600_000

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from distxla.collectives.protocols import control_block as control
 from distxla.compiler.artifact import ANY_POINT, CompiledProgram
 from distxla.diagnosis.blocked import Injected
-from distxla.errors import DistxlaError, Location, ReplicaLostError, StreamEndError
+from distxla.errors import DistxlaError, ReplicaLostError, StreamEndError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.location import Location
 from distxla.ops.op import Lowering
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.injection.drawing import draw, draw_between_hosts

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from distxla.errors import ClusterError, printable
+from distxla.errors import ClusterError
+from distxla.location import printable
 from distxla.runtime.ray import client, commands, versions
 from distxla.runtime.ray.session import RayHere, Session
 from distxla.runtime.ray.supervised import Supervised

@@ -1,0 +1,43 @@
+"""Where the elements of an array lie in its buffer, by its shape's layout: the index arithmetic of both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from distxla.ir.layout import Layout
+from distxla.ir.shape import Shape
+
+
+def linear_index(shape: Shape, index: Sequence[int]) -> int:
+    """Where in its buffer the element at a multidimensional index lies, in elements.
+
+    Negative numbers count from a dimension's end, as in Python.  IndexError where there is no such element.
+    """
+    if len(index) != shape.rank:
+        raise IndexError(f"{list(index)} has not one number for each dimension of {shape}")
+    place = 0
+    for i, extent, stride in zip(index, shape.dims, _layout(shape).strides(shape.dims), strict=True):
+        if not -extent <= i < extent:
+            raise IndexError(f"{list(index)} is out of bounds of {shape}")
+        place += (i + extent if i < 0 else i) * stride
+    return place
+
+
+def multidimensional_index(shape: Shape, linear: int) -> tuple[int, ...]:
+    """The index, one number a dimension, of what lies at a place of the array's buffer.
+
+    In padding some of them are not below the shape's extents.  IndexError beyond the buffer.
+    """
+    layout = _layout(shape)
+    widths = layout.widths(shape.dims)
+    if not 0 <= linear < prod(widths):
+        raise IndexError(f"there is no place {linear} in the buffer of {shape}, which has {prod(widths)} elements")
+    index = [0] * shape.rank
+    for dimension in layout.minor_to_major:
+        linear, index[dimension] = divmod(linear, widths[dimension])
+    return tuple(index)
+
+
+def _layout(shape: Shape) -> Layout:
+    return shape.layout or Layout.default(shape.rank)
