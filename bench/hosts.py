@@ -20,7 +20,7 @@ from rich.table import Table
 from bench.collective_programs import build
 from bench.format import number, seconds
 from distxla import Cluster, parse
-from distxla.runtime.wire.connection import BUFFER_BYTES
+from distxla.wire.connection import BUFFER_BYTES
 
 SIZES = {"4 B": 4, "4 KiB": 4 << 10, "1 MiB": 1 << 20, "16 MiB": 16 << 20}
 TRIPS = {"4 B": 200, "4 KiB": 200, "1 MiB": 20, "16 MiB": 4}

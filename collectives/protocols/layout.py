@@ -4,12 +4,13 @@
     E_ARRIVED = ROUND.u32(0, "arrived", "members", Order.UPDATED, "members that have come")
 
 A word is its byte offset in its area, an int, so that `offset + E_ARRIVED` is an address. Emitted accesses are checked
-against the declaration (transports/words.py): a plain store to a word that publishes others is an error.
+against the declaration (transports/shared_memory/atomics_builder.py): a plain store to a word that publishes others is
+an error.
 
 Readers of a word that publishes (Order.publishes) read it with acquire order, unless they are its only writer. One rule
 for sleeping: a seq_cst store followed by an acquire load is no fence on AArch64 (the load may be an LDAPR). Whoever
 stores a word and then reads another one that the other side stores before it reads this one needs a full fence in
-between. FUTEX_WAIT is one; `fetch_add` and `fence` of transports/words.py are one; a release store is none.
+between. FUTEX_WAIT is one; `fetch_add` and `fence` of atomics_builder.py are one; a release store is none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Models of the protocols: what each member does with the shared words, in two rounds over one place.
 
-The emitted code (transports/group_round.py, stream_site.py) is written by hand after
+The emitted code (transports/shared_memory/group_round.py, stream_site.py) is written by hand after
 the same steps. An area and a stream have one place here, so every second round uses it again.
 """
 

@@ -8,7 +8,7 @@ tickets, by storing 0.
 A device has one synchronous instruction under way and a bounded number of asynchronous ones, so the ring is never full:
 MOST_DEVICES devices could each leave 16 entries.
 
-What a relay needs of native code (transports/relayed_round.py) is linked with the loops of a call:
+What a relay needs of native code (transports/shared_memory/proxy_reduce.py) is linked with the loops of a call:
 
     void distxla_fold_run(ptr targets, i64 target_count, ptr sources, i64 source_count, i64 bytes, ptr fold,
                           i64 element, i32 streamed)

@@ -1,4 +1,4 @@
-"""Model of waiting, waking and aborting (transports/futex.py), which all protocols share."""
+"""Model of waiting, waking and aborting (transports/shared_memory/wait_and_wake.py), which all protocols share."""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ from __future__ import annotations
 import ctypes
 from enum import IntEnum
 
-ALIGNMENT = 64
+from distxla.machine import heap
+
+ALIGNMENT = heap.ALIGNMENT
 ENTRY_SYMBOL = "distxla_entry"
 COMMUNICATE_SYMBOL = "distxla_communicate_{site}"
 ROUND_SYMBOL = "distxla_round_{site}"

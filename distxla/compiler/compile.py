@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from distxla.collectives.transports.shared_memory import SharedMemory
+from distxla.collectives.transports.shared_memory.emitter import SharedMemory
 from distxla.compiler.artifact import CompiledProgram, StepOrigin
 from distxla.compiler.lower.entry import Entry, emit_entry
 from distxla.compiler.pipeline import Pipeline

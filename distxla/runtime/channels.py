@@ -14,8 +14,8 @@ from distxla.collectives.protocols.control_block import H_POISON
 from distxla.collectives.transfer import Route, Transfer
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.errors import ClusterError, DistxlaError
+from distxla.machine.heap import Block
 from distxla.runtime.communicators import Communicators
-from distxla.runtime.memory import Block
 
 SETTLE_S = 0.2  # for what was told last to cross from host to host
 Loaded = tuple[int, CompiledProgram, tuple[int, ...]]  # number, program, the devices that run it

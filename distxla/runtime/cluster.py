@@ -26,6 +26,7 @@ from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.machine.heap import Heap
 from distxla.ops.custom_calls.user import user_targets
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
@@ -36,7 +37,6 @@ from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.injection.injection import Injection, injection_of
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.loading import Loader
-from distxla.runtime.memory import Heap
 from distxla.runtime.memory_need import Need
 from distxla.scheduler.joint import order_communication
 from distxla.time_limit import phase

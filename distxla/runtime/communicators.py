@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.artifact import CommunicatorSpec
+from distxla.machine.heap import Block
 from distxla.runtime.hosts.host import Host
-from distxla.runtime.memory import Block, ControlBlock
 from distxla.runtime.streams import Streams
 
 

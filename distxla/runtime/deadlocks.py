@@ -20,12 +20,12 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.remote import RemoteHost
-from distxla.runtime.memory import ControlBlock
 from distxla.runtime.record_views import Here, There, View
 
 UNSIGNED = 1 << 32

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distxla.collectives import call_loops
+from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram

@@ -17,9 +17,9 @@ from distxla.diagnosis.sentences import named
 from distxla.errors import ArgumentError
 from distxla.ir.element_type import S32, element_type_of, held_number
 from distxla.ir.shape import Shape
+from distxla.machine.heap import Block
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.handle import Handle
-from distxla.runtime.memory import Block
 
 if TYPE_CHECKING:
     from distxla.compiler.passes.manual_partitions import PerDevice

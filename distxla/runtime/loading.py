@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distxla.collectives import call_loops
 from distxla.collectives.executed_form import executed_form
+from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import group as group_words
 from distxla.compiler.artifact import CompiledProgram, SharedArena
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
+from distxla.machine.heap import Block, Heap
 from distxla.runtime.channels import Channels
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
 from distxla.runtime.hosts.hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
-from distxla.runtime.memory import Block, Heap
 from distxla.runtime.replica import Placement
 from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import LocalStreamMemory, StreamMemory

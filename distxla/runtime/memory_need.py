@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distxla.collectives.transports.control_block import CONTROL_BYTES
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
 from distxla.machine.byte_counts import amount
 from distxla.machine.memory_limits import USER_ADDRESSES, Limit, address_space, mapped_bytes, most_memory
-from distxla.runtime.memory import CONTROL_BYTES, HUGE_PAGE
+from distxla.machine.segments import HUGE_PAGE
 
 LARGEST_MEMORY = 64 << 30
 LEAST_MEMORY = 16 << 20  # of a device whose size the user did not state

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.hosts.remote import RemoteHost
-from distxla.runtime.memory import ControlBlock
 
 PAGE = 4096  # bytes that are fetched at once: all counters of a large group take a few round trips then
 PATIENCE_S = 1.0  # with a host that is asked; a call's time limit must not wait for one that never answers

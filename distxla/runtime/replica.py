@@ -15,13 +15,14 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distxla.collectives import call_loops
+from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError
+from distxla.machine.segments import Segment
 from distxla.runtime import serve
-from distxla.runtime.memory import ControlBlock, Segment
 from distxla.runtime.shared_image import ImageSource, load_shared
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The native loops of a call (collectives/call_loops.py) as ctypes functions, and where their code comes from."""
+"""The native loops of a call (collectives/protocols/call_loops.py) as ctypes functions, and where they come from."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def support_program() -> CompiledProgram:
     programs, key = ProgramCache(), text_key("support loops")
     program = programs.read(key)
     if program is None:
-        from distxla.collectives.transports.call_loops import compile_call_loops
+        from distxla.collectives.transports.shared_memory.emit_call_loops import compile_call_loops
 
         program = compile_call_loops()
         programs.write(key, program)

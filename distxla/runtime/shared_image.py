@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
-from distxla.runtime.memory import open_descriptor
+from distxla.machine.segments import open_descriptor
 from distxla.targets.x86_64.load import LoadedImage, load_image
 
 

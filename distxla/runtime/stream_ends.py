@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives.protocols import stream as streams
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.ir.unwritten import empty
-from distxla.runtime.futex import sleep_on, wake_all
-from distxla.runtime.memory import Block, Segment
-from distxla.runtime.shared_words import SharedWords
+from distxla.machine.futex import sleep_on, wake_all
+from distxla.machine.heap import Block
+from distxla.machine.segments import Segment
 
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
 RECYCLED_BYTES = 64 << 10

@@ -4,8 +4,9 @@ List scheduling with one clock, which counts the bytes that instructions touch. 
 what it needs. What ends, and what reads its result, can only be had some time after: until then everything else goes
 first, in the order that is given. Then it comes where its first reader stands.
 
-So many rounds may be under way at a time: more would end the oldest one first (collectives/transports/group_round.py,
-permute_round.py). Which order of effects is kept, and why nobody waits for ever, says ops/support/effects.py.
+So many rounds may be under way at a time: more would end the oldest one first (group_round.py and permute_round.py in
+collectives/transports/shared_memory/). Which order of effects is kept, and why nobody waits for ever, says
+ops/support/effects.py.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import numpy as np
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
-from distxla.collectives.transports.futex import release_waiters
-from distxla.collectives.transports.shared_memory import SharedMemory
-from distxla.collectives.transports.words import I32, I64, POINTER, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
+from distxla.collectives.transports.shared_memory.emitter import SharedMemory
+from distxla.collectives.transports.shared_memory.wait_and_wake import release_waiters
 from distxla.compiler import abi
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.computation import Computation

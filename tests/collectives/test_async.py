@@ -28,7 +28,14 @@ from distxla.ops.op import CollectiveOp
 from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.support.collective_start_done import TICKET, Half, begun_shape, half
 from tests.collectives.devices import Code, World, layout, module_of, reduction
-from tests.collectives.test_shared_memory import Array, Case, case_of, formula, permuted, values
+from tests.collectives.matrix_executors.shared_memory.test_emitter import (
+    Array,
+    Case,
+    case_of,
+    formula,
+    permuted,
+    values,
+)
 
 DEVICES = 4
 RING = ((0, 1), (1, 2), (2, 3), (3, 0))

@@ -18,7 +18,7 @@ from distxla.text.parser import parse_module
 from distxla.text.printer import print_module
 from tests.collectives.async_group_flows import FLOWS
 from tests.collectives.async_groups import DEVICES, GROUPS, Group
-from tests.collectives.transports import DelayedDevices
+from tests.collectives.matrix_executors import DelayedDevices
 from tests.compiler.runner import Devices
 
 EVERYBODY = range(DEVICES)

@@ -16,7 +16,7 @@ from distxla.ir.shape import Shape
 from distxla.text.parser import parse_module
 from tests.channel_case import ChannelCase, mine, ring
 from tests.channel_programs import CASES, counted_ring, pipelined, pipelined_text
-from tests.collectives.transports import DelayedDevices
+from tests.collectives.matrix_executors import DelayedDevices
 from tests.compiler.runner import Devices
 
 ONE_PROGRAM = [case for case in CASES if len(case.programs) == 1]

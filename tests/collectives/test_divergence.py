@@ -8,7 +8,7 @@ import pytest
 from distxla.compiler.compile import compile_module
 from distxla.text.parser import parse_module
 from tests.collectives.executors import EXECUTORS, run_module
-from tests.collectives.transports import DelayedDevices
+from tests.collectives.matrix_executors import DelayedDevices
 
 ADD = """add { a = f32[] parameter(0)
   b = f32[] parameter(1)

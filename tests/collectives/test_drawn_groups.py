@@ -12,7 +12,7 @@ from distxla.scheduler.deadlocks import examine
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module
 from tests.collectives.drawn_groups import DEVICES, DrawnGroups
-from tests.collectives.transports import DelayedDevices
+from tests.collectives.matrix_executors import DelayedDevices
 from tests.compiler.runner import Devices
 
 ARGUMENTS = [[np.arange(6, dtype=np.int32) ** 2 + 100 * d] for d in range(DEVICES)]

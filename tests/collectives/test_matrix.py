@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from distxla.ir.element_type import DATA_TYPES, ElementType
 from tests.collectives.drawn import Counts, collectives
 from tests.collectives.matrix import WHERE, Case, build, cases, check
-from tests.collectives.transports import by_late_threads, by_reference, by_threads
+from tests.collectives.matrix_executors import by_late_threads, by_reference, by_threads
 
 COUNTS = st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2), (3, 2), (2, 4), (8, 1), (1, 8)])
 quick = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,7 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.verifier import verify_module
 from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
-from tests.collectives.transports import DelayedDevices
+from tests.collectives.matrix_executors import DelayedDevices
 from tests.runtime.random_modules import RandomModule
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from distxla.collectives.protocols import channel as state
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
+from distxla.machine.heap import Block, Heap
 from distxla.runtime.channels import Channels
-from distxla.runtime.memory import Block, Heap
 
 
 def staging_bytes(program: CompiledProgram) -> int:

@@ -15,14 +15,15 @@ import numpy as np
 
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.ir import unwritten
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
-from distxla.runtime.memory import Block, Heap, Segment
+from distxla.machine.heap import Block, Heap
+from distxla.machine.segments import Segment
 from distxla.runtime.serve import support_program
-from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Streams
 from distxla.targets.x86_64.load import load_image

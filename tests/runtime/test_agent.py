@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent
 from distxla.runtime.hosts.commands import Command
-from distxla.runtime.memory import ControlBlock
-from distxla.runtime.wire.connection import Frame
+from distxla.wire.connection import Frame
 
 
 class Recorder:

@@ -20,7 +20,7 @@ from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs, run_reference
 from distxla.text.parser import parse_module
 from tests.collectives.matrix import Case, cases, check
-from tests.collectives.transports import on_cluster
+from tests.collectives.matrix_executors import on_cluster
 from tests.collectives.two_programs import TwoPrograms
 
 pytestmark = pytest.mark.cluster

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.hosts.host import Host
-from distxla.runtime.memory import ControlBlock
 
 VALUES = (7, 8, 9)
 FIRST = 16  # word

@@ -15,8 +15,9 @@ import pytest
 from distxla.errors import ClusterError
 from distxla.ir.element_type import BF16, S32, element_type_of
 from distxla.ir.shape import Shape
+from distxla.machine.heap import Heap
+from distxla.machine.segments import Segment
 from distxla.runtime.device_array import DeviceArray
-from distxla.runtime.memory import Heap, Segment
 
 SIZE = 1 << 20
 Array = np.ndarray[Any, Any]

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import distxla as dx
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.diagnosis.diagnosis import Diagnosis
+from distxla.machine.heap import Heap
+from distxla.machine.segments import Segment
 from distxla.runtime.executable import Executable
-from distxla.runtime.memory import ControlBlock, Heap, Segment
 from distxla.runtime.serve import support_program
-from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Infeed, Streams
 from distxla.runtime.trace import Trace

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import distxla as dx
+from distxla.collectives.transports.control_block import CONTROL_BYTES
 from distxla.machine.memory_limits import Limit
-from distxla.runtime.memory import CONTROL_BYTES, HUGE_PAGE
+from distxla.machine.segments import HUGE_PAGE
 from distxla.runtime.memory_need import LARGEST_MEMORY, Need, Room, require_host_memory, require_memory
 from tests.cli.test_main import call
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import distxla as dx
-from distxla.collectives import call_loops
+from distxla.collectives.protocols import call_loops
 from distxla.errors import ClusterError
 from distxla.runtime import loading, stragglers
 from distxla.time_limit import time_limit

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.collectives.transports import work
+from distxla.collectives.transports.shared_memory import work_items as work
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
 from distxla.compiler.passes.rounds_in_order import with_rounds_in_order

@@ -25,17 +25,20 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import distxla.collectives.transports.tcp
 import distxla.runtime
-from distxla.collectives.transports import futex
+import distxla.wire
+from distxla.collectives.transports import abort, control_block, shared_words
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_memory import wait_and_wake
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server import CompileServer
-from distxla.machine import memory_limits
-from distxla.runtime import deadlocks, dispatch, memory, process_ends, serve
+from distxla.machine import futex, memory_limits, pages, segments
+from distxla.runtime import deadlocks, dispatch, process_ends, serve
 from distxla.runtime.hosts import local
-from distxla.runtime.memory import ControlBlock
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
-from distxla.runtime.shared_words import SharedWords
 from distxla.targets.x86_64 import load as image
 from tests.simulation import native
 from tests.simulation.actors import Actors
@@ -53,10 +56,12 @@ BEYOND = ("distxla.runtime.ray",)
 
 def modules() -> list[ModuleType]:
     """The modules whose code runs in a simulation and reaches the machine."""
-    found: list[ModuleType] = [futex, image, memory_limits]
-    for entry in pkgutil.walk_packages(distxla.runtime.__path__, "distxla.runtime."):
-        if not entry.name.startswith(BEYOND):
-            found.append(importlib.import_module(entry.name))
+    found: list[ModuleType] = [wait_and_wake, image, memory_limits, futex, pages, segments]
+    found += [abort, control_block, shared_words]
+    for package in (distxla.runtime, distxla.wire, distxla.collectives.transports.tcp):
+        for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not entry.name.startswith(BEYOND):
+                found.append(importlib.import_module(entry.name))
     return found
 
 
@@ -77,7 +82,7 @@ def _places() -> list[tuple[ModuleType, str, str]]:
         ("own_signal_stack", serve.own_signal_stack),
         ("load_image", image.load_image),
         ("resolve_import", image.resolve_import),
-        ("mapping", memory._Mapping),
+        ("mapping", segments._Mapping),
     ):
         stands_for[id(thing)] = what
     return [
@@ -183,8 +188,6 @@ class Edges:
 
     def _others(self) -> list[tuple[Any, str, Any]]:
         """Names that are no module's import: libc's system calls, and words that Python reads."""
-        from distxla.runtime import futex as python_futex
-
         step = self.run.step
         begin, begin_shared = ControlBlock.__init__, SharedWords.__init__
 
@@ -207,12 +210,12 @@ class Edges:
                 setattr(words, name, stepping(getattr(words, name)))
 
         libc = SimpleNamespace(syscall=NATIVE.libc)
-        pieces = [module for module in modules() if hasattr(module, "PIECE_BYTES") and "relay" in module.__name__]
+        pieces = [module for module in modules() if hasattr(module, "PIECE_BYTES") and ".tcp." in module.__name__]
         return [
             *((module, "PIECE_BYTES", PIECE_BYTES) for module in pieces),
             *self._often(),
-            (python_futex, "_syscall", NATIVE.libc),
-            (futex, "_libc", libc),
+            (futex, "_syscall", NATIVE.libc),
+            (wait_and_wake, "_libc", libc),
             (ControlBlock, "__init__", begin_block),
             (SharedWords, "__init__", begin_words),
         ]
@@ -250,4 +253,4 @@ class Edges:
         return Mapping
 
 
-_load_image, _MAPPING = image.load_image, memory._Mapping
+_load_image, _MAPPING = image.load_image, segments._Mapping

@@ -17,8 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distxla.collectives.transports import call_loops, futex
-from distxla.collectives.transports.futex import FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, SYS_SCHED_YIELD
+from distxla.collectives.transports.shared_memory import emit_call_loops as call_loops
+from distxla.collectives.transports.shared_memory import wait_and_wake as futex
+from distxla.collectives.transports.shared_memory.wait_and_wake import (
+    FUTEX_WAIT,
+    FUTEX_WAKE,
+    SYS_FUTEX,
+    SYS_SCHED_YIELD,
+)
 from distxla.targets.x86_64 import finish
 from distxla.targets.x86_64 import load as image
 from tests.simulation.scheduler import CLOCK, COUNTDOWN, Scheduler, Task, TaskExit

@@ -83,7 +83,7 @@ def _changed(module: Any, owner: Any, function: Any, fault: Planted) -> Any:
 PLANTED = [
     Planted(
         "one of many is woken at the end of a round",
-        "distxla.collectives.transports.group_round:_Round._lead",
+        "distxla.collectives.transports.shared_memory.group_round:_Round._lead",
         "self._wake(i32(EVERYBODY))",
         "self._wake(i32(1))",
         ("sums", "loop"),
@@ -92,7 +92,7 @@ PLANTED = [
     ),
     Planted(
         "a sleeper is not counted, so nobody wakes it",
-        "distxla.collectives.transports.futex:_sleep",
+        "distxla.collectives.transports.shared_memory.wait_and_wake:_sleep",
         "words.fetch_add(1, sleepers)",
         "words.fetch_add(0, sleepers)",
         ("sums", "loop"),
@@ -100,7 +100,7 @@ PLANTED = [
     ),
     Planted(
         "a waiter does not look at the abort flag before it sleeps",
-        "distxla.collectives.transports.futex:_sleep",
+        "distxla.collectives.transports.shared_memory.wait_and_wake:_sleep",
         'words.leave_if(builder.icmp_unsigned("!=", poison, i32(0)), awake)',
         "pass",
         ("ring_2", "loops_by_device"),
@@ -108,7 +108,7 @@ PLANTED = [
     ),
     Planted(
         "a channel's slot is written before it was taken",
-        "distxla.collectives.transports.channel_site:_Send.emit",
+        "distxla.collectives.transports.shared_memory.channel_site:_Send.emit",
         "builder.sub(mark, i32(state.RING))",
         "builder.sub(mark, i32(state.RING + 2))",
         ("more sends than may be in flight",),
@@ -117,7 +117,7 @@ PLANTED = [
     ),
     Planted(
         "a group begins more rounds than it has areas",
-        "distxla.collectives.transports.group_round:_Round._begin",
+        "distxla.collectives.transports.shared_memory.group_round:_Round._begin",
         "self._end_oldest(number)",
         "pass",
         ("more rounds than may be in flight",),
@@ -126,7 +126,7 @@ PLANTED = [
     ),
     Planted(
         "shared work ends with the last item begun, not done",
-        "distxla.collectives.transports.group_round:_Round._help",
+        "distxla.collectives.transports.shared_memory.group_round:_Round._help",
         "number = builder.zext(item, I64)",
         """number = builder.zext(item, I64)
 with words.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
@@ -138,7 +138,7 @@ with words.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
     ),
     Planted(
         "a stream's count of taken items is not advanced",
-        "distxla.collectives.transports.stream_site:_emit_taken",
+        "distxla.collectives.transports.shared_memory.stream_site:_emit_taken",
         "words.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)",
         """words.store(i32(0), _slot(words, state, memory, taken), streams.L_TAKEN)""",
         ("feeds",),
@@ -188,7 +188,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "frames of a call that failed are taken in the next one",
-        "distxla.runtime.relay.relay:Relay._on_frame",
+        "distxla.collectives.transports.tcp.proxy:Relay._on_frame",
         "current = frame.tag == self._takes",
         "current = True",
         ("large moves",),
@@ -197,7 +197,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "what the kernel has taken of a frame is sent again",
-        "distxla.runtime.relay.links:Link._send_waiting",
+        "distxla.collectives.transports.tcp.link:Link._send_waiting",
         "self._begun = (rest, done)",
         "self._begun = (parts, done)",
         ("large loop", "large moves"),
@@ -205,7 +205,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "operands are read after the round may have ended",
-        "distxla.runtime.relay.rounds:Round.eager",
+        "distxla.collectives.transports.tcp.group_round:Round.eager",
         "ctypes.string_at(address, rows.bytes)",
         "view(address, rows.bytes)",
         ("loop", "sums"),
@@ -221,7 +221,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "a round between hosts ends before all bytes have come",
-        "distxla.runtime.relay.rounds:Round.__init__",
+        "distxla.collectives.transports.tcp.group_round:Round.__init__",
         "self._left += sum(region.taken.bytes",
         "self._left += sum(region.taken.bytes // 2",
         ("large moves",),
@@ -229,7 +229,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "a message's checksum does not count",
-        "distxla.runtime.wire.records:Gmac.open",
+        "distxla.wire.checksums:Gmac.open",
         "return False",
         "return True",
         ("large moves", "sums"),

@@ -27,7 +27,7 @@ _support: list[CompiledProgram] = []
 def support() -> CompiledProgram:
     """The serve loops, for simulated runs, once a process."""
     if not _support:
-        from distxla.collectives.transports.call_loops import compile_call_loops
+        from distxla.collectives.transports.shared_memory.emit_call_loops import compile_call_loops
 
         with native.compiling():
             _support.append(compile_call_loops())

@@ -14,21 +14,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distxla.collectives import call_loops
+from distxla.collectives.protocols import call_loops
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.tcp.injected_faults import NetworkFault, PlannedFaults
+from distxla.collectives.transports.tcp.proxy import Relay
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
-from distxla.runtime.futex import sleep_on, wake_all
+from distxla.machine.futex import sleep_on, wake_all
+from distxla.machine.segments import Segment
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.local import LocalHost, Ticket
 from distxla.runtime.hosts.nodes import Facts
-from distxla.runtime.memory import ControlBlock, Segment
-from distxla.runtime.relay.faults import NetworkFault, PlannedFaults
-from distxla.runtime.relay.relay import Relay
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.shared_image import ImageSource, SharedImage
-from distxla.runtime.wire.connection import Connection, Frame
-from distxla.runtime.wire.handshake import Listener
+from distxla.wire.connection import Connection, Frame
+from distxla.wire.handshake import Listener
 
 SLICE_NS = 200_000_000
 LONGEST_WAIT_S = 1.0  # for a word to change
@@ -38,7 +39,7 @@ CONNECT_LIMIT_S = 60.0  # for the driver, from `begin` on
 
 @dataclass(frozen=True)
 class RunShape:
-    """An agent's view of the run. devices: of each host.  secret: for the handshakes of connections (runtime/wire/).
+    """An agent's view of the run. devices: of each host.  secret: for the handshakes of connections (distxla/wire/).
 
     attachment: where the driver's memories are, for the agent of the driver's own host; None for others.
     faults: injected into messages between hosts.

@@ -1,4 +1,4 @@
-"""Frames between the driver and the agent of another host, over their connection (runtime/wire/).
+"""Frames between the driver and the agent of another host, over their connection (distxla/wire/).
 
 Every payload is a table of little-endian numbers, or bytes of memory; nothing in it is trusted to be in range.
 """

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from distxla.collectives.transports.tcp.injected_faults import NetworkFault
 from distxla.compiler.artifact import CompiledProgram
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
+from distxla.machine.heap import Pages
 from distxla.machine.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime import stragglers
 from distxla.runtime.hosts import commands
@@ -23,15 +25,13 @@ from distxla.runtime.hosts.host import DeviceMemory, Host
 from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages
-from distxla.runtime.memory import Pages
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere, Session
-from distxla.runtime.relay.faults import NetworkFault
 from distxla.runtime.replica import Identity, Replica
 from distxla.runtime.serve import support_program
 from distxla.runtime.shared_image import ImageSource, SharedImage, without_image
-from distxla.runtime.wire.handshake import connect, new_secret
 from distxla.time_limit import current_limit
+from distxla.wire.handshake import connect, new_secret
 
 ATTACH_LIMIT_S = 120.0
 DAMAGE_S = 0.3  # for an agent to say that it ends because of a damaged message
@@ -41,7 +41,8 @@ class Hosts:
     """What `start` has begun, `close` takes down; both may be called in different threads, one after the other.
 
     devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
-    network_faults: gives the injected faults of messages between so many hosts (relay/faults.py); raises ArgumentError.
+    network_faults: gives the injected faults of messages between so many hosts (tcp/injected_faults.py); raises
+    ArgumentError.
     closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
     budget: how much memory the devices may have.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the

@@ -7,17 +7,18 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from distxla.collectives import call_loops
+from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.abort import poison
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
+from distxla.machine.segments import Segment
 from distxla.runtime import serve
 from distxla.runtime.hosts.host import record_bytes
-from distxla.runtime.memory import ControlBlock, Segment
-from distxla.runtime.release import poison
 from distxla.runtime.replica import Attachment, Identity
-from distxla.runtime.shared_words import SharedWords
 from distxla.runtime.watch import Watch
 from distxla.targets.x86_64.load import load_image
 
@@ -129,7 +130,7 @@ class LocalHost:
         patience: seconds after which those that still compute are left to that: False then, and nobody is killed.
         Where all are back, nothing that they still do counts for a later call.
         """
-        from distxla.collectives.transports.futex import release_waiters
+        from distxla.collectives.transports.shared_memory.wait_and_wake import release_waiters
 
         self._withdraw()
         end = time.monotonic() + (GRACE_S if patience is None else patience)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.collectives import call_loops
+from distxla.collectives.protocols import call_loops
 from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.location import printable
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.host import Lost
-from distxla.runtime.wire.connection import Connection, Frame
-from distxla.runtime.wire.records import Buffer
+from distxla.wire.checksums import Buffer
+from distxla.wire.connection import Connection, Frame
 
 LOGGER = logging.getLogger("distxla")
 NOTICE_S = 5.0  # that an answer takes before it is worth a notice; the next ones come after twice as long each
@@ -425,13 +425,13 @@ class _Fetch:
 
 
 class RemotePages:
-    """memory.Pages of another host's device memories, or of what they have in common."""
+    """heap.Pages of another host's device memories, or of what they have in common."""
 
     def __init__(self, host: RemoteHost, *, common: bool) -> None:
         self._host, self._common = host, common
 
     def punch(self, offset: int, size: int) -> None:
-        """See memory.Pages."""
+        """See heap.Pages."""
         self._host.punch(offset, size, common=self._common)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from distxla.collectives.transports.tcp.injected_faults import FaultKind, NetworkFault
 from distxla.location import Location
-from distxla.runtime.relay.faults import FaultKind, NetworkFault
 
 
 class Kind(StrEnum):

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import BEFORE_STEP, INSIDE_WAIT
 from distxla.compiler.artifact import InjectionPoint
 from distxla.runtime.injection.faults import Fault, Kind, When
-from distxla.runtime.memory import ControlBlock
 
 HOOK_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32)
 SLICE_S = 0.01  # of a delay, after which a failed call ends it

@@ -43,7 +43,7 @@ MODULES = (
     "numpy",
     "ray._common.usage.usage_lib",
     "distxla.runtime.replica",
-    "distxla.runtime.release",
+    "distxla.collectives.transports.abort",
 )
 # modules that Ray imports for what workers here don't use: clouds, and environments that are made for a worker
 UNUSED = ("jsonschema", "requests", "yaml")

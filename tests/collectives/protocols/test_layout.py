@@ -10,7 +10,7 @@ from llvmlite import ir
 from distxla.collectives.protocols import group, stream
 from distxla.collectives.protocols.documentation import MODULES, declared
 from distxla.collectives.protocols.layout import Area, Order, Word
-from distxla.collectives.transports.words import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.errors import InternalError
 from docs.update_tables import PROTOCOLS, updated_protocols
 

@@ -14,7 +14,8 @@ from functools import cache
 
 from distxla.errors import ClusterError
 from distxla.runtime.hosts import commands
-from distxla.runtime.wire import connection, handshake, records
+from distxla.wire import checksums as records
+from distxla.wire import connection, handshake
 from tests.fuzz.errors import assert_refusal
 from tests.fuzz.targets import Target
 

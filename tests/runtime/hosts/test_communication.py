@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import distxla as dx
 from distxla.runtime.cluster import Cluster
 from tests.collectives.matrix import cases, check
-from tests.collectives.transports import on_cluster
+from tests.collectives.matrix_executors import on_cluster
 from tests.programs import PROGRAMS, ShardedProgram
 from tests.runtime import hand_made
 from tests.runtime.hosts.test_faults import agent_pid, later, pids

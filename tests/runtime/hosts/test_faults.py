@@ -196,7 +196,7 @@ def test_nothing_is_left_running_or_listening(ray_cluster: Any) -> None:
 def test_strangers_are_sent_away() -> None:
     """While an agent waits for the driver, who doesn't know the secret gets nothing."""
     from distxla.runtime.hosts import commands
-    from distxla.runtime.wire.handshake import Listener, new_secret
+    from distxla.wire.handshake import Listener, new_secret
 
     accepted: list[Any] = []
     listener = Listener("127.0.0.1", new_secret(), accepted.append, purpose=commands.DRIVER_PURPOSE, node=1)

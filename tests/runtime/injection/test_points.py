@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import AFTER_STEP, BEFORE_STEP, INSIDE_WAIT
 from distxla.compiler.artifact import ANY_POINT, InjectionPoint
 from distxla.compiler.cache_key import program_key
@@ -19,7 +20,6 @@ from distxla.runtime.injection import hook as hooks
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import Fault
 from distxla.runtime.injection.grammar import parse_faults
-from distxla.runtime.memory import ControlBlock
 from distxla.text.parser import parse_module
 from tests.runtime.injection.programs import LOOP
 

@@ -1,0 +1,458 @@
+"""Sends and recvs between devices: values that wait in messages, in place, or in a place of their own.
+
+How a value travels. Up to INLINE_BYTES it lies in the message: the send copies it there, the recv-done from there. A
+larger one that is `kept` (compiler/passes/keep_transfers.py) is posted in place: whoever of send-done and recv-done
+comes first claims the message and copies it, into the place that a kept recv has posted or the recv-done has. Where the
+recv has none (its context travels, or RING recvs before it are under way), a send-done that comes first copies into a
+staging place of the pair. A send that is not kept copies its value at once: into the recv's place if that is posted,
+otherwise into the staging place.
+
+Between hosts each side has the pair's state, and staging places, on its own host. A value goes into the message or is
+staged; the relays carry it, and the words that the other side waits for, across.
+
+So the four edges hold, and no others: a send waits for nobody while fewer than RING values are under way, a send-done
+waits for the recv, a recv-done for the send. Each word has one writer, but for the claim.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from distxla.collectives.channels import read_end
+from distxla.collectives.protocols import channel as state
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.layout import Word
+from distxla.collectives.protocols.relay_queue import Event
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
+from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
+from distxla.collectives.transports.shared_memory.proxy_queue import hand_over, is_elsewhere
+from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
+from distxla.collectives.transports.shared_memory.site_emitter import Routine
+from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CommunicatorSpec
+from distxla.ir.instruction import Instruction
+from distxla.ir.shape import Shape
+from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
+from distxla.ops.op import Op
+
+ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the communicator's state
+
+
+class ChannelFamily:
+    """`family.Family`: what a send or recv begins is known by the number in its context.
+
+    The driver writes into the state of each end which pair the device is in for the call (protocols/channel.py).
+    """
+
+    def handles(self, op: Op) -> bool:
+        return op.is_device_transfer
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        devices = range(replicas * partitions)
+        if not instruction.op.starts_transfer:
+            return CommunicatorSpec(state.DIRECTORY_KEY, (tuple(devices),), (state.DIRECTORY_BYTES,))
+        end = read_end(instruction)
+        groups = tuple((device,) for device in devices)
+        return CommunicatorSpec(f"channel end {end!r}", groups, (state.END_BYTES,) * len(groups), channel=end)
+
+    def emit(self, routine: Routine) -> None:
+        op, shape = routine.instruction.op, routine.instruction.shape
+        leaves = (shape if isinstance(op, Send | Recv | RecvDone) else None, routine.operands)
+        payload = _payload(*leaves)
+        kind = _KINDS[type(op)]
+        module = routine.words.builder.module
+        name = f"distxla_{kind.__name__.strip('_').lower()}_{_signature(payload):016x}"
+        function = module.globals.get(name)
+        if function is None:
+            function = kind(module, name, payload).emit()
+        builder = routine.words.builder
+        builder.ret(builder.call(function, [*routine.function.args, routine.state]))
+
+
+def _payload(shape: Shape | None, operands: Sequence[Shape]) -> Shape:
+    """The type of the value: the first part of the result, or of a send-done's operand, whose leaves are given."""
+    if shape is not None:
+        assert shape.elements is not None
+        return shape.elements[0].without_layout()
+    return Shape.tuple(tuple(leaf.without_layout() for leaf in operands[:-2]))
+
+
+def _signature(payload: Shape) -> int:
+    """u64: equal for values of one type. A tuple of leaves, since a send-done knows no more."""
+    flat = ", ".join(str(leaf.without_layout()) for leaf in payload.leaves())
+    return int.from_bytes(hashlib.blake2b(flat.encode(), digest_size=8).digest(), "little")
+
+
+class _Routine(ABC):
+    """What all four have in common: i32 name(Context*, u32 site, u64* operands, u64* results, state)."""
+
+    def __init__(self, module: ir.Module, name: str, payload: Shape) -> None:
+        self.module, self.signature = module, _signature(payload)
+        self.function, self.words = Words.function(module, name, I32, ARGUMENTS)
+        self.context, self.site, self.sent, self.received, self.state = self.function.args
+        self.builder = self.words.builder
+        self.sizes = [state.byte_size(leaf) for leaf in payload.leaves()]
+        self.places, self.size = state.packed(payload)
+        self.is_inline = self.size <= state.INLINE_BYTES
+        self.record = self.words.context_field(self.context, "record")
+        self.device = self.words.context_field(self.context, "device")
+        self.memory = self.words.device_memory(self.context, self.device)
+
+    @abstractmethod
+    def emit(self) -> ir.Function:
+        """Write the body, with all its returns."""
+
+    # --- pairs and slots
+
+    def end_pair(self) -> tuple[ir.Value, ir.Value]:
+        """The pair of this send or recv and its number; returns from the function, without one, what takes no part."""
+        words, builder = self.words, self.builder
+        run = words.load(I32, self.record, block.R_RUN)
+        known = builder.icmp_unsigned("==", run, words.load(I32, self.state, state.E_RUN))
+        number = builder.select(known, words.load(I32, self.state, state.E_EXECUTIONS), i32(0))
+        words.store(run, self.state, state.E_RUN)
+        words.store(builder.add(number, i32(1)), self.state, state.E_EXECUTIONS)
+        pair = words.load(I64, self.state, state.E_PAIR)
+        early = builder.icmp_unsigned("<", number, words.load(I32, self.state, state.E_FIRST))
+        late = builder.icmp_unsigned(">", number, words.load(I32, self.state, state.E_LAST))
+        nobody = builder.icmp_unsigned("==", pair, i64(0))
+        with builder.if_then(builder.or_(nobody, builder.or_(early, late))):
+            words.store(i32(0), self.ticket_place(self.received))
+            builder.ret(i32(Status.OK))
+        control = words.context_field(self.context, "control")
+        return words.at(control, pair), words.load(I32, self.state, state.E_NUMBER)
+
+    def ticket_place(self, offsets: ir.Value) -> ir.Value:
+        """Where a context has its u32."""
+        return self.buffer(self.memory, offsets, len(self.sizes))
+
+    def store_ticket(self, number: ir.Value, transfer: ir.Value) -> None:
+        builder = self.builder
+        low = builder.and_(transfer, i32(0xFFFF))
+        ticket = builder.or_(builder.shl(number, i32(16)), low)
+        self.words.store(ticket, self.ticket_place(self.received))
+
+    def done_pair(self, counter: Word, nothing: Callable[[], None]) -> tuple[ir.Value, ir.Value]:
+        """The pair and the transfer of the context's ticket; without one does `nothing` and returns.
+
+        counter: the word that counts this side's transfers.
+        """
+        words, builder = self.words, self.builder
+        ticket = words.load(I32, self.ticket_place(self.sent))
+        with builder.if_then(builder.icmp_unsigned("==", ticket, i32(0))):
+            nothing()
+            builder.ret(i32(Status.OK))
+        row = builder.mul(builder.zext(builder.lshr(ticket, i32(16)), I64), i64(8))
+        pair = words.at(words.context_field(self.context, "control"), words.load(I64, self.state, row))
+        last = builder.sub(words.load_own(I32, pair, counter), i32(1))
+        ago = builder.and_(builder.sub(last, ticket), i32(0xFFFF))
+        return pair, builder.sub(last, ago)
+
+    def slot(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
+        words, builder = self.words, self.builder
+        index = builder.zext(builder.and_(transfer, i32(state.RING - 1)), I64)
+        offset = builder.mul(index, words.load(I64, pair, state.C_SLOT_BYTES))
+        return words.at(words.at(pair, state.C_SLOTS), offset)
+
+    def staging(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
+        """The transfer's staging place."""
+        words, builder = self.words, self.builder
+        index = builder.zext(builder.and_(transfer, i32(state.RING - 1)), I64)
+        offset = builder.mul(index, words.load(I64, pair, state.C_STAGED_BYTES))
+        base = words.device_memory(self.context, words.load(I32, pair, state.C_STAGING_DEVICE))
+        return words.at(base, builder.add(words.load(I64, pair, state.C_STAGING), offset))
+
+    def note_round(self, pair: ir.Value, transfer: ir.Value, counter: Word, *, begins: bool = False) -> ir.Value:
+        """Say in the record which transfer of which pair it is; what words of that transfer hold.
+
+        counter: the word that counts this side's transfers.  begins: whether this is a new one.
+        """
+        words, builder, control = self.words, self.builder, self.words.context_field(self.context, "control")
+        offset = builder.sub(builder.ptrtoint(pair, I64), builder.ptrtoint(control, I64))
+        meeting = builder.trunc(builder.lshr(offset, i64(6)), I32)
+        words.store(meeting, self.record, block.R_MEETING)
+        counted = words.at(pair, counter + round_words.COUNTED)
+        if begins:
+            count_from(words, self.record, counted, builder.zext(transfer, I64))
+        mark = builder.add(transfer, i32(1))
+        note_round(words, self.record, counted, builder.zext(mark, I64))
+        return mark
+
+    # --- the other end on another host
+
+    def is_elsewhere(self, pair: ir.Value, device: int) -> ir.Value:
+        """Whether the device whose number stands at `device` of the pair lives on another host."""
+        return is_elsewhere(self.words, self.context, self.words.load(I32, pair, device))
+
+    def tell(self, pair: ir.Value, device: int, event: Event, mark: ir.Value) -> None:
+        """Let the relay tell that device, if it lives on another host."""
+        with self.words.when(self.is_elsewhere(pair, device), likely=False):
+            hand_over(self.words, self.context, pair, event, mark)
+
+    # --- waiting
+
+    def reached(self, word: ir.Value, mark: ir.Value) -> ir.Value:
+        return self.builder.icmp_signed(">=", self.builder.sub(word, mark), i32(0))
+
+    def wait(self, base: ir.Value, word: int, mark: ir.Value, peer: ir.Value, sleepers: int) -> None:
+        """Until the word has reached the mark; returns from the function if the wait was released."""
+        words, builder = self.words, self.builder
+        with words.forever() as over:
+            seen = words.acquire(base, word)
+            words.leave_if(self.reached(seen, mark), over)
+            arguments = [self.context, words.at(base, word), seen, peer, words.at(base, sleepers)]
+            status = builder.call(emit_wait(self.module), arguments)
+            words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+
+    def publish(self, mark: ir.Value, base: ir.Value, word: int, sleepers: int) -> None:
+        """Set the word, after all that was written before, and wake who sleeps on it."""
+        words = self.words
+        words.release(mark, base, word)
+        self.builder.call(emit_wake(self.module), [words.at(base, word), words.at(base, sleepers), i32(1)])
+
+    def claims(self, slot: ir.Value, mark: ir.Value) -> ir.Value:
+        """Whether this side is the first to claim the message."""
+        before = self.builder.atomic_rmw("xchg", self.words.at(slot, state.W_CLAIM), mark, "seq_cst")
+        return self.builder.icmp_unsigned("!=", before, mark)
+
+    # --- values
+
+    def buffer(self, memory: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
+        return self.words.at(memory, self.words.load(I64, offsets, 8 * leaf))
+
+    def own(self, offsets: ir.Value) -> list[ir.Value]:
+        """The value's leaves in this device's memory."""
+        return [self.buffer(self.memory, offsets, leaf) for leaf in range(len(self.sizes))]
+
+    def elsewhere(self, pair: ir.Value, device: int, offsets: ir.Value) -> list[ir.Value]:
+        """The value's leaves in the memory of the device whose number stands at `device` of the pair."""
+        memory = self.words.device_memory(self.context, self.words.load(I32, pair, device))
+        return [self.buffer(memory, offsets, leaf) for leaf in range(len(self.sizes))]
+
+    def packed(self, base: ir.Value) -> list[ir.Value]:
+        return [self.words.at(base, place) for place in self.places]
+
+    def copy(self, targets: Sequence[ir.Value], sources: Sequence[ir.Value]) -> None:
+        for target, source, size in zip(targets, sources, self.sizes, strict=True):
+            if size:
+                emit_copy(self.words, target, source, i64(size))
+
+    def return_mismatch(self, device: ir.Value, site: ir.Value) -> None:
+        """Name the other side in the record."""
+        self.words.store(device, self.record, block.R_MISMATCH_DEVICE)
+        self.words.store(site, self.record, block.R_MISMATCH_SITE)
+        self.builder.ret(i32(Status.MISMATCH))
+
+    def landing(self, slot: ir.Value, mark: ir.Value) -> ir.Value:
+        """Whether the recv of this transfer has posted where its value goes."""
+        return self.builder.icmp_unsigned("==", self.words.load(I32, slot, state.L_NUMBER), mark)
+
+    def unless_same(self, base: ir.Value, signature: int, device: int, site: int) -> None:
+        """Return MISMATCH where the other side posted another type."""
+        words, builder = self.words, self.builder
+        differs = builder.icmp_unsigned("!=", words.load(I64, base, signature), i64(self.signature))
+        with builder.if_then(differs, likely=False):
+            self.return_mismatch(words.load(I32, base, device), words.load(I32, base, site))
+
+
+class _Send(_Routine):
+    """Post the value; waits only while RING values are under way."""
+
+    kept = False
+
+    def emit(self) -> ir.Function:
+        words, builder = self.words, self.builder
+        pair, number = self.end_pair()
+        transfer = words.load(I32, pair, state.C_SENDS)
+        mark = self.note_round(pair, transfer, state.C_SENDS, begins=True)
+        slot = self.slot(pair, transfer)
+        target = words.load(I32, pair, state.C_TARGET)
+        self.wait(slot, state.W_TAKEN, builder.sub(mark, i32(state.RING)), target, state.W_TAKEN_SLEEPERS)
+        words.store(i64(self.signature), slot, state.M_SIGNATURE)
+        words.store(self.site, slot, state.M_SITE)
+        words.store(self.device, slot, state.M_DEVICE)
+        self._post(pair, slot, transfer, mark)
+        words.store(mark, pair, state.C_SENDS)
+        self.publish(mark, slot, state.W_SENT, state.W_SENT_SLEEPERS)
+        self.tell(pair, state.C_TARGET, Event.SENT, mark)
+        self.store_ticket(number, transfer)
+        builder.ret(i32(Status.OK))
+        return self.function
+
+    def _post(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value, mark: ir.Value) -> None:
+        """Fill the message."""
+        words, builder = self.words, self.builder
+        if self.is_inline:
+            words.store(i32(state.INLINE), slot, state.M_KIND)
+            self.copy(self.packed(words.at(slot, state.M_PAYLOAD)), self.own(self.sent))
+            return
+        if self.kept:
+            with builder.if_else(self.is_elsewhere(pair, state.C_TARGET), likely=False) as (apart, together):
+                with apart:
+                    self._stage(pair, slot, transfer)
+                with together:
+                    words.store(i32(state.IN_PLACE), slot, state.M_KIND)
+                    for leaf in range(len(self.sizes)):
+                        words.store(words.load(I64, self.sent, 8 * leaf), slot, state.M_OFFSETS + 8 * leaf)
+            return
+        received = self.reached(words.acquire(pair, state.C_RECVS), mark)
+        agrees = builder.icmp_unsigned("==", words.load(I64, slot, state.L_SIGNATURE), i64(self.signature))
+        at_once = builder.and_(received, builder.and_(self.landing(slot, mark), agrees))
+        if len(self.sizes) > state.MOST_LEAVES:
+            at_once = ir.Constant(ir.IntType(1), 0)
+        with builder.if_else(at_once) as (direct, later):
+            with direct:
+                words.store(i32(state.LANDED), slot, state.M_KIND)
+                if len(self.sizes) <= state.MOST_LEAVES:
+                    there = self.elsewhere(pair, state.C_TARGET, words.at(slot, state.L_OFFSETS))
+                    self.copy(there, self.own(self.sent))
+            with later:
+                self._stage(pair, slot, transfer)
+
+    def _stage(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value) -> None:
+        self.words.store(i32(state.STAGED), slot, state.M_KIND)
+        self.copy(self.packed(self.staging(pair, transfer)), self.own(self.sent))
+
+
+class _KeptSend(_Send):
+    kept = True
+
+
+class _SendDone(_Routine):
+    """Wait for the recv, and see to it that a value in place is copied."""
+
+    def emit(self) -> ir.Function:
+        words, builder = self.words, self.builder
+        pair, transfer = self.done_pair(state.C_SENDS, lambda: None)
+        mark = self.note_round(pair, transfer, state.C_SENDS)
+        target = words.load(I32, pair, state.C_TARGET)
+        self.wait(pair, state.C_RECVS, mark, target, state.C_SOURCE_SLEEPS)
+        if not self.is_inline:
+            slot = self.slot(pair, transfer)
+            taken = self.reached(words.acquire(slot, state.W_TAKEN), mark)
+            in_place = builder.icmp_unsigned("==", words.load(I32, slot, state.M_KIND), i32(state.IN_PLACE))
+            with builder.if_then(builder.and_(in_place, builder.not_(taken))):
+                self._move(pair, slot, transfer, mark, target)
+        builder.ret(i32(Status.OK))
+        return self.function
+
+    def _move(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value, mark: ir.Value, target: ir.Value) -> None:
+        words, builder = self.words, self.builder
+        if len(self.sizes) > state.MOST_LEAVES:
+            return
+        with builder.if_else(self.claims(slot, mark)) as (first, second):
+            with first:
+                mine = self.elsewhere(pair, state.C_SOURCE, words.at(slot, state.M_OFFSETS))
+                with builder.if_else(self.landing(slot, mark)) as (landed, staged):
+                    with landed:
+                        self.unless_same(slot, state.L_SIGNATURE, state.L_DEVICE, state.L_SITE)
+                        self.copy(self.elsewhere(pair, state.C_TARGET, words.at(slot, state.L_OFFSETS)), mine)
+                        words.store(i32(state.LANDED), slot, state.M_COPIED_TO)
+                    with staged:
+                        self.copy(self.packed(self.staging(pair, transfer)), mine)
+                        words.store(i32(state.STAGED), slot, state.M_COPIED_TO)
+                self.publish(mark, slot, state.W_MOVED, state.W_MOVED_SLEEPERS)
+            with second:
+                self.wait(slot, state.W_MOVED, mark, target, state.W_MOVED_SLEEPERS)
+
+
+class _Recv(_Routine):
+    """Say that the value may come, and where it goes if that is known; waits for nobody."""
+
+    kept = False
+
+    def emit(self) -> ir.Function:
+        words, builder = self.words, self.builder
+        pair, number = self.end_pair()
+        transfer = words.load_own(I32, pair, state.C_RECVS)
+        mark = self.note_round(pair, transfer, state.C_RECVS, begins=True)
+        if self.kept:
+            slot = self.slot(pair, transfer)
+            free = self.reached(words.load_own(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
+            with builder.if_then(free):  # otherwise an earlier recv's place is still needed there
+                words.store(i64(self.signature), slot, state.L_SIGNATURE)
+                words.store(self.site, slot, state.L_SITE)
+                words.store(self.device, slot, state.L_DEVICE)
+                for leaf in range(len(self.sizes)):
+                    words.store(words.load(I64, self.received, 8 * leaf), slot, state.L_OFFSETS + 8 * leaf)
+                words.store(mark, slot, state.L_NUMBER)
+        self.publish(mark, pair, state.C_RECVS, state.C_SOURCE_SLEEPS)
+        self.tell(pair, state.C_SOURCE, Event.RECEIVING, mark)
+        self.store_ticket(number, transfer)
+        builder.ret(i32(Status.OK))
+        return self.function
+
+
+class _KeptRecv(_Recv):
+    kept = True
+
+
+class _RecvDone(_Routine):
+    """Wait for the message and take the value out of it."""
+
+    def emit(self) -> ir.Function:
+        words, builder = self.words, self.builder
+        pair, transfer = self.done_pair(state.C_RECVS, self._zeros)
+        mark = self.note_round(pair, transfer, state.C_RECVS)
+        slot = self.slot(pair, transfer)
+        source = words.load(I32, pair, state.C_SOURCE)
+        self.wait(slot, state.W_SENT, mark, source, state.W_SENT_SLEEPERS)
+        self.unless_same(slot, state.M_SIGNATURE, state.M_DEVICE, state.M_SITE)
+        mine = self.own(self.received)
+        if self.is_inline:
+            self.copy(mine, self.packed(words.at(slot, state.M_PAYLOAD)))
+        else:
+            self._take_large(pair, slot, transfer, mark, source, mine)
+        self.publish(mark, slot, state.W_TAKEN, state.W_TAKEN_SLEEPERS)
+        self.tell(pair, state.C_SOURCE, Event.RECEIVED, mark)
+        builder.ret(i32(Status.OK))
+        return self.function
+
+    def _zeros(self) -> None:
+        for target, size in zip(self.own(self.received), self.sizes, strict=True):
+            if size:
+                emit_zero(self.words, target, i64(size))
+
+    def _take_large(
+        self,
+        pair: ir.Value,
+        slot: ir.Value,
+        transfer: ir.Value,
+        mark: ir.Value,
+        source: ir.Value,
+        mine: Sequence[ir.Value],
+    ) -> None:
+        words, builder = self.words, self.builder
+        how = words.local(I32)
+        words.store(words.load(I32, slot, state.M_KIND), how)
+        if len(self.sizes) <= state.MOST_LEAVES:
+            in_place = builder.icmp_unsigned("==", words.load(I32, how), i32(state.IN_PLACE))
+            with builder.if_then(in_place), builder.if_else(self.claims(slot, mark)) as (first, second):
+                with first:
+                    self.copy(mine, self.elsewhere(pair, state.C_SOURCE, words.at(slot, state.M_OFFSETS)))
+                    words.store(i32(state.LANDED), how)
+                    self.publish(mark, slot, state.W_MOVED, state.W_MOVED_SLEEPERS)
+                with second:
+                    self.wait(slot, state.W_MOVED, mark, source, state.W_MOVED_SLEEPERS)
+                    words.store(words.load(I32, slot, state.M_COPIED_TO), how)
+        with words.when(builder.icmp_unsigned("==", words.load(I32, how), i32(state.STAGED))):
+            self.copy(mine, self.packed(self.staging(pair, transfer)))
+
+
+_KINDS: dict[type[Op], type[_Routine]] = {
+    Send: _Send,
+    KeptSend: _KeptSend,
+    SendDone: _SendDone,
+    Recv: _Recv,
+    KeptRecv: _KeptRecv,
+    RecvDone: _RecvDone,
+    KeptRecvDone: _RecvDone,
+}

@@ -1,0 +1,53 @@
+"""Copies of bytes, as LLVM IR."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from distxla.collectives.transports.shared_memory.atomics_builder import I8, I64, POINTER, VOID, Words, i32, i64
+
+
+def emit_copy(words: Words, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
+    """memcpy of i64 `count` bytes."""
+    module = words.builder.module
+    name = "llvm.memcpy.p0.p0.i64"
+    function = module.globals.get(name) or ir.Function(
+        module, ir.FunctionType(VOID, [POINTER, POINTER, I64, ir.IntType(1)]), name
+    )
+    words.builder.call(function, [target, source, count, ir.Constant(ir.IntType(1), 0)])
+
+
+def emit_zero(words: Words, target: ir.Value, count: ir.Value) -> None:
+    """memset to zero of i64 `count` bytes."""
+    module = words.builder.module
+    name = "llvm.memset.p0.i64"
+    function = module.globals.get(name) or ir.Function(
+        module, ir.FunctionType(VOID, [POINTER, I8, I64, ir.IntType(1)]), name
+    )
+    words.builder.call(function, [target, ir.Constant(I8, 0), count, ir.Constant(ir.IntType(1), 0)])
+
+
+def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
+    """void distxla_stream_copy(target, source, i64 bytes): a copy that leaves the target out of the caches."""
+    found = llvm_module.globals.get("distxla_stream_copy")
+    if found is not None:
+        return found
+    function, words = Words.function(llvm_module, "distxla_stream_copy", VOID, [POINTER, POINTER, I64], optimised=True)
+    target, source, count = function.args
+    builder = words.builder
+    address = builder.ptrtoint(target, I64)
+    head = words.smallest(builder.and_(builder.neg(address), i64(63)), count)
+    emit_copy(words, target, source, head)
+    body = builder.and_(builder.sub(count, head), i64(-64))
+    vector = ir.VectorType(I8, 64)
+    mark = llvm_module.add_metadata([i32(1)])
+    with words.count(head, builder.add(head, body), 64) as at:
+        line = builder.load(words.at(source, at), typ=vector, align=1)
+        store = builder.store(line, words.at(target, at), align=64)
+        store.set_metadata("nontemporal", mark)
+    done = builder.add(head, body)
+    emit_copy(words, words.at(target, done), words.at(source, done), builder.sub(count, done))
+    fence = ir.InlineAsm(ir.FunctionType(VOID, []), "sfence", "~{memory}", side_effect=True)
+    builder.call(fence, [])
+    builder.ret_void()
+    return function

@@ -1,0 +1,47 @@
+"""Read-only tables in the image: what a routine looks up by its device's id."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from llvmlite import ir
+
+from distxla.collectives.transports.shared_memory.atomics_builder import I64, Words, i64
+from distxla.ir.shape import Shape
+
+DEVICE_ROW = 16  # bytes of a row of the tables by flattened device id
+
+
+def digest(value: object) -> str:
+    """A name for equal values."""
+    return hashlib.blake2b(repr(value).encode(), digest_size=12).hexdigest()
+
+
+def constant(llvm_module: ir.Module, name: str, kind: ir.IntType, values: Sequence[int]) -> ir.GlobalVariable:
+    """A read-only table, made once for a name."""
+    found = llvm_module.globals.get(name)
+    if found is None:
+        mask = (1 << kind.width) - 1
+        array = ir.ArrayType(kind, max(1, len(values)))
+        found = ir.GlobalVariable(llvm_module, array, name)
+        found.linkage, found.global_constant, found.align = "internal", True, 64
+        found.initializer = ir.Constant(array, [kind(v & mask) for v in (values or [0])])
+    return found
+
+
+def ticket(words: Words, context: ir.Value, table: ir.Value, result: Shape) -> ir.Value:
+    """The place behind those of `result` in a table of buffers: where the halves of a round keep its number."""
+    memory = words.device_memory(context, words.context_field(context, "device"))
+    return words.at(memory, words.load(I64, table, 8 * sum(1 for _ in result.leaves())))
+
+
+def by_device(rows: Mapping[int, tuple[int, ...]]) -> list[int]:
+    """Rows of four u32 by flattened device id; zeros for ids that no group has."""
+    return [value for device in range(max(rows) + 1) for value in rows.get(device, (0, 0, 0, 0))]
+
+
+def device_row(words: Words, context: ir.Value, table: ir.GlobalVariable) -> ir.Value:
+    """The device's own row."""
+    device = words.builder.zext(words.context_field(context, "device"), I64)
+    return words.at(table, words.builder.mul(device, i64(DEVICE_ROW)))

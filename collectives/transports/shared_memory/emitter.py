@@ -1,0 +1,79 @@
+"""Communication among the devices of one host: routines emitted into the program, over memory that all of them map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from distxla.collectives.protocols.control_block import iterations_field
+from distxla.collectives.protocols.event import LARGE_BYTES
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, POINTER, Words
+from distxla.collectives.transports.shared_memory.channel_site import ChannelFamily
+from distxla.collectives.transports.shared_memory.event_recording import emit_recorded, emit_step_recorded
+from distxla.collectives.transports.shared_memory.group_site import GroupFamily
+from distxla.collectives.transports.shared_memory.permute_site import PermuteFamily
+from distxla.collectives.transports.shared_memory.site_emitter import Family, Routine
+from distxla.collectives.transports.shared_memory.stream_site import StreamFamily
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
+from distxla.compiler.artifact import CommunicatorSpec, Site
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.op import Lowering, Op
+
+FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), ChannelFamily())
+
+
+class SharedMemory:
+    """`compiler.lower.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
+
+    def __init__(self, families: Sequence[Family] = FAMILIES, *, timed: bool = False) -> None:
+        """timed: the flight recorder gets exact times of all sites, not just of large ones."""
+        self._families = families
+        self._timed = timed
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        """RuleViolation where groups or shapes don't fit the run, UnsupportedOpError for what has no routine here."""
+        return self._family(instruction.op).communicator(instruction, operands, replicas, partitions)
+
+    def emit(
+        self,
+        llvm_module: ir.Module,
+        module: Module,
+        site: Site,
+        spec: CommunicatorSpec,
+        instruction: Instruction,
+        operands: tuple[Shape, ...],
+    ) -> ir.Function:
+        """The routine of `site`; what several sites need is added to `llvm_module` once, with internal linkage."""
+        arguments: list[ir.Type] = [POINTER, I32, POINTER, POINTER]
+        name = ROUND_SYMBOL.format(site=site.index)
+        function, words = Words.function(llvm_module, name, I32, arguments, internal=False)
+        table = words.context_field(function.args[0], "communicators")
+        state = words.load(POINTER, table, 8 * site.communicator)
+        family = self._family(instruction.op)
+        family.emit(Routine(words, function, state, module, site, spec, instruction, operands))
+        name = COMMUNICATE_SYMBOL.format(site=site.index)
+        outer, words = Words.function(llvm_module, name, I32, arguments, internal=False, optimised=True)
+        timed = self._timed or _bytes(operands, instruction.shape) >= LARGE_BYTES
+        iterations = iterations_field(len(site.loops))
+        emit_recorded(words, outer.args, function, iterations, timed=timed)
+        return outer
+
+    def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
+        """See `compiler.lower.communication.CommunicationEmitter`."""
+        return emit_step_recorded(llvm_module)
+
+    def _family(self, op: Op) -> Family:
+        found = next((family for family in self._families if family.handles(op)), None)
+        if found is None or op.lowering is not Lowering.COMMUNICATION:
+            raise op.unsupported()
+        return found
+
+
+def _bytes(operands: Sequence[Shape], result: Shape) -> int:
+    """Of an instruction's operands or results, whichever are more."""
+    return max(sum(leaf.byte_size for leaf in leaves if leaf.is_array) for leaves in (operands, tuple(result.leaves())))

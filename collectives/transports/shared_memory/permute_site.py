@@ -1,0 +1,77 @@
+"""Collective-permutes: pairs of devices, each device waiting for the one that sends to it."""
+
+from __future__ import annotations
+
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.signature import signature
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, i32, i64
+from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
+from distxla.collectives.transports.shared_memory.permute_round import (
+    NOBODY,
+    emit_permute_begin,
+    emit_permute_end,
+    emit_permute_round,
+)
+from distxla.collectives.transports.shared_memory.site_emitter import Routine
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CommunicatorSpec
+from distxla.ir.instruction import Instruction
+from distxla.ir.shape import Shape
+from distxla.ops.collective_permute import CollectivePermute
+from distxla.ops.op import Op
+from distxla.ops.support.collective_start_done import Half, half_of, of_whole, whole
+
+
+class PermuteFamily:
+    """`family.Family`: results must not overlap operands."""
+
+    def handles(self, op: Op) -> bool:
+        return isinstance(op, CollectivePermute)
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        op = whole(instruction.op)
+        assert isinstance(op, CollectivePermute)
+        groups, pairs = op.device_groups(replicas, partitions), op.device_pairs(replicas, partitions)
+        talking = {device for pair in pairs for device in pair}
+        sizes = tuple(permute_words.pairs_bytes(len(g)) if g[0] in talking else 0 for g in groups)
+        return CommunicatorSpec(f"pairs {digest((groups, pairs))}", groups, sizes, pairs)
+
+    def emit(self, routine: Routine) -> None:
+        """Rounds of the pairs; more leaves than a post holds are sent in several."""
+        words, function, spec, half = routine.words, routine.function, routine.spec, half_of(routine.instruction.op)
+        operands, result = of_whole(routine.instruction, routine.operands)
+        op = whole(routine.instruction.op)
+        number = signature(routine.module, routine.instruction.replace(op=op), operands)
+        places = {device: position for group in spec.groups for position, device in enumerate(group)}
+        targets, sources = dict(spec.pairs), {target: source for source, target in spec.pairs}
+        rows = {
+            device: (
+                places[targets[device]] if device in targets else NOBODY,
+                targets.get(device, NOBODY),
+                position if device in sources else NOBODY,
+                sources.get(device, NOBODY),
+            )
+            for device, position in places.items()
+        }
+        table = constant(words.builder.module, f"distxla_pairs_{digest(rows)}", I32, by_device(rows))
+        context, site_number, sent, received = function.args
+        row = device_row(words, context, table)
+        llvm_module, builder = words.builder.module, words.builder
+        for batch, first in enumerate(range(0, len(operands), round_words.OFFSETS)):
+            sizes = tuple(o.byte_size for o in operands[first : first + round_words.OFFSETS])
+            buffers = (words.at(sent, 8 * first), words.at(received, 8 * first))
+            arguments = [context, site_number, *buffers, routine.state, row]
+            if half is Half.WHOLE:
+                status = builder.call(emit_permute_round(llvm_module, sizes, number ^ first), arguments)
+            elif half is Half.BEGUN:
+                place = words.local(I64) if batch else ticket(words, context, received, result)
+                status = builder.call(emit_permute_begin(llvm_module, sizes, number ^ first), [*arguments, place])
+            else:
+                begun = builder.add(words.load(I64, ticket(words, context, sent, result)), i64(batch))
+                arguments = [context, routine.state, row, begun]
+                status = builder.call(emit_permute_end(llvm_module, sizes, number ^ first), arguments)
+            words.return_if(words.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        words.builder.ret(i32(Status.OK))

@@ -1,0 +1,47 @@
+"""What a family of communicating instructions brings along to be compiled for devices that share memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from llvmlite import ir
+
+from distxla.collectives.transports.shared_memory.atomics_builder import Words
+from distxla.compiler.artifact import CommunicatorSpec, Site
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
+from distxla.ir.shape import Shape
+from distxla.ops.op import Op
+
+
+@dataclass(frozen=True)
+class Routine:
+    """The routine of one site while it is written: i32 (Context*, u32 site, u64* operands, u64* results).
+
+    state: address of what the members of this device's communicator share.  operands: shapes of the operand leaves.
+    """
+
+    words: Words
+    function: ir.Function
+    state: ir.Value
+    module: Module
+    site: Site
+    spec: CommunicatorSpec
+    instruction: Instruction
+    operands: tuple[Shape, ...]
+
+
+class Family(Protocol):
+    """Instructions that communicate in one way."""
+
+    def handles(self, op: Op) -> bool:
+        """Whether the op belongs here; a family never looks at what another one handles."""
+
+    def communicator(
+        self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
+    ) -> CommunicatorSpec:
+        """As `compiler.lower.communication.CommunicationEmitter.communicator`."""
+
+    def emit(self, routine: Routine) -> None:
+        """Write the routine's body with all its returns."""

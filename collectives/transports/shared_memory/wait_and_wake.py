@@ -1,0 +1,223 @@
+"""Sleeping on a word of shared memory and waking sleepers: emitted once a module, and the Python side of a release.
+
+How a device waits. It gives the core away a few times (sched_yield), then sleeps in FUTEX_WAIT. Where devices
+outnumber cores, giving way lets the very peers run that it waits for; a barrier of 8 on 2 cores takes 5 us instead
+of 25 to 40. But where a stranger competes for the core, a yield costs a time slice (1.5 ms a barrier was measured),
+so a wait whose yields took long makes the device sleep at once for its next waits: 64 of them, then twice as many
+each time, until yielding pays again. Where cores outnumber devices it spins instead.
+
+Before it sleeps it writes into its record what it waits on, then checks the poison word; it checks again after every
+wake. Whoever poisons stores the poison first and then wakes every WAITING device's word until none is WAITING, so a
+device that was between its check and its sleep is woken by a later sweep.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+from llvmlite import ir
+
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.event_recording import (
+    note_resumed,
+    note_wait,
+    note_waited,
+    read_clock,
+)
+from distxla.compiler.abi import Status
+from distxla.compiler.lower.injection import emit_inside_wait
+
+SYS_FUTEX, SYS_SCHED_YIELD = 202, 24  # x86-64
+FUTEX_WAIT, FUTEX_WAKE = 0, 1
+EVERYBODY = 0x7FFFFFFF
+
+YIELDS = 8
+SPINS = 4000  # about 40 to 60 us of `pause`
+SLOW_YIELDS = 400_000  # cycles of the time-stamp counter, 100 to 200 us: longer than any switch between peers
+FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
+
+WAIT_FUNCTION, WAKE_FUNCTION = "distxla_wait", "distxla_wake"
+
+
+def emit_system_call(words: Words, number: int, *arguments: ir.Value) -> ir.Value:
+    """A Linux system call of up to six i64 arguments; the i64 result is negative on error."""
+    registers = ("{rdi}", "{rsi}", "{rdx}", "{r10}", "{r8}", "{r9}")[: len(arguments)]
+    constraints = ",".join(("={rax}", "{rax}", *registers, "~{rcx}", "~{r11}", "~{memory}"))
+    kind = ir.FunctionType(I64, [I64] * (1 + len(arguments)))
+    code = ir.InlineAsm(kind, "syscall", constraints, side_effect=True)
+    return words.builder.call(code, [i64(number), *arguments])
+
+
+def emit_wake(llvm_module: ir.Module) -> ir.Function:
+    """void distxla_wake(ptr word, ptr sleepers, i32 how_many): wake that many sleepers on `word`, if there are any.
+
+    The word must have been changed before. `sleepers` counts those about to sleep: no system call without any.
+    """
+    found = llvm_module.globals.get(WAKE_FUNCTION)
+    if found is not None:
+        return found
+    function, words = Words.function(llvm_module, WAKE_FUNCTION, VOID, [POINTER, POINTER, I32])
+    word, sleepers, how_many = function.args
+    builder = words.builder
+    builder.fence("seq_cst")
+    waiting = words.acquire(sleepers)
+    with words.when(builder.icmp_unsigned("!=", waiting, i32(0))):
+        _futex(words, word, FUTEX_WAKE, how_many)
+    builder.ret_void()
+    return function
+
+
+def emit_wait(llvm_module: ir.Module) -> ir.Function:
+    """i32 distxla_wait(Context*, ptr word, i32 expected, i32 waits_for, ptr sleepers).
+
+    Blocks while *word == expected. Status.OK, with everything visible that was written before the word was changed, or
+    Status.RELEASED when the poison word was set. waits_for: a device, or one of control_block.WAITS_FOR_*.
+    word and sleepers lie in the control block.
+    """
+    found = llvm_module.globals.get(WAIT_FUNCTION)
+    if found is not None:
+        return found
+    arguments = [POINTER, POINTER, I32, I32, POINTER]
+    # the only waiting code that is made small: 2 ms, and all devices execute it between any two switches
+    function, words = Words.function(llvm_module, WAIT_FUNCTION, I32, arguments, optimised=True)
+    function.attributes.add("noinline")
+    context, word, expected, waits_for, sleepers = function.args
+    builder = words.builder
+    control, record = words.context_field(context, "control"), words.context_field(context, "record")
+    note_wait(words, record, waits_for)
+    emit_inside_wait(builder, context)
+    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
+    slept = builder.append_basic_block("sleep")
+    with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):
+        with spare:
+            _spin(words, record, word, expected)
+            builder.branch(slept)
+        with crowded:
+            _give_way(words, record, word, expected, slept)
+            builder.branch(slept)
+    builder.unreachable()
+    builder.position_at_end(slept)
+    _sleep(words, (context, word, expected, waits_for, sleepers), control, record)
+    return function
+
+
+def _spin(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value) -> None:
+    """More cores than devices: look at the word for a while."""
+    pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
+    note_waited(words, record, read_clock(words))
+    with words.count(i64(0), i64(SPINS)):
+        changed = words.builder.icmp_unsigned("!=", words.acquire(word), expected)
+        with words.builder.if_then(changed):
+            note_resumed(words, record, read_clock(words))
+            words.builder.ret(i32(Status.OK))
+        words.builder.call(pause, [])
+
+
+def _give_way(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block) -> None:
+    """More devices than cores: let others run a few times unless that took long lately; `asleep` is next."""
+    builder = words.builder
+    skip = words.load(I32, record, block.R_YIELD_SKIP)
+    start = read_clock(words)
+    note_waited(words, record, start)
+    with builder.if_else(builder.icmp_unsigned("!=", skip, i32(0))) as (skipping, yielding):
+        with skipping:
+            words.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
+        with yielding, words.count(i64(0), i64(YIELDS)):
+            emit_system_call(words, SYS_SCHED_YIELD)
+            now = read_clock(words)
+            changed = builder.icmp_unsigned("!=", words.acquire(word), expected)
+            slow = builder.icmp_unsigned(">", builder.sub(now, start), i64(SLOW_YIELDS))
+            with builder.if_then(slow, likely=False):
+                _punish(words, record)
+            with builder.if_then(changed):
+                note_resumed(words, record, now)
+                with builder.if_then(builder.not_(slow), likely=True):
+                    penalty = words.load(I32, record, block.R_YIELD_PENALTY)
+                    smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
+                    words.store(smaller, record, block.R_YIELD_PENALTY)
+                builder.ret(i32(Status.OK))
+            with builder.if_then(slow, likely=False):
+                builder.branch(asleep)
+
+
+def _punish(words: Words, record: ir.Value) -> None:
+    """No yields for the next waits; twice as many as the last time."""
+    builder = words.builder
+    penalty = words.load(I32, record, block.R_YIELD_PENALTY)
+    penalty = builder.select(builder.icmp_unsigned("<", penalty, i32(FIRST_PENALTY)), i32(FIRST_PENALTY), penalty)
+    words.store(penalty, record, block.R_YIELD_SKIP)
+    doubled = builder.mul(penalty, i32(2))
+    capped = builder.select(builder.icmp_unsigned(">", doubled, i32(LAST_PENALTY)), i32(LAST_PENALTY), doubled)
+    words.store(capped, record, block.R_YIELD_PENALTY)
+
+
+def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value) -> None:
+    """Sleep until the word has changed or the poison word is set; returns from the function."""
+    _, word, expected, waits_for, sleepers = arguments
+    builder = words.builder
+    words.store(waits_for, record, block.R_WAITS_FOR)
+    place = builder.sub(builder.ptrtoint(word, I64), builder.ptrtoint(control, I64))
+    words.store(expected, record, block.R_WAIT_VALUE)
+    words.store(place, record, block.R_WAIT_WORD)
+    words.fetch_add(1, sleepers)
+    words.sequential_store(i32(block.DeviceState.WAITING), record, block.R_STATE)
+    result = words.local(I32)
+    with words.forever() as awake:
+        words.store(i32(Status.OK), result)
+        words.leave_if(builder.icmp_unsigned("!=", words.acquire(word), expected), awake)
+        words.store(i32(Status.RELEASED), result)
+        poison = builder.load_atomic(words.at(control, block.H_POISON), "seq_cst", 4, typ=I32)
+        words.leave_if(builder.icmp_unsigned("!=", poison, i32(0)), awake)
+        _futex(words, word, FUTEX_WAIT, expected)
+    words.fetch_add(-1, sleepers)
+    words.store(i64(0), record, block.R_WAIT_WORD)
+    words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
+    found = words.load(I32, result)
+    with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
+        note_resumed(words, record, read_clock(words))
+    builder.ret(found)
+
+
+def _futex(words: Words, word: ir.Value, operation: int, value: ir.Value) -> None:
+    builder = words.builder
+    emit_system_call(
+        words, SYS_FUTEX, builder.ptrtoint(word, I64), i64(operation), builder.zext(value, I64), i64(0), i64(0), i64(0)
+    )
+
+
+# --- the Python side
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def wake(address: int, how_many: int = EVERYBODY) -> int:
+    """Wake sleepers on the futex word at an address of this process; how many were woken."""
+    return int(_libc.syscall(SYS_FUTEX, ctypes.c_void_p(address), FUTEX_WAKE, how_many, None, None, 0))
+
+
+def release_waiters(control: memoryview, status: Status = Status.RELEASED, *, seconds: float = 10.0) -> list[int]:
+    """Set the poison word and wake until nobody sleeps; the devices that still did after `seconds`.
+
+    control: the whole writable control block. Every wait that is under way or begins later returns Status.RELEASED
+    until the poison word is cleared. Afterwards the communicators' state must be zeroed before another run.
+    """
+    address = ctypes.addressof(ctypes.c_char.from_buffer(control))
+    words = control.cast("B").cast("I")
+    devices = words[block.H_DEVICES // 4]
+    words[block.H_POISON // 4] = int(status)
+    end = time.monotonic() + seconds
+    while True:
+        waiting = []
+        for device in range(devices):
+            record = block.record_offset(device)
+            if words[(record + block.R_STATE) // 4] != block.DeviceState.WAITING:
+                continue
+            place = words[(record + block.R_WAIT_WORD) // 4] | words[(record + block.R_WAIT_WORD) // 4 + 1] << 32
+            if 0 < place <= len(control) - 4:
+                waiting.append(device)
+                wake(address + place)
+        if not waiting or time.monotonic() > end:
+            return waiting
+        time.sleep(0.0002)

@@ -1,0 +1,91 @@
+"""Names the subjects of frames between relays, as far as this host knows: kind, instruction, devices, round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from distxla.collectives.protocols import channel as channel
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.transports.tcp.point_to_point import FIRST_KIND, Message
+from distxla.collectives.transports.tcp.point_to_point import Kind as PairKind
+from distxla.collectives.transports.tcp.subject import Subject
+from distxla.compiler.artifact import CompiledProgram
+from distxla.wire.connection import Frame
+
+if TYPE_CHECKING:
+    from distxla.collectives.transports.control_block import ControlBlock
+    from distxla.collectives.transports.tcp.group_state import Group
+
+_OF_CHANNELS = {PairKind.VALUE_PART, PairKind.VALUE, PairKind.RECEIVING, PairKind.RECEIVED}
+
+
+class Names:
+    """Looks up a frame's subject in the control block of this host. Malformed frames raise no error."""
+
+    def __init__(
+        self,
+        block: ControlBlock,
+        kinds: type[IntEnum],
+        programs: Mapping[int, CompiledProgram],
+        groups: Mapping[int, Group],
+        messages: Mapping[int, Message],
+    ) -> None:
+        """kinds: names of frame kinds below FIRST_KIND.  The mappings grow as programs are loaded."""
+        self._block, self._kinds = block, kinds
+        self._programs, self._groups, self._messages = programs, groups, messages
+
+    def subject(self, frame: Frame) -> Subject:
+        """The subject of a frame to or from another relay."""
+        kinds = self._kinds if frame.kind < FIRST_KIND else PairKind
+        kind = next((one.name for one in kinds if one == frame.kind), f"kind {frame.kind}")
+        if frame.kind < FIRST_KIND:
+            return self.round_of(frame.a & 0xFFFFFFFF, frame.b, kind)
+        if frame.kind in _OF_CHANNELS:
+            return self._transfer(frame, kind)
+        return self.message_at(frame.a & 0xFFFFFFFF, frame.b, kind)
+
+    def round_of(self, offset: int, number: int, kind: str = "") -> Subject:
+        """The subject of a round of the group whose state is at `offset`. number: of the round, from 0."""
+        group = self._groups.get(offset)
+        if group is None:
+            return Subject(kind, "", (), number + 1)
+        area = group.areas[number % group_words.ROUNDS]
+        name = ""
+        if area.number == number and group.local:
+            _, site, device = area.head(group.local[0])
+            name = self._instruction(site, device)
+        return Subject(kind, name, group.members, number + 1)
+
+    def message_at(self, place: int, use: int, kind: str = "") -> Subject:
+        """The subject of a permute's message in slot `place` of a pair's ring. use: of the slot, from 1."""
+        message = self._messages.get(place)
+        if message is None:
+            return Subject(kind, "", (), use)
+        number = (use - 1) * permute_words.RING + message.slot + 1
+        return Subject(kind, self._at(place), (message.source, message.target), number)
+
+    def _transfer(self, frame: Frame, kind: str) -> Subject:
+        pair, words = frame.a, self._block.words
+        if pair % channel.ALIGNMENT or pair + channel.C_SLOTS > self._block.segment.size:
+            return Subject(kind, "", (), frame.b)
+        ends = words[(pair + channel.C_SOURCE) // 4], words[(pair + channel.C_TARGET) // 4]
+        slot = (frame.b - 1) % channel.RING * self._block.longs[(pair + channel.C_SLOT_BYTES) // 8]
+        head = pair + channel.C_SLOTS + slot + channel.M_SIGNATURE
+        fits = head + round_words.LINE <= self._block.segment.size
+        return Subject(kind, self._at(head) if fits else "", ends, frame.b)
+
+    def _at(self, head: int) -> str:
+        """The instruction of a head: signature, then site and device."""
+        second = self._block.longs[head // 8 + 1]
+        return self._instruction(second & 0xFFFFFFFF, second >> 32)
+
+    def _instruction(self, site: int, device: int) -> str:
+        if device >= self._block.devices:
+            return ""
+        program = self._programs.get(self._block.record(device, control.R_PROGRAM))
+        return program.sites[site].instruction if program is not None and site < len(program.sites) else ""

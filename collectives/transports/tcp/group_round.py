@@ -1,0 +1,493 @@
+"""One round of a group across hosts, on one of them: what is still to come, to be sent, and to be done here."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.transports.tcp.group_state import Area
+from distxla.collectives.transports.tcp.link import Done
+from distxla.collectives.transports.tcp.round_plan import ITEMS, Plan, Region, Rows, Stream, Way
+from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, Folding, Scratch, rows_at, view
+from distxla.compiler.abi import Context, Status
+from distxla.errors import ClusterError
+from distxla.ir.unwritten import empty
+from distxla.wire.checksums import Buffer
+
+WINDOW = 8  # folded pieces of one round that wait to be sent
+
+
+class Exchange(Protocol):
+    """What a round asks of the proxy that it belongs to."""
+
+    host: int
+    scratch: Scratch
+    folding: Folding
+
+    def base(self, device: int) -> int:
+        """Where the memory of a device on this host begins in this process."""
+
+    def send_piece(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+        """Send a piece of an operand. `done` is called when `piece` may change."""
+
+    def send_partial(
+        self, round_: Round, host: int, number: int, run: int, offset: int, piece: memoryview, done: Done
+    ) -> None:
+        """Send a piece of a partial result for a run on another host."""
+
+    def send_result(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
+        """Send a piece of a result."""
+
+    def finish(self, round_: Round, outcome: Status, once: int) -> None:
+        """The round is over here."""
+
+
+class Round:
+    """A round that all local members have come to.
+
+    Methods are called by several threads; those that write to different places run at the same time. The round
+    ends once, when everything that was expected has come, everything was sent, and the work of this host is done.
+    """
+
+    def __init__(self, relay: Exchange, area: Area, number: int, plan: Plan | None) -> None:
+        """plan: None where the local members came with different instructions."""
+        self.relay, self.area, self.group, self.number, self.plan = relay, area, area.group, number, plan
+        self.waits_for = set(self.group.others)
+        self.since = time.monotonic()
+        self.is_over = False
+        self._lock = threading.Lock()
+        self._left = 1  # bytes to come, frames to leave; and 1 for what `start` does
+        self._once = 0
+        self._window = threading.Semaphore(WINDOW)
+        self._mirrors: dict[tuple[int, int], np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = {}
+        if plan is None:
+            return
+        group, first = self.group, self.group.local[0]
+        description = plan.description
+        if description.common and all(area.shares(p) for p in group.local):
+            leaves = range(description.operands + description.results, description.operands + 2 * description.results)
+            if all(area.posted(p, leaf) == area.posted(first, leaf) for p in group.local for leaf in leaves):
+                self._once = 1 + first
+        if plan.way is Way.CHAIN:
+            for stream in plan.streams:
+                mine = sum(host == relay.host for host, _ in plan.runs[1:])
+                self._left += stream.taken.bytes * (mine + (relay.host in stream.path))
+        elif plan.way is Way.DIRECT:
+            self._left += sum(region.taken.bytes for regions in plan.incoming.values() for region in regions)
+        if plan.needs_operands and plan.way is not Way.CHAIN:
+            self._make_mirrors(plan)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether `start` takes so little time that the thread which hears of the last host may do it."""
+        return self.plan is not None and self.plan.way is Way.EAGER
+
+    # --- places
+
+    def operand(self, position: int, rows: Rows) -> int:
+        """Where rows of a local member's operand begin."""
+        return self.relay.base(self.group.members[position]) + self.area.posted(position, rows.leaf) + rows.offset
+
+    def results(self, targets: tuple[int, ...], rows: Rows, common: int) -> list[int]:
+        """Where rows of a result begin for each local target; once, where all local members share one place."""
+        if self._once and common:
+            place = self.area.posted(self._once - 1, common)
+            if place:
+                return [self.relay.base(self.group.members[self._once - 1]) + place + rows.offset]
+        group, area, base = self.group, self.area, self.relay.base
+        here = self.relay.host
+        return [
+            base(group.members[p]) + area.posted(p, rows.leaf) + rows.offset for p in targets if group.homes[p] == here
+        ]
+
+    def _make_mirrors(self, plan: Plan) -> None:
+        """Memory for remote members' operands, of which only what is needed here will be filled."""
+        ends: dict[tuple[int, int], int] = {}
+        for regions in plan.incoming.values():
+            for region in regions:
+                rows = region.taken
+                end = rows.offset + (rows.rows - 1) * rows.stride + rows.row
+                key = (region.source, rows.leaf)
+                ends[key] = max(end, ends.get(key, 0))
+        for key, end in ends.items():
+            self._mirrors[key] = empty([end], np.uint8)
+
+    def _landing(self, region: Region) -> list[int]:
+        """Where the bytes of an incoming region go, and how far apart their rows lie is `region.given` or `taken`."""
+        if region.targets:
+            return self.results(region.targets, region.given, region.common)
+        return [int(self._mirrors[region.source, region.taken.leaf].ctypes.data) + region.taken.offset]
+
+    # --- what comes along with READY
+
+    def eager(self, host: int) -> list[Buffer]:
+        """The bytes that another host gets at once; a copy, because the operands may be results as well."""
+        assert self.plan is not None
+        parts: list[Buffer] = []
+        for region in self.plan.outgoing.get(host, ()) if self.plan.way is Way.EAGER else ():
+            rows, address = region.taken, self.operand(region.source, region.taken)
+            if rows.is_whole:
+                parts.append(ctypes.string_at(address, rows.bytes))
+            else:
+                parts.append(rows_at(address, rows.rows, rows.row, rows.stride).tobytes())
+        return parts
+
+    def take_eager(self, host: int, payload: memoryview) -> None:
+        """Put the bytes that came along where they belong."""
+        assert self.plan is not None
+        if self.plan.way is not Way.EAGER:
+            return
+        begin = 0
+        for region in self.plan.incoming[host]:
+            size = region.taken.bytes
+            self._put(region, np.frombuffer(payload, np.uint8, size, begin))
+            begin += size
+        if begin != len(payload):
+            raise ClusterError(f"host {host} sent {len(payload)} bytes for a round that takes {begin}")
+
+    def _put(self, region: Region, data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
+        """Write a whole region."""
+        rows = _given(region)
+        for place in self._landing(region):
+            if rows.is_whole:
+                ctypes.memmove(place, data.ctypes.data, rows.bytes)
+            else:
+                rows_at(place, rows.rows, rows.row, rows.stride)[:] = data.reshape(rows.rows, rows.row)
+
+    # --- the work of this host
+
+    def start(self) -> None:
+        """All hosts are ready, and agree: send what others need, and do what needs nobody else."""
+        plan = self.plan
+        assert plan is not None
+        if plan.way is Way.CHAIN:
+            if plan.runs[0][0] == self.relay.host:
+                for number in range(len(plan.streams)):
+                    self._begin_chain(number)
+        else:
+            if plan.way is Way.DIRECT:
+                for host, regions in plan.outgoing.items():
+                    for number, region in enumerate(regions):
+                        self._send_region(host, number, region)
+            if not plan.needs_operands:
+                self._do_items(plan)
+        self.settle(1)
+
+    def settle(self, amount: int) -> None:
+        """So much less is left; what was last ends the round."""
+        with self._lock:
+            self._left -= amount
+            if self._left or self.is_over:
+                return
+            self.is_over = True
+        if self.plan is not None and self.plan.needs_operands and self.plan.way is not Way.CHAIN:
+            self._do_items(self.plan)
+        self.relay.finish(self, Status.OK, self._once)
+
+    def abandon(self) -> None:
+        """The call has failed: nothing of this round is done any more."""
+        with self._lock:
+            self.is_over = True
+        self._window.release(WINDOW)
+
+    def _owe(self, amount: int) -> None:
+        with self._lock:
+            self._left += amount
+
+    def _do_items(self, plan: Plan) -> None:
+        """Call the program's own function for what local members get: folds of all, or copies from local members.
+
+        It finds buffers by tables of our own, in which they are addresses of this process.
+        """
+        group, description = self.group, plan.description
+        size, count = len(group.members), description.operands + description.results
+        slots = np.zeros(group_words.round_bytes(size) // 8, np.uint64)
+        begin, each, offsets = group_words.E_SLOTS // 8, round_words.SLOT_BYTES // 8, round_words.S_OFFSETS // 8
+        base = self.relay.base
+        everybody: list[int] = []
+        for p in group.local:
+            place, own = begin + p * each + offsets, base(group.members[p])
+            values = [own + self.area.posted(p, leaf) for leaf in range(count)]
+            slots[place : place + count] = values
+            everybody.append(p)
+        for (p, leaf), mirror in self._mirrors.items():
+            slots[begin + p * each + offsets + leaf] = mirror.ctypes.data
+        memories = (ctypes.c_void_p * (max(group.members) + 1))()
+        context = Context(memory=ctypes.addressof(memories), device=group.members[0], device_count=len(memories))
+        arguments = (ctypes.addressof(context), int(slots.ctypes.data) + group_words.E_SLOTS, description.members)
+        items = ITEMS(description.do_items)
+
+        def run(targets: int, first: int, end: int) -> None:
+            items(*arguments, targets, description.table, first, end)
+
+        results = slice(description.operands, count)
+        kept = slots.copy() if any(m.targets == 1 for m in description.movements) else slots
+        for m in description.movements:
+            sources = [0] if plan.needs_operands else [p for p in group.local if p < m.sources]
+            if m.targets > 1:
+                slots[:] = kept
+                for s in sources:
+                    for t in group.local:
+                        run(size, m.item(s, t), m.item(s, t) + m.pieces)
+                continue
+            # what all get goes to the first places of the table, one for each local member
+            places = [kept[begin + p * each + offsets :][results] for p in everybody]
+            for k, given in enumerate(places):
+                at = begin + k * each + offsets
+                slots[at + results.start : at + results.stop] = given
+            if self._once:
+                shared = [self.area.posted(self._once - 1, count + leaf) for leaf in range(description.results)]
+                own = base(group.members[self._once - 1])
+                at = begin + offsets + count
+                slots[at : at + description.results] = [own + place if place else 0 for place in shared]
+                slots[0:begin].view(np.uint32)[group_words.E_ONCE // 4] = 1
+            for s in sources:
+                run(len(places), m.item(s, 0), m.item(s, 0) + m.pieces)
+
+    # --- copies
+
+    def _send_region(self, host: int, number: int, region: Region) -> None:
+        rows = region.taken
+        address = self.operand(region.source, rows)
+        for offset, size in _pieces(rows, _given(region)):
+            if rows.is_whole:
+                self._owe(1)
+                self.relay.send_piece(self, host, number, offset, view(address + offset, size), lambda: self.settle(1))
+                continue
+            scratch = self._window_piece(size)
+            if scratch is None:
+                return
+            piece = _piece_at(address, rows, offset, size)
+            scratch[:size].reshape(piece.shape)[:] = piece
+            self._owe(1)
+            done = self._giving_back(scratch, window=True)
+            self.relay.send_piece(self, host, number, offset, scratch[:size].data, done)
+
+    def receive_region(
+        self, host: int, number: int, offset: int, size: int, receive: Callable[[memoryview], None]
+    ) -> None:
+        """Take a piece of a region from a connection."""
+        if self.plan is None or self.plan.way is not Way.DIRECT:
+            raise ClusterError(f"host {host} sent bytes that no round expects")
+        regions = self.plan.incoming[host]
+        if number >= len(regions) or not _is_piece(_given(regions[number]), offset, size):
+            raise ClusterError(f"host {host} sent bytes beyond what a round expects")
+        region = regions[number]
+        rows = _given(region)
+        places = self._landing(region)
+        if rows.is_whole:
+            receive(view(places[0] + offset, size))
+            if len(places) > 1:
+                first = places[0] + offset
+                self.relay.folding([p + offset for p in places[1:]], [first], size, streamed=region.streamed)
+        else:
+            scratch = self.relay.scratch.take(size)
+            receive(scratch[:size].data)
+            self._scatter(scratch, places, rows, offset, size)
+            self.relay.scratch.give(scratch)
+        self.settle(size)
+
+    @staticmethod
+    def _scatter(
+        data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], places: list[int], rows: Rows, offset: int, size: int
+    ) -> None:
+        for place in places:
+            there = _piece_at(place, rows, offset, size)
+            there[:] = data[:size].reshape(there.shape)
+
+    # --- folds along the runs
+
+    def _begin_chain(self, number: int) -> None:
+        """Fold the first run's members and send the pieces on."""
+        assert self.plan is not None
+        stream, (_, positions), next_host = self.plan.streams[number], self.plan.runs[0], self.plan.runs[1][0]
+        rows = stream.taken
+        for offset, size in _pieces(rows, stream.given):
+            if self.is_over:
+                return
+            if len(positions) == 1 and rows.is_whole:
+                self._owe(1)
+                piece = view(self.operand(positions[0], rows) + offset, size)
+                self.relay.send_partial(self, next_host, number, 1, offset, piece, lambda: self.settle(1))
+                continue
+            scratch = self._window_piece(size)
+            if scratch is None:
+                return
+            self._fold(stream, [int(scratch.ctypes.data)], [], positions, offset, size)
+            self._owe(1)
+            done = self._giving_back(scratch, window=True)
+            self.relay.send_partial(self, next_host, number, 1, offset, scratch[:size].data, done)
+
+    def _fold(
+        self, stream: Stream, targets: list[int], before: list[int], positions: tuple[int, ...], offset: int, size: int
+    ) -> None:
+        """Fold a piece of local members' operands onto what came before."""
+        assert self.plan is not None
+        rows, description = stream.taken, self.plan.description
+        gathered = []
+        if rows.is_whole:
+            sources = before + [self.operand(p, rows) + offset for p in positions]
+        else:
+            sources = list(before)
+            for p in positions:
+                scratch = self.relay.scratch.take(size)
+                source = _piece_at(self.operand(p, rows), rows, offset, size)
+                scratch[:size].reshape(source.shape)[:] = source
+                sources.append(int(scratch.ctypes.data))
+                gathered.append(scratch)
+        streamed = stream.streamed if len(targets) > 1 else 0
+        self.relay.folding(
+            targets, sources, size, fold=description.fold, element=description.element, streamed=streamed
+        )
+        for scratch in gathered:
+            self.relay.scratch.give(scratch)
+
+    def receive_partial(
+        self, host: int, number: int, run: int, offset: int, size: int, receive: Callable[[memoryview], None]
+    ) -> None:
+        """Take a piece of a partial result, fold this run's members onto it, and send it on."""
+        stream = self._stream(host, number, offset, size)
+        assert self.plan is not None
+        runs = self.plan.runs
+        if not 0 < run < len(runs) or runs[run][0] != self.relay.host or runs[run - 1][0] != host:
+            raise ClusterError(f"host {host} sent a partial result that no round expects")
+        scratch = self.relay.scratch.take(size)
+        receive(scratch[:size].data)
+        came, positions = int(scratch.ctypes.data), runs[run][1]
+        if run + 1 < len(runs):
+            folded = self.relay.scratch.take(size)
+            self._fold(stream, [int(folded.ctypes.data)], [came], positions, offset, size)
+            self._owe(1)
+            done = self._giving_back(folded)
+            self.relay.send_partial(self, runs[run + 1][0], number, run + 1, offset, folded[:size].data, done)
+        else:
+            self._fold_last(number, stream, came, positions, offset, size)
+        self.relay.scratch.give(scratch)
+        self.settle(size)
+
+    def _fold_last(
+        self, number: int, stream: Stream, came: int, positions: tuple[int, ...], offset: int, size: int
+    ) -> None:
+        """Fold the last run: the result goes to local targets and to the next host."""
+        places = self.results(stream.targets, stream.given, stream.common)
+        if places and stream.given.is_whole:
+            targets = [place + offset for place in places]
+            self._fold(stream, targets, [came], positions, offset, size)
+            self._send_result(number, stream, 0, offset, view(targets[0], size), None)
+            return
+        folded = self.relay.scratch.take(size)
+        self._fold(stream, [int(folded.ctypes.data)], [came], positions, offset, size)
+        self._scatter(folded, places, stream.given, offset, size)
+        self._send_result(number, stream, 0, offset, folded[:size].data, folded)
+
+    def receive_result(
+        self, host: int, number: int, offset: int, size: int, receive: Callable[[memoryview], None]
+    ) -> None:
+        """Take a piece of a result, and send it on to the next host."""
+        stream = self._stream(host, number, offset, size)
+        if self.relay.host not in stream.path:
+            raise ClusterError(f"host {host} sent a result that no round expects")
+        following = stream.path.index(self.relay.host) + 1
+        places = self.results(stream.targets, stream.given, stream.common)
+        if stream.given.is_whole:
+            landed = places[0] + offset
+            receive(view(landed, size))
+            if following < len(stream.path):
+                self._send_result(number, stream, following, offset, view(landed, size), None)
+            if len(places) > 1:
+                self.relay.folding([p + offset for p in places[1:]], [landed], size, streamed=stream.streamed)
+        else:
+            scratch = self.relay.scratch.take(size)
+            receive(scratch[:size].data)
+            self._scatter(scratch, places, stream.given, offset, size)
+            self._send_result(number, stream, following, offset, scratch[:size].data, scratch)
+        self.settle(size)
+
+    def _send_result(
+        self,
+        number: int,
+        stream: Stream,
+        following: int,
+        offset: int,
+        piece: memoryview,
+        scratch: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None,
+    ) -> None:
+        """To the host at `following` of the result's path, if there is one."""
+        if following == len(stream.path):
+            if scratch is not None:
+                self.relay.scratch.give(scratch)
+            return
+        self._owe(1)
+        done = self._giving_back(scratch) if scratch is not None else lambda: self.settle(1)
+        self.relay.send_result(self, stream.path[following], number, offset, piece, done)
+
+    def _stream(self, host: int, number: int, offset: int, size: int) -> Stream:
+        plan = self.plan
+        if plan is None or plan.way is not Way.CHAIN or number >= len(plan.streams):
+            raise ClusterError(f"host {host} sent bytes that no round expects")
+        stream = plan.streams[number]
+        fits = _is_piece(stream.taken, offset, size) and _is_piece(stream.given, offset, size)
+        if not fits or (offset | size) % plan.description.element:
+            raise ClusterError(f"host {host} sent bytes beyond what a round expects")
+        return stream
+
+    # --- scratch memory
+
+    def _window_piece(self, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None:
+        """Scratch memory for a piece to send, once few enough wait to be sent; None when the round was given up."""
+        self._window.acquire()
+        return None if self.is_over else self.relay.scratch.take(size)
+
+    def _giving_back(
+        self, scratch: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], *, window: bool = False
+    ) -> Callable[[], None]:
+        def done() -> None:
+            self.relay.scratch.give(scratch)
+            if window:
+                self._window.release()
+            self.settle(1)
+
+        return done
+
+
+def _given(region: Region) -> Rows:
+    """Where the bytes of a region go: a result, or the copy of an operand that a fold reads."""
+    return region.given if region.targets else region.taken
+
+
+def _pieces(*sides: Rows) -> list[tuple[int, int]]:
+    """(offset, size) of pieces of packed rows: where rows lie apart on a side, whole rows or parts of one."""
+    rows = sides[0]
+    if all(side.is_whole for side in sides):
+        return [(at, min(PIECE_BYTES, rows.bytes - at)) for at in range(0, rows.bytes, PIECE_BYTES)]
+    if rows.row <= PIECE_BYTES:
+        each = PIECE_BYTES // rows.row * rows.row
+        return [(at, min(each, rows.bytes - at)) for at in range(0, rows.bytes, each)]
+    return [
+        (row * rows.row + at, min(PIECE_BYTES, rows.row - at))
+        for row in range(rows.rows)
+        for at in range(0, rows.row, PIECE_BYTES)
+    ]
+
+
+def _piece_at(place: int, rows: Rows, offset: int, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """A piece of rows that lie apart and begin at `place`."""
+    first, inside = divmod(offset, rows.row)
+    begin = place + first * rows.stride + inside
+    if size < rows.row:
+        return rows_at(begin, 1, size, size)
+    return rows_at(begin, size // rows.row, rows.row, rows.stride)
+
+
+def _is_piece(rows: Rows, offset: int, size: int) -> bool:
+    """Whether rows have such a piece."""
+    inside = offset % rows.row
+    fits = rows.is_whole or inside + size <= rows.row or (inside == 0 and size % rows.row == 0)
+    return fits and size > 0 and offset + size <= rows.bytes

@@ -1,0 +1,105 @@
+"""A relay's view of the loaded programs of its host: groups that span hosts, and plans of their rounds."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_words import SharedWords
+from distxla.collectives.transports.tcp.group_state import Area, Group
+from distxla.collectives.transports.tcp.point_to_point import Pairs
+from distxla.collectives.transports.tcp.round_plan import Description, Plan, describe, make_plan
+from distxla.compiler.artifact import CompiledProgram
+from distxla.errors import CompileError
+from distxla.targets.x86_64.load import LoadedImage, load_image, resolve_import
+
+
+class LoadedPrograms:
+    """programs: by number.  groups: those that span hosts, by the offset of their state.  areas: of their states, by
+    offset.
+
+    They change only while no device runs.
+    """
+
+    def __init__(
+        self, block: ControlBlock, shared: SharedWords, host: int, home: Mapping[int, int], pairs: Pairs
+    ) -> None:
+        """host: this one.  home: the host of each device.  pairs: gets the permutes that span hosts."""
+        self._block, self._host, self._home, self._pairs = block, host, dict(home), pairs
+        self._shared = shared
+        self.programs: dict[int, CompiledProgram] = {}
+        self.groups: dict[int, Group] = {}
+        self.areas: dict[int, Area] = {}
+        self._images: dict[int, LoadedImage] = {}
+        self._users: dict[int, set[int]] = {}  # the programs that have a state, by its offset
+        self._plans: dict[tuple[int, int, int, int], Plan] = {}
+
+    def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
+        """Add a program that local devices run.
+
+        communicators: for each local device that runs it, the offset of its group's state by communicator.
+        """
+        self.programs[number] = program
+        crossing = False
+        for device, offsets in communicators.items():
+            for spec, offset in zip(program.communicators, offsets, strict=True):
+                group = next((g for g in spec.groups if device in g), ())
+                if offset is None or len({self._home[member] for member in group}) == 1:
+                    continue
+                self._users.setdefault(offset, set()).add(number)
+                if spec.pairs:
+                    self._pairs.add(offset, group, spec.pairs)
+                    continue
+                if spec.state_bytes[spec.groups.index(group)] != group_words.group_bytes(len(group)):
+                    continue  # not a group with rounds
+                crossing = True
+                if offset not in self.groups:
+                    found = Group(self._block, self._shared, offset, group, self._home, self._host)
+                    self.groups[offset] = found
+                    self.areas.update({area.offset: area for area in found.areas})
+        if crossing:
+            self._images[number] = load_image(program, _resolve)
+
+    def unload(self, number: int) -> None:
+        """Remove a program that no device runs any more, and the groups that only it used."""
+        self.programs.pop(number, None)
+        image = self._images.pop(number, None)
+        if image is not None:
+            image.close()
+        for key in [key for key in self._plans if key[0] == number]:
+            del self._plans[key]
+        for offset in [offset for offset, users in self._users.items() if number in users]:
+            self._users[offset].discard(number)
+            if not self._users[offset]:
+                del self._users[offset]
+                self._pairs.remove(offset)
+                group = self.groups.pop(offset, None)
+                for area in group.areas if group is not None else ():
+                    del self.areas[area.offset]
+
+    def plan(self, area: Area, signature: int, site: int, device: int) -> Plan:
+        """The plan of a round that a device of this host has reached."""
+        number = self._block.record(device, control.R_PROGRAM)
+        key = (number, site, signature, area.group.offset)
+        plan = self._plans.get(key)
+        if plan is None:
+            for description in self._describe(number, site, device):
+                made = make_plan(description, area.group.homes, self._host)
+                self._plans[number, site, description.signature, area.group.offset] = made
+            plan = self._plans[key]
+        return plan
+
+    def _describe(self, number: int, site: int, device: int) -> list[Description]:
+        nothing = (ctypes.c_char * control.HEADER_BYTES)()
+        return describe(self._images[number], site, len(self.programs[number].communicators), device, nothing)
+
+
+def _resolve(name: str) -> int:
+    """The address of an imported function; the user's own functions are never called from here."""
+    try:
+        return resolve_import(name)
+    except CompileError:
+        return 0

@@ -1,0 +1,419 @@
+"""Pairs of devices on two hosts: messages of permutes and of channels, carried from one host's state to the other's.
+
+Each host has the whole state of a pair, at the same offset, and its device uses it as if the other one were here. The
+relay of the source's host carries messages to the target's host, and posts them there as the source would; the other
+way it carries the words that say what the target has taken. A source has no more messages under way than its pair's
+ring has places, so a message always has a place at the other side.
+
+A large message of a permute goes from the source's operand to the target's result, once the target has said where that
+is. Values of channels go from message to message, or from staging place to staging place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from distxla.collectives.protocols import channel as channel
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.protocols import permute as permute_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.relay_queue import Event
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_words import SharedWords
+from distxla.collectives.transports.tcp.link import Done, Link
+from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, view
+from distxla.errors import ClusterError
+from distxla.machine.futex import wake_all
+from distxla.wire.checksums import Buffer
+from distxla.wire.connection import Frame
+
+HEAD_BYTES = 16  # signature, site, device
+FIRST_KIND = 16
+KIND_SHIFT = 56  # of a channel's kind of message, above an offset
+SETTLE_S = 2.0  # for what was told last to cross from host to host
+PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is held to run something else
+
+
+class Kind(IntEnum):
+    """Of a frame. tag: epoch; a: offset of the message or pair; b: number of its use or of the transfer."""
+
+    MESSAGE = FIRST_KIND  # a small message of a permute. payload: head, operands
+    LARGE = FIRST_KIND + 1  # a large one is there. payload: head, then the leaves' bytes as u64
+    ASK = FIRST_KIND + 2  # the target has a place for a large one. c: its signature
+    PART = FIRST_KIND + 3  # a piece of a large one. a's upper half: leaf; c: offset in it
+    TAKEN = FIRST_KIND + 4  # the target has taken the message
+    VALUE_PART = (
+        FIRST_KIND + 5
+    )  # a piece of a channel's value. c: offset, and in the upper 8 bits the channel's kind of message
+    VALUE = FIRST_KIND + 6  # the value is there. c as above. payload: head
+    RECEIVING = FIRST_KIND + 7  # a recv was executed
+    RECEIVED = FIRST_KIND + 8  # the value was taken
+
+
+class Message(NamedTuple):
+    """The devices of a slot in the ring of a permute's pair, and the slot's number."""
+
+    source: int
+    target: int
+    slot: int
+
+
+@dataclass
+class Incoming:
+    """A large message that is about to come. left: bytes."""
+
+    use: int
+    head: bytes
+    sizes: tuple[int, ...]
+    left: int
+    since: float
+
+
+class Exchange(Protocol):
+    """What pairs ask of the proxy that they belong to."""
+
+    host: int
+    epoch: int
+    block: ControlBlock
+    shared: SharedWords
+
+    def base(self, device: int) -> int:
+        """Where the memory of a device on this host begins in this process."""
+
+    def holds(self, device: int, offset: int, size: int) -> bool:
+        """Whether the memory of a device on this host has such bytes."""
+
+    def post(
+        self, host: int, frame: Frame, payload: Sequence[Buffer], *, urgent: bool = False, done: Done | None = None
+    ) -> None:
+        """Send a frame to another host's proxy; does not block."""
+
+
+class Pairs:
+    """The relay's part in pairs. `handle` is called by the relay's own thread, `receive` by the links'."""
+
+    def __init__(self, relay: Exchange, home: dict[int, int]) -> None:
+        self._relay, self._home = relay, home
+        block = relay.block
+        self._words, self._longs, self._shared = block.words, block.longs, relay.shared
+        self._base, self._size = block.segment.address, block.segment.size
+        self._mapped = block.segment.bytes  # as long as this is used
+        self.messages: dict[int, Message] = {}
+        self._places: dict[int, set[int]] = {}  # of messages, by where their permute's state lies
+        self._lock = threading.Lock()
+        self._posted: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}  # use, places, sizes; not yet sent
+        self._asked: dict[int, tuple[int, int]] = {}  # use, signature: the target's, here or elsewhere
+        self._incoming: dict[int, Incoming] = {}
+
+    def add(self, offset: int, group: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> None:
+        """Know a permute's state at `offset`, if any of its pairs has one end here and one elsewhere."""
+        here = self._relay.host
+        for source, target in pairs:
+            ends = {self._home[source], self._home[target]}
+            if target not in group or here not in ends or len(ends) == 1:
+                continue
+            pair = offset + group.index(target) * permute_words.PAIR_BYTES
+            for number in range(permute_words.RING):
+                place = pair + permute_words.P_RING + number * permute_words.MESSAGE_BYTES
+                self.messages[place] = Message(source, target, number)
+                self._places.setdefault(offset, set()).add(place)
+
+    def remove(self, offset: int) -> None:
+        """Forget the permute's state at `offset`, if there is one.
+
+        Blocks until the sources here know that their last messages were taken, which may be later than the call's end.
+        """
+        places, end = self._places.pop(offset, set()), time.monotonic() + SETTLE_S
+        while any(
+            self._published(p + permute_words.M_POSTED) != self._published(p + permute_words.M_TAKEN) for p in places
+        ):
+            if time.monotonic() > end or self._words[control.H_POISON // 4]:  # then a host may be lost
+                break
+            time.sleep(0.001)
+        for place in places:
+            self.messages.pop(place, None)
+
+    def reset(self) -> None:
+        """Forget what is under way."""
+        with self._lock:
+            self._posted.clear()
+            self._asked.clear()
+            self._incoming.clear()
+
+    def waits(self, before: float) -> list[tuple[float, int, int, int]]:
+        """(since, host, place, use) of large messages that began to arrive before `before` and are incomplete.
+
+        since, before: seconds of time.monotonic.
+        """
+        with self._lock:
+            found = [(place, coming) for place, coming in self._incoming.items() if coming.since < before]
+            return [(c.since, self._home[self.messages[p].source], p, c.use) for p, c in found if p in self._asked]
+
+    # --- events of devices here
+
+    def handle(self, place: int, event: int, number: int) -> None:
+        """What a device here has left: see relay_queue.Event."""
+        if event in (Event.POSTED, Event.ASKED, Event.TAKEN):
+            message = self.messages[place]
+            if event == Event.POSTED:
+                self._send_message(place, message, number)
+            elif event == Event.ASKED:
+                self._ask(place, message, number)
+            else:
+                self._send(self._home[message.source], Kind.TAKEN, place, number)
+        elif event == Event.SENT:
+            self._send_value(place, number)
+        elif event in (Event.RECEIVING, Event.RECEIVED):
+            kind = Kind.RECEIVING if event == Event.RECEIVING else Kind.RECEIVED
+            self._send(self._home[self._word(place + channel.C_SOURCE)], kind, place, number)
+        else:
+            raise ClusterError(f"devices handed over an unknown event {event}")
+
+    def _send_message(self, place: int, message: Message, use: int) -> None:
+        host, leaves = self._home[message.target], self._word(place + permute_words.M_LEAVES)
+        head = ctypes.string_at(self._base + place, HEAD_BYTES)
+        payload = place + permute_words.M_PAYLOAD
+        if not leaves:
+            size = self._long(place + permute_words.M_BYTES)
+            self._send(host, Kind.MESSAGE, place, use, payload=[head, view(self._base + payload, size)])
+            return
+        places = tuple(self._long(payload + 8 * k) for k in range(leaves))
+        sizes = tuple(self._long(payload + 8 * (leaves + k)) for k in range(leaves))
+        self._send(host, Kind.LARGE, place, use, payload=[head, struct.pack(f"<{leaves}Q", *sizes)])
+        with self._lock:  # only now: no part may overtake what announces it
+            self._posted[place] = (use, places, sizes)
+        self._send_parts(place)
+
+    def _send_parts(self, place: int) -> None:
+        """Send a large message if both it and its place are known, and both sides run the same instruction."""
+        message = self.messages[place]
+        with self._lock:
+            use, places, sizes = self._posted.get(place, (0, (), ()))
+            if not use or self._asked.get(place) != (use, self._long(place + round_words.S_SIGNATURE)):
+                return
+            del self._posted[place], self._asked[place]
+        base, host = self._relay.base(message.source), self._home[message.target]
+        for leaf, (begin, size) in enumerate(zip(places, sizes, strict=True)):
+            for at in range(0, size, PIECE_BYTES):
+                piece = view(base + begin + at, min(PIECE_BYTES, size - at))
+                self._send(host, Kind.PART, place | leaf << 32, use, at, [piece], urgent=False)
+
+    def _ask(self, place: int, message: Message, use: int) -> None:
+        """The target here has posted where it will have a large message."""
+        signature = self._long(place + permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
+        with self._lock:
+            self._asked[place] = (use, signature)
+        self._send(self._home[message.source], Kind.ASK, place, use, signature)
+        self._compare(place)
+
+    def _compare(self, place: int) -> None:
+        """Post what has come to a target that runs something else: it will see that."""
+        with self._lock:
+            coming, (use, signature) = self._incoming.get(place), self._asked.get(place, (0, 0))
+            if coming is None or coming.use != use or int.from_bytes(coming.head[:8], "little") == signature:
+                return
+            del self._incoming[place]
+        self._post(place, coming)
+
+    def look(self) -> None:
+        """Find targets that wait, but did not ask for the large message that comes: they run something else."""
+        now = time.monotonic()
+        with self._lock:
+            waiting = [(place, coming) for place, coming in self._incoming.items() if now - coming.since > PATIENCE_S]
+        for place, coming in waiting:
+            message = self.messages[place]
+            asked = self._asked.get(place, (0, 0))[0] == coming.use
+            record = control.record_offset(message.target)
+            waits = self._published(record + control.R_STATE) == control.DeviceState.WAITING
+            here = self._long(record + control.R_WAIT_WORD) == place + permute_words.M_POSTED
+            if waits and here and not asked:
+                with self._lock:
+                    if self._incoming.pop(place, None) is None:
+                        continue
+                self._post(place, coming)
+
+    def _post(self, place: int, coming: Incoming, *, whole: bool = False) -> None:
+        """Post a large message as its source would. whole: all of it is in the target's results."""
+        self._store_head(place, coming.head)
+        if whole:
+            self._set(place + permute_words.M_TAKEN, coming.use)
+        self._set(place + permute_words.M_POSTED, coming.use)
+
+    def _send_value(self, pair: int, mark: int) -> None:
+        slot, place, size = self._value(pair, mark, channel.C_SOURCE)
+        host = self._home[self._word(pair + channel.C_TARGET)]
+        kind = self._word(slot + channel.M_KIND)
+        for at in range(0, size, PIECE_BYTES):
+            piece = view(place + at, min(PIECE_BYTES, size - at))
+            self._send(host, Kind.VALUE_PART, pair, mark, at | kind << KIND_SHIFT, [piece], urgent=False)
+        head = ctypes.string_at(self._base + slot + channel.M_SIGNATURE, HEAD_BYTES)
+        self._send(host, Kind.VALUE, pair, mark, kind << KIND_SHIFT, [head], urgent=False)
+
+    def _value(self, pair: int, mark: int, end: int, kind: int | None = None) -> tuple[int, int, int]:
+        """(offset of the slot, address of the value, its bytes) of a transfer. end: which device's memory is here."""
+        index = (mark - 1) % channel.RING
+        slot_bytes = self._long(pair + channel.C_SLOT_BYTES)
+        slot = pair + channel.C_SLOTS + index * slot_bytes
+        if (self._word(slot + channel.M_KIND) if kind is None else kind) == channel.INLINE:
+            return slot, self._base + slot + channel.M_PAYLOAD, slot_bytes - channel.M_PAYLOAD
+        size = self._long(pair + channel.C_STAGED_BYTES)
+        base = self._relay.base(self._word(pair + end))
+        return slot, base + self._long(pair + channel.C_STAGING) + index * size, size
+
+    # --- frames of other hosts
+
+    def receive(self, link: Link, frame: Frame) -> None:
+        """Take a frame of one of these kinds."""
+        kind = frame.kind
+        if kind in (Kind.VALUE_PART, Kind.VALUE, Kind.RECEIVING, Kind.RECEIVED):
+            self._receive_value(link, frame)
+            return
+        place = frame.a & 0xFFFFFFFF
+        message = self.messages.get(place)
+        from_target = kind in (Kind.ASK, Kind.TAKEN)
+        ends = None if message is None else (message.target if from_target else message.source)
+        if message is None or ends is None or self._home[ends] != link.host:
+            raise ClusterError(f"host {link.host} sent a frame for a pair that it has no part in")
+        self._require_turn(link, frame, place)
+        if kind == Kind.TAKEN:
+            self._set(place + permute_words.M_TAKEN, frame.b)
+        elif kind == Kind.ASK:
+            with self._lock:
+                self._asked[place] = (frame.b, frame.c)
+            self._send_parts(place)
+        elif kind == Kind.MESSAGE:
+            if not HEAD_BYTES <= frame.length <= HEAD_BYTES + permute_words.MAILBOX_BYTES:
+                raise ClusterError(f"host {link.host} sent a message of {frame.length} bytes")
+            head = self._take_head(link)
+            link.connection.receive_into(view(self._base + place + permute_words.M_PAYLOAD, frame.length - HEAD_BYTES))
+            self._store_head(place, head)
+            self._set(place + permute_words.M_POSTED, frame.b)
+        elif kind == Kind.LARGE:
+            self._expect(link, frame, place)
+        else:
+            self._receive_part(link, frame, place, message)
+
+    def _require_turn(self, link: Link, frame: Frame, place: int) -> None:
+        """ClusterError unless the frame is for the use that follows the last one taken.
+
+        An ASK may be one use ahead, since this host may learn later than the asking host that a use was taken.
+        """
+        ahead = (frame.b - self._published(place + permute_words.M_TAKEN)) & 0xFFFFFFFF
+        if frame.kind != Kind.PART and ahead != 1 and not (frame.kind == Kind.ASK and ahead == 2):
+            raise ClusterError(
+                f"host {link.host} sent a frame for use {frame.b} of a place for messages; use "
+                f"{self._published(place + permute_words.M_TAKEN) + 1} is under way"
+            )
+
+    def _expect(self, link: Link, frame: Frame, place: int) -> None:
+        """A large message is there, at its source's host."""
+        if not HEAD_BYTES < frame.length <= HEAD_BYTES + 8 * round_words.OFFSETS or (frame.length - HEAD_BYTES) % 8:
+            raise ClusterError(f"host {link.host} sent {frame.length} bytes to say that a message is there")
+        payload = bytes(link.connection.receive_bytes(frame))
+        sizes = struct.unpack(f"<{(len(payload) - HEAD_BYTES) // 8}Q", payload[HEAD_BYTES:])
+        with self._lock:
+            self._incoming[place] = Incoming(frame.b, payload[:HEAD_BYTES], sizes, sum(sizes), time.monotonic())
+        self._compare(place)
+
+    def _receive_part(self, link: Link, frame: Frame, place: int, message: Message) -> None:
+        leaf, coming = frame.a >> 32, self._incoming.get(place)
+        if coming is None or coming.use != frame.b or leaf >= len(coming.sizes):
+            raise ClusterError(f"host {link.host} sent a part of a message that is not expected")
+        size = coming.sizes[leaf]
+        begin = self._long(place + permute_words.M_TARGET_POST + round_words.S_OFFSETS + 8 * leaf)
+        if frame.c + frame.length > size or not self._relay.holds(message.target, begin, size):
+            raise ClusterError(f"host {link.host} sent more of a message than there is place for")
+        link.connection.receive_into(view(self._relay.base(message.target) + begin + frame.c, frame.length))
+        coming.left -= frame.length
+        if coming.left == 0:
+            with self._lock:
+                self._incoming.pop(place, None)
+                self._asked.pop(place, None)
+            self._post(place, coming, whole=True)
+            self._send(link.host, Kind.TAKEN, place, coming.use)
+
+    def _receive_value(self, link: Link, frame: Frame) -> None:
+        pair, mark = frame.a, frame.b
+        from_target = frame.kind in (Kind.RECEIVING, Kind.RECEIVED)
+        if not 0 < mark < 1 << 32 or not 0 < pair < self._size - channel.C_SLOTS or pair % channel.ALIGNMENT:
+            raise ClusterError(f"host {link.host} sent a value for no pair")
+        source, target = self._word(pair + channel.C_SOURCE), self._word(pair + channel.C_TARGET)
+        theirs, mine = (target, source) if from_target else (source, target)
+        if self._home.get(theirs) != link.host or self._home.get(mine) != self._relay.host:
+            raise ClusterError(f"host {link.host} sent a value for a pair that it has no part in")
+        if frame.kind == Kind.RECEIVING:
+            self._set(pair + channel.C_RECVS, mark)
+            return
+        kind, offset = frame.c >> KIND_SHIFT, frame.c & (1 << KIND_SHIFT) - 1
+        slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
+        if slot + self._long(pair + channel.C_SLOT_BYTES) > self._size:
+            raise ClusterError(f"host {link.host} sent a value for no pair")
+        taken = self._published(slot + channel.W_TAKEN)
+        if not 0 < (mark - taken) & 0xFFFFFFFF <= channel.RING:
+            raise ClusterError(
+                f"host {link.host} sent a frame for transfer {mark} of a channel, in a slot of which transfer "
+                f"{taken} was taken last"
+            )
+        if frame.kind == Kind.RECEIVED:
+            self._set(slot + channel.W_TAKEN, mark)
+        elif frame.kind == Kind.VALUE_PART:
+            if offset + frame.length > size or kind not in (channel.INLINE, channel.STAGED):
+                raise ClusterError(f"host {link.host} sent a value of more than {size} bytes")
+            if kind == channel.STAGED and not self._relay.holds(target, place - self._relay.base(target), size):
+                raise ClusterError(f"host {link.host} sent a value for a place that does not exist")
+            link.connection.receive_into(view(place + offset, frame.length))
+        else:
+            if frame.length != HEAD_BYTES or kind not in (channel.INLINE, channel.STAGED):
+                raise ClusterError(f"host {link.host} sent {frame.length} bytes to end a value")
+            self._store_head(slot + channel.M_SIGNATURE, self._take_head(link))
+            self._words[(slot + channel.M_KIND) // 4] = kind
+            self._words[(pair + channel.C_SENDS) // 4] = mark
+            self._set(slot + channel.W_SENT, mark)
+
+    # --- words and frames
+
+    def _word(self, offset: int) -> int:
+        return self._words[offset // 4]
+
+    def _published(self, offset: int) -> int:
+        """A word that a device publishes, and with it what that has written before."""
+        return self._shared.read(self._base + offset)
+
+    def _long(self, offset: int) -> int:
+        return self._longs[offset // 8]
+
+    def _set(self, offset: int, value: int) -> None:
+        """Publish a word that somebody may sleep on."""
+        self._shared.publish(self._base + offset, value & 0xFFFFFFFF)
+        wake_all(self._base + offset)
+
+    def _store_head(self, offset: int, head: bytes) -> None:
+        self._longs[offset // 8], self._longs[offset // 8 + 1] = struct.unpack("<QQ", head)
+
+    @staticmethod
+    def _take_head(link: Link) -> bytes:
+        head = bytearray(HEAD_BYTES)
+        link.connection.receive_into(memoryview(head))
+        return bytes(head)
+
+    def _send(
+        self,
+        host: int,
+        kind: Kind,
+        a: int,
+        b: int,
+        c: int = 0,
+        payload: list[Buffer] | None = None,
+        *,
+        urgent: bool = True,
+    ) -> None:
+        parts: list[Buffer] = payload or []
+        length = sum(len(part) for part in parts)
+        self._relay.post(host, Frame(kind, self._relay.epoch, a, b, c, length), parts, urgent=urgent)

@@ -1,0 +1,313 @@
+"""What the relays of a group's hosts do in a round: who sends what to whom. Every host makes the same plan.
+
+Copied bytes go once to each host that needs them, in one of three ways:
+
+    EAGER     they come along with the message that says that a host is ready
+    DIRECT    they are sent once both sides are ready, and land where they will stay
+    CHAIN     folds: the group's order is cut into runs of members on one host. A partial result travels from run to run
+              in pieces, and each host folds its members onto it; the last one has the result and sends it on, host by
+              host. So the order of combination is that of the group, left to right, whatever the number of hosts, and
+              no host sends more than its part of the result, forwards and backwards at the same time.
+
+Folds that can't be done two operands at a time (other orders of combination) get all operands, as copies do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.protocols.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
+from distxla.compiler.abi import ROUND_SYMBOL, Context
+from distxla.targets.x86_64.load import LoadedImage
+
+EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
+MOST_DESCRIBED = 4096  # rounds of one instruction
+DESCRIBED_MEMORY_BYTES = 64 << 20  # of a device that is none, zeros: more than any table of offsets
+ITEMS = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+)
+
+
+class Way(Enum):
+    """How the bytes of a round travel."""
+
+    EAGER = auto()
+    DIRECT = auto()
+    CHAIN = auto()
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a routine says of one round. table, members, do_items, fold: addresses in this process.
+
+    element: bytes of an element that is folded, 0 where bytes are only moved.  fold: 0 where all operands are needed.
+    read: bytes of each operand leaf, where the work depends on what is in them (ragged-all-to-all).
+    """
+
+    signature: int
+    operands: int
+    results: int
+    table: int
+    items: int
+    members: int
+    do_items: int
+    common: bool
+    fold: int
+    element: int
+    movements: tuple[Movement, ...]
+    read: tuple[int, ...] = ()
+
+    @property
+    def needs_operands(self) -> bool:
+        """Whether a member's results depend on all members' operands, which the items find in their places."""
+        return self.element > 0 or bool(self.read)
+
+
+class Movement(NamedTuple):
+    """A row of the work table, and the numbers of its items. All in bytes; see ops/support/collective_movement.py."""
+
+    first: int
+    items_end: int
+    operand: int
+    operand_step: int
+    result: int
+    result_step: int
+    common: int
+    targets: int
+    pieces: int
+    piece_rows: int
+    rows: int
+    piece_bytes: int
+    row_bytes: int
+    source_offset: int
+    source_stride: int
+    target_offset: int
+    target_stride: int
+    streamed: int
+    begin: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    @property
+    def sources(self) -> int:
+        """How many members items come from; 1 also for folds."""
+        return (self.items_end - self.first) // (self.targets * self.pieces)
+
+    def item(self, source: int, target: int) -> int:
+        """Number of the first item from a source to a target."""
+        return self.first + (source * self.targets + target) * self.pieces
+
+
+class Rows(NamedTuple):
+    """Bytes in a member's buffer: rows of `row` bytes, `stride` apart."""
+
+    leaf: int
+    offset: int
+    rows: int
+    row: int
+    stride: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.row
+
+    @property
+    def is_whole(self) -> bool:
+        return self.rows == 1 or self.stride == self.row
+
+
+class Region(NamedTuple):
+    """Bytes that go from one member to another host.
+
+    targets: positions there that get them; none where a fold reads them.  common: leaf of the results' shared place, 0
+    for none.
+    """
+
+    source: int
+    taken: Rows
+    targets: tuple[int, ...]
+    given: Rows
+    common: int
+    streamed: int
+
+
+class Stream(NamedTuple):
+    """A fold that travels along a group's runs. targets: positions that get its result."""
+
+    taken: Rows
+    given: Rows
+    targets: tuple[int, ...]
+    common: int
+    path: tuple[int, ...]  # hosts that the result goes to, in this order, behind the last run's
+    streamed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One host's view of a round. outgoing, incoming: regions by the other host.  runs: (host, its positions)."""
+
+    description: Description
+    way: Way
+    outgoing: dict[int, tuple[Region, ...]]
+    incoming: dict[int, tuple[Region, ...]]
+    runs: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    streams: tuple[Stream, ...] = ()
+
+    @property
+    def needs_operands(self) -> bool:
+        return self.description.needs_operands
+
+
+def describe(
+    image: LoadedImage, site: int, communicators: int, device: int, cores: ctypes.Array[ctypes.c_char]
+) -> list[Description]:
+    """The rounds that a site's routine asks for on a device, by calling it with a state that is none.
+
+    cores: any zeroed memory that may stand for the control block and the device's record.
+    """
+    descriptions = (
+        ctypes.c_uint64 * (group_words.G_DESCRIPTIONS // 8 + MOST_DESCRIBED * group_words.DESCRIPTION_WORDS)
+    )()
+    base = ctypes.addressof(descriptions)
+    ctypes.c_uint32.from_address(base + group_words.G_RELAY).value = group_words.DESCRIBE
+    states = (ctypes.c_void_p * max(1, communicators))(*([base] * max(1, communicators)))
+    zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it comes to the round
+    memory = ctypes.c_char.from_buffer(zeros)
+    memories = (ctypes.c_void_p * (device + 1))(*([ctypes.addressof(memory)] * (device + 1)))
+    nothing = (ctypes.c_uint64 * (4 * round_words.OFFSETS))()
+    context = Context(
+        memory=ctypes.addressof(memories),
+        communicators=ctypes.addressof(states),
+        control=ctypes.addressof(cores),
+        record=ctypes.addressof(cores),
+        device=device,
+        device_count=device + 1,
+    )
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+    routine = kind(image.address_of(ROUND_SYMBOL.format(site=site)))
+    routine(ctypes.addressof(context), site, ctypes.addressof(nothing), ctypes.addressof(nothing))
+    del memory
+    zeros.close()
+    found = []
+    for k in range(descriptions[group_words.G_DESCRIBED // 8]):
+        begin = group_words.G_DESCRIPTIONS // 8 + k * group_words.DESCRIPTION_WORDS
+        found.append(_description(dict(zip(DESCRIBED, descriptions[begin : begin + len(DESCRIBED)], strict=True))))
+    return found
+
+
+def _description(words: dict[str, int]) -> Description:
+    movements: list[Movement] = []
+    first, read = 0, ()
+    if words["element"] == RAGGED:
+        read = tuple((ctypes.c_int64 * words["operand_count"]).from_address(words["table"] + 8 * len(RAGGED_COLUMNS)))
+        pieces = ctypes.c_int64.from_address(words["table"] + 8 * RAGGED_COLUMNS.index("pieces")).value
+        columns = dict.fromkeys(Movement._fields, 0) | {"items_end": words["items"], "targets": words["size"]}
+        movements.append(Movement(**columns | {"pieces": pieces}))
+        first, words["element"] = words["items"], 0
+    while first < words["items"]:
+        at = words["table"] + 8 * len(COLUMNS) * len(movements)
+        row = (ctypes.c_int64 * len(COLUMNS)).from_address(at)
+        columns = dict(zip(COLUMNS, row, strict=True))
+        movements.append(Movement(first, **{name: columns[name] for name in Movement._fields[1:]}))
+        first = movements[-1].items_end
+    return Description(
+        signature=words["signature"],
+        operands=words["operand_count"],
+        results=words["result_count"],
+        table=words["table"],
+        items=words["items"],
+        members=words["members"],
+        do_items=words["do_items"],
+        common=words["common"] != 0,
+        fold=words["fold"],
+        element=words["element"],
+        movements=tuple(movements),
+        read=read,
+    )
+
+
+def make_plan(description: Description, homes: Sequence[int], here: int) -> Plan:
+    """What the host `here` does. homes: the host of each member, in group order."""
+    hosts = sorted(set(homes))
+    regions = {(a, b): _regions(description, homes, a, b) for a in hosts for b in hosts if a != b}
+    if max(sum(r.taken.bytes for r in found) for found in regions.values()) <= EAGER_BYTES:
+        way = Way.EAGER
+    elif description.element and description.fold:
+        way = Way.CHAIN
+    else:
+        way = Way.DIRECT
+    if way is Way.CHAIN:
+        runs: list[tuple[int, tuple[int, ...]]] = []
+        for position, host in enumerate(homes):
+            if runs and runs[-1][0] == host:
+                runs[-1] = (host, (*runs[-1][1], position))
+            else:
+                runs.append((host, (position,)))
+        return Plan(description, way, {}, {}, tuple(runs), _streams(description, homes, runs))
+    outgoing = {b: regions[here, b] for b in hosts if b != here}
+    incoming = {a: regions[a, here] for a in hosts if a != here}
+    return Plan(description, way, outgoing, incoming)
+
+
+def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
+    if m.rows == 1:
+        return Rows(leaf, offset, 1, m.row_bytes, m.row_bytes)
+    return Rows(leaf, offset, m.rows, m.row_bytes, stride)
+
+
+def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> tuple[Region, ...]:
+    """What members on host a have that members on host b need."""
+    found = []
+    if description.read:
+        nowhere = Rows(0, 0, 1, 0, 0)
+        for s in (s for s, host in enumerate(homes) if host == a):
+            for leaf, size in enumerate(description.read):
+                if size:
+                    found.append(Region(s, Rows(leaf, 0, 1, size, size), (), nowhere, 0, 0))
+        return tuple(found)
+    for m in description.movements:
+        folds = description.element > 0
+        sources = range(len(homes)) if folds else range(m.sources)
+        there = tuple(position for position, host in enumerate(homes) if host == b)
+        receivers = [(t, (t,)) for t in there] if m.targets > 1 else [(0, there)]
+        for s in (s for s in sources if homes[s] == a):
+            for t, targets in receivers:
+                taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)
+                given = _rows(m, m.result + s * m.result_step, m.begin + s * m.target_offset, m.target_stride)
+                common = 0 if m.targets > 1 else m.common
+                found.append(Region(s, taken, () if folds else targets, given, common, m.streamed))
+    return tuple(found)
+
+
+def _streams(
+    description: Description, homes: Sequence[int], runs: list[tuple[int, tuple[int, ...]]]
+) -> tuple[Stream, ...]:
+    last = runs[-1][0]
+    found = []
+    for m in description.movements:
+        everybody = tuple(range(len(homes)))
+        for t, targets in [(t, (t,)) for t in everybody] if m.targets > 1 else [(0, everybody)]:
+            taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)
+            given = _rows(m, m.result, m.begin, m.target_stride)
+            # backwards along the runs, so that every connection carries partial results one way and results the other
+            order = [host for host, _ in reversed(runs)]
+            path = tuple(h for h in dict.fromkeys(order) if h != last and any(homes[p] == h for p in targets))
+            common = 0 if m.targets > 1 else m.common
+            found.append(Stream(taken, given, targets, common, path, m.streamed))
+    return tuple(found)

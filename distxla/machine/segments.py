@@ -1,0 +1,173 @@
+"""Anonymous shared memory: device memories and control blocks.
+
+A segment is a memfd: it has no name anywhere, only its owner can open it, and it is gone with the last process that
+maps it. It is sparse: address space is cheap, only touched pages cost memory. The driver makes the segments; replicas
+open them through /proc/<driver>/fd, which the kernel grants to the same user only.
+
+Behind a device's own memory its mapping goes on with memory that all devices of the host have in common, at the same
+offsets for all of them: what collectives give to everybody exists there once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.errors import ClusterError
+from distxla.machine.memory_limits import is_strict
+from distxla.machine.pages import BackedPages
+
+HUGE_PAGE = 2 << 20
+HUGE_FROM = 1 << 30  # segments above this size are asked to have huge pages
+_FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
+_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux on x86-64
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_longlong,
+)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class _Mapping:
+    """Shared address space of descriptors, one behind the other, until the last array over it is deleted; keeps no
+    descriptor open. parts: (descriptor, bytes)."""
+
+    def __init__(self, parts: Sequence[tuple[int, int]]) -> None:
+        size = sum(part for _, part in parts)
+        # The range is reserved first, so that nothing else can take the place of its later parts; at a multiple of the
+        # huge pages' size, without which there are none.
+        self._size = size + HUGE_PAGE
+        reserved = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        self._address = self._map(None, self._size, _PROT_NONE, reserved, -1)
+        address = at = -(-self._address // HUGE_PAGE) * HUGE_PAGE
+        for descriptor, part in parts:
+            self._map(at, part, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor)
+            if part > HUGE_FROM:
+                _libc.madvise(at, part, mmap.MADV_HUGEPAGE)  # kernels without them for shared memory refuse
+            at += part
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
+
+    @staticmethod
+    def _map(address: int | None, size: int, protection: int, flags: int, descriptor: int) -> int:
+        found = _libc.mmap(address, size, protection, flags, descriptor, 0)
+        if found is None or found == ctypes.c_void_p(-1).value:
+            raise ClusterError(f"cannot map {size} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
+        return int(found)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_address"):
+            _libc.munmap(self._address, self._size)
+
+
+class Segment:
+    """A mapped segment. `bytes` is all of it, writable; the mapping lives as long as any array made from it.
+
+    size: of the segment itself. common: (descriptor, bytes) of another one, which `bytes` holds behind it.
+    """
+
+    def __init__(self, descriptor: int, size: int, common: tuple[int, int] | None = None) -> None:
+        self.descriptor = descriptor
+        self.size = size
+        mapping = _Mapping([(descriptor, size)] if common is None else [(descriptor, size), common])
+        self.bytes: NDArray[np.uint8] = np.asarray(mapping)
+        self.address = int(self.bytes.ctypes.data)
+        # without strict overcommit a lack of pages is no SIGBUS: the kernel kills some process
+        self._pages = BackedPages(self.address, self.bytes.nbytes, descriptor) if is_strict() else None
+
+    @staticmethod
+    def create(name: str, size: int, common: Segment | None = None) -> Segment:
+        """A new sparse segment of `size` bytes that nobody can shrink (an access could then kill its user).
+
+        common: mapped behind it.
+        """
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            return Segment(descriptor, size, None if common is None else (common.descriptor, common.size))
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @staticmethod
+    def open(pid: int, descriptor: int, size: int, common: tuple[int, int] | None = None) -> Segment:
+        """Map a segment of another process of the same user. ClusterError if that is not possible.
+
+        common: descriptor there and bytes of the segment that is to be mapped behind it.
+        """
+        opened: list[tuple[int, int]] = []
+        try:
+            for number, expected in [(descriptor, size)] if common is None else [(descriptor, size), common]:
+                opened.append((open_descriptor(pid, number, expected), expected))
+            segment = Segment(*opened[0], opened[1] if common is not None else None)
+            segment.descriptor = -1
+            return segment
+        finally:
+            for number, _ in opened:
+                os.close(number)
+
+    def read(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """A view of some bytes."""
+        return self.bytes[offset : offset + size]
+
+    def write(self, offset: int, data: NDArray[np.uint8]) -> None:
+        """Copy bytes into the segment; OutOfMemoryError if the kernel has no pages for them."""
+        if self._pages is not None:
+            self._pages.require(offset, data.nbytes)
+        self.bytes[offset : offset + data.nbytes] = data
+
+    def require_pages(self, offset: int, size: int) -> None:
+        """Allocate pages for bytes that this process will write; OutOfMemoryError if the kernel has none."""
+        if self._pages is not None:
+            self._pages.require(offset, size)
+
+    def resident_bytes(self) -> int:
+        """Bytes of it that have pages; 0 once it is closed."""
+        return os.fstat(self.descriptor).st_blocks * 512 if self.descriptor >= 0 else 0
+
+    def punch(self, offset: int, size: int) -> None:
+        """See Pages; nothing happens once the segment is closed."""
+        if self.descriptor < 0:
+            return
+        _libc.fallocate(
+            self.descriptor, _FALLOC_PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(offset), ctypes.c_longlong(size)
+        )
+        if self._pages is not None:
+            self._pages.forget(offset, size)
+
+    def close(self) -> None:
+        """Close the driver's descriptor; arrays made from the segment stay valid."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def open_descriptor(pid: int, descriptor: int, size: int) -> int:
+    """A descriptor of our own for a segment of another process."""
+    path = f"/proc/{pid}/fd/{descriptor}"
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise ClusterError(
+            f"the host's shared memory cannot be opened ({path}: {error.strerror}); all processes of a "
+            "host must run as the same user and in the same container"
+        ) from error
+    status = os.fstat(opened)
+    if status.st_uid != os.getuid() or status.st_size != size:
+        os.close(opened)
+        raise ClusterError(f"{path} is not the shared memory that was announced")
+    return opened
