@@ -1,5 +1,6 @@
 # make demo    set up .venv and run a data-parallel training step on 8 devices
-# make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time
+# make test    set up .venv and pass the tests; `make quick`: those that take no cluster and no long time, SHARE=1/2 for
+#              one half of them; `make test-all`: also the long random and the exhaustive ones
 # make check   formatter, linter, types, import rules
 # make fuzz    fuzz the readers of text, .npz files, frames and cache entries, by coverage: SECONDS=600 in all
 # make fuzz-xla  random programs against XLA CPU: MODULES=1000 of them, others for another SEED
@@ -32,16 +33,19 @@ ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/nul
 endif
 endif
 
-.PHONY: demo test quick check fuzz fuzz-xla rays simulate chaos bench docs ops-table clean
+.PHONY: demo test test-all quick check fuzz fuzz-xla rays simulate chaos bench docs ops-table clean
 
 demo: $(VENV)/installed
 	$(BIN)/distxla run $(DEMO)/partitioned.hlo --args $(DEMO)/args.npz --expected $(DEMO)/expected.npz --repeat 5
 
 test: $(VENV)/installed-all
-	$(PYTEST)
+	$(PYTEST) -m "not exhaustive"
+
+test-all: $(VENV)/installed-all
+	$(PYTEST) --slow-marks
 
 quick: $(VENV)/installed-all
-	$(PYTEST) -m "not slow and not cluster"
+	$(PYTEST) -m "not slow and not cluster and not exhaustive" $(if $(SHARE),--share $(SHARE))
 
 check: $(VENV)/installed-all
 	$(BIN)/ruff check .

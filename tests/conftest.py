@@ -10,9 +10,12 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import slow_marks
 
 # An example's seconds are those of the machine, not of the code: what bounds time does so by tests/stopwatch.py.
 settings.register_profile("distxla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,6 +34,8 @@ LEAK_GRACE_S = 15.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--conformance", metavar="FOLDER", help="cases of others: see tests/test_conformance.py")
+    parser.addoption("--share", metavar="K/N", help="only the K-th of N parts of the tests, about equally many each")
+    parser.addoption("--slow-marks", action="store_true", help="list tests whose mark `slow` is wrong or missing")
 
 
 def conformance_folder(config: pytest.Config) -> Path | None:
@@ -50,6 +55,22 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """See tests/slow_marks.py."""
+    with slow_marks.measured(item):
+        return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not config.getoption("--slow-marks"):
+        return
+    reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, ()) if r.when == "call"]
+    if found := slow_marks.lines(reports):
+        terminalreporter.section("marks of slow tests")
+        terminalreporter.write("\n".join([*found, ""]))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Compiled programs of earlier versions, or of the user, have no part in a test run."""
@@ -67,7 +88,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In xdist's workers: the order in which work is given out."""
+    """The part of the tests that was asked for; in xdist's workers in the order in which work is given out."""
+    if share := config.getoption("--share"):
+        part, parts = map(int, share.split("/"))
+        items[:] = [item for item in items if crc32(item.nodeid.encode()) % parts == part - 1]
     if hasattr(config, "workerinput"):
         from tests.shared_work import turn
 

@@ -7,6 +7,7 @@ import pickle
 import random
 import signal
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.compiler.guarded import Guarded
 from tests.compiler.runner import run_single
 from tests.executable import require_executable
 from tests.mutated import mutated
+from tests.samples import sampled
 from tests.text.snippets import ALL
 
 Array = np.ndarray[Any, Any]
@@ -175,14 +177,12 @@ def test_mutants(seed: int) -> None:
     fuzz(seed, 25)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_many_mutants(seed: int) -> None:
     fuzz(seed, 40)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("front", [False, True], ids=["end", "start"])
-@pytest.mark.parametrize("name", sorted(TEXTS))
+@pytest.mark.parametrize(("name", "front"), sampled(product(sorted(TEXTS), [False, True]), one_in=7))
 def test_no_access_beyond_arrays(name: str, front: bool) -> None:
     check(TEXTS[name], 1, front=front)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,23 @@ COMMANDS = [
     "check m.hlo",
     "compile m.hlo --emit object",
     "run m.hlo --backend reference --json",
-    pytest.param("run m.hlo", marks=pytest.mark.cluster),
+    "run m.hlo",
 ]
 FULL, CLOSED = "No space left on device", "stdout is closed"
+
+
+def each_with(*streams: tuple[str, ...]) -> list[Any]:
+    """All commands with all streams; `make test` takes one of them for each command, by turns."""
+    return [
+        pytest.param(command, *stream, marks=marks_of(command, exhaustive=(at + k) % len(streams) != 0))
+        for at, command in enumerate(COMMANDS)
+        for k, stream in enumerate(streams)
+    ]
+
+
+def marks_of(command: str, *, exhaustive: bool) -> list[pytest.MarkDecorator]:
+    cluster = [pytest.mark.cluster] if command == "run m.hlo" else []
+    return [*cluster, pytest.mark.exhaustive] if exhaustive else cluster
 
 
 @pytest.fixture(autouse=True)
@@ -54,14 +69,12 @@ def in_shell(command: str, redirections: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode()
 
 
-@pytest.mark.parametrize(("redirection", "why"), [(">/dev/full", FULL), ("<&- >&-", CLOSED)])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "redirection", "why"), each_with((">/dev/full", FULL), ("<&- >&-", CLOSED)))
 def test_stdout_that_takes_nothing_is_one_line(command: str, redirection: str, why: str) -> None:
     assert in_shell(command, redirection) == (2, "", f"error: argument: cannot write the output: {why}\n")
 
 
-@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "redirection"), each_with(("2>&-",), ("2>/dev/full",)))
 def test_stderr_that_takes_nothing_does_not_matter(command: str, redirection: str) -> None:
     status, printed, errors = in_shell(command, redirection)
     assert (status, errors) == (0, "")

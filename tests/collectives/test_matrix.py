@@ -57,7 +57,7 @@ def test_every_place(where: str, data: st.DataObject) -> None:
     check(case, by_reference)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(quick, max_examples=100)
 @given(any_cases(), st.integers(0, 1000))
 def test_many(case: Case, seed: int) -> None:

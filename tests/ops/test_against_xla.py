@@ -6,6 +6,7 @@ Element-wise ops over all element types: test_matrix.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -46,8 +47,8 @@ def _by_opcode() -> dict[str, list[Case]]:
     return {opcode: list(found) for opcode, found in groupby(cases, key=lambda c: c.opcode)}
 
 
-def run_by_xla(text: str, arguments: Sequence[Array], *, optimised: bool = False) -> list[Array]:
-    """optimised: where bits are compared, since LLVM then joins multiplications and additions."""
+@lru_cache(maxsize=1)  # callers run a text with one row of arguments after the other
+def _compiled_by_xla(text: str, optimised: bool) -> Any:
     import jaxlib.xla_client
     from jaxlib import _hlo, _jax
 
@@ -57,7 +58,12 @@ def run_by_xla(text: str, arguments: Sequence[Array], *, optimised: bool = False
     options = jaxlib.xla_client.CompileOptions()
     if not optimised:  # a third of the time
         options.executable_build_options.debug_options.xla_backend_optimization_level = 0
-    executable = device.client.compile_and_load(program, _jax.DeviceList((device,)), options)
+    return device.client.compile_and_load(program, _jax.DeviceList((device,)), options)
+
+
+def run_by_xla(text: str, arguments: Sequence[Array], *, optimised: bool = False) -> list[Array]:
+    """optimised: where bits are compared, since LLVM then joins multiplications and additions."""
+    device, executable = jax.devices("cpu")[0], _compiled_by_xla(text, optimised)
     with jax.enable_x64(True):
         return [np.asarray(out) for out in executable.execute([jax.device_put(a, device) for a in arguments])]
 

@@ -17,6 +17,7 @@ from tests.compiler.runner import run_single
 from tests.ops.agreement import disagreements, listed, tiny
 from tests.ops.case import Array, Case, joined
 from tests.ops.matrix import cases_of, joined_values
+from tests.samples import sampled_types
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 TYPES = [t.name for t in DATA_TYPES]
@@ -205,8 +206,7 @@ DEVIATIONS = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", sampled_types(TYPES))
 def test_evaluate_agrees_with_xla(name: str) -> None:
     pytest.importorskip("jax")
     from tests.ops.test_against_xla import run_by_xla

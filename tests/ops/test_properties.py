@@ -75,7 +75,7 @@ def test_compiled_agrees_with_evaluate(opcode: str) -> None:
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("opcode", STRATEGIES)
 def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
     @settings(QUICK, max_examples=300)
@@ -86,14 +86,14 @@ def test_many_compiled_agree_with_evaluate(opcode: str) -> None:
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("examples", [10, pytest.param(60, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("opcode", STRATEGIES)
 @pytest.mark.filterwarnings("ignore")
-def test_evaluate_agrees_with_xla(opcode: str) -> None:
+def test_evaluate_agrees_with_xla(opcode: str, examples: int) -> None:
     pytest.importorskip("jax")
     from tests.ops.test_against_xla import run_by_xla
 
-    @settings(QUICK, max_examples=60)
+    @settings(QUICK, max_examples=examples)
     @given(STRATEGIES[opcode](drawn.XLA_TYPES))
     def check(case: Drawn) -> None:
         assume(_is_comparable(case))

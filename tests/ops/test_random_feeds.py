@@ -50,7 +50,7 @@ def test_compiled(body: list[Statement], seed: int) -> None:
     check(compiled, body, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(BODIES, st.integers(0, 1 << 16))
 def test_more_of_them_compiled(body: list[Statement], seed: int) -> None:

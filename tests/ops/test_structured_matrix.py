@@ -19,6 +19,7 @@ from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_single
 from tests.ops.case import Array
+from tests.samples import sampled_types
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -162,8 +163,7 @@ def test_compiled_code_agrees_with_evaluate(name: str) -> None:
     _assert_equal(name, cases, run_single(program, _arguments(name)), _evaluated(name))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [t.name for t in DATA_TYPES if t.bits > 2])
+@pytest.mark.parametrize("name", sampled_types([t.name for t in DATA_TYPES if t.bits > 2]))
 def test_evaluate_agrees_with_xla(name: str) -> None:
     """But for s2 and u2, on which XLA CPU ends the process."""
     pytest.importorskip("jax")

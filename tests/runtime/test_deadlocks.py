@@ -275,7 +275,7 @@ def test_a_full_outfeed_that_nobody_reads(clusters: Clusters) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("seconds", [1.5, pytest.param(61.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [1.5, pytest.param(61.0, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 def test_a_straggler_is_no_deadlock(
     clusters: Clusters, seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

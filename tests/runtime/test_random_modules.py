@@ -41,14 +41,14 @@ def test_equal_with_pairs(seed: int) -> None:
     _check(seed, 4, pairs=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(2000, 2100))
 @pytest.mark.parametrize("devices", [2, 4])
 def test_many_equal_with_pairs(seed: int, devices: int) -> None:
     _check(seed, devices, pairs=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(1000, 1040))
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_many_equal(seed: int, devices: int) -> None:

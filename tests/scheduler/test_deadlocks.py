@@ -272,7 +272,6 @@ def test_rounds_behind_a_loop_that_is_not_followed_have_no_numbers() -> None:
     assert found.diagnosis.blocked[0].needs == (Need(1, "come to a round of devices 0, 1"),)
 
 
-@pytest.mark.slow
 def test_a_thousand_devices_with_a_thousand_transfers() -> None:
     """Devices that do the same are handled once: 0.1 s."""
     pairs = ring(1000)

@@ -308,7 +308,7 @@ def test_whole_orders_run(monkeypatch: pytest.MonkeyPatch, data: st.DataObject) 
     planted(data, 8)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_an_order_is_found_in_many_programs(data: st.DataObject) -> None:

@@ -81,7 +81,7 @@ def test_verdicts_of_random_programs(data: st.DataObject) -> None:
     check(data)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_verdicts_of_many_random_programs(data: st.DataObject) -> None:

@@ -408,7 +408,7 @@ def test_random_programs(program: tuple[int, int, list[Case]]) -> None:
     check(cases, replicas, partitions)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(quick, max_examples=150)
 @given(programs())
 def test_many_random_programs(program: tuple[int, int, list[Case]]) -> None:

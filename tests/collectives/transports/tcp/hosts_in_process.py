@@ -197,7 +197,7 @@ class Hosts:
     def _failed(self, here: int, other: int, reason: str) -> None:
         self.failures.append((here, other, reason))
 
-    def run(self, args: Sequence[Sequence[Any]], repeat: int = 1, seconds: float = 30) -> list[list[Array]]:
+    def run(self, args: Sequence[Sequence[Any]], repeat: int = 1, seconds: float = 100) -> list[list[Array]]:
         """outs[d][k]. AssertionError for a status but OK."""
         for device, arrays in enumerate(args):
             self.home[device].store(device, arrays)
@@ -205,7 +205,7 @@ class Hosts:
         assert set(status.values()) == {Status.OK}, (status, self.failures)
         return [self.home[device].results(device) for device in range(len(args))]
 
-    def statuses(self, devices: Sequence[int], repeat: int = 1, seconds: float = 30) -> dict[int, int | None]:
+    def statuses(self, devices: Sequence[int], repeat: int = 1, seconds: float = 100) -> dict[int, int | None]:
         """Run these devices; what each returned, None for those that had to be released after `seconds`."""
         found: dict[int, int | None] = dict.fromkeys(devices)
 
