@@ -5,7 +5,7 @@ from __future__ import annotations
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.abi import Status
-from distxla.machine.futex import wake_all
+from distxla.targets.registry import wake_all
 
 
 def poison(block: ControlBlock, device: int | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from distxla.collectives.protocols.shared_access import PUBLISH, PUBLISH_LONG, READ, READ_LONG
 from distxla.compiler.artifact import CompiledProgram
-from distxla.targets.x86_64.load import load_image
+from distxla.targets.registry import load_image
 
 # PYFUNCTYPE: they take nanoseconds, so the interpreter's lock stays with the caller
 _READ = ctypes.PYFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)

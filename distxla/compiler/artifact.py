@@ -130,6 +130,7 @@ class CompiledProgram:
     arena_bytes: working memory a device needs.  shared: what groups need together, in the order of `Context.shared`.
     traced: whether steps that compute are events of the flight recorder, too.
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
+    target: by name, what the image is for.
     timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
 
@@ -147,6 +148,7 @@ class CompiledProgram:
     sites: tuple[Site, ...]
     communicators: tuple[CommunicatorSpec, ...]
     timings: dict[str, float]
+    target: str
     steps: tuple[StepOrigin, ...] = field(default=(), repr=False)
     shared: tuple[SharedArena, ...] = ()
     traced: bool = False

@@ -16,6 +16,7 @@ from pathlib import Path
 from distxla.ir.module import Module
 from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_calls.user import declarations, user_targets
+from distxla.targets.registry import host, native_target
 from distxla.text.printer import print_module
 
 
@@ -31,7 +32,7 @@ def program_key(
 def text_key(*texts: str) -> str:
     """The hash of these texts, this CPU and this version of the compiler."""
     digest = hashlib.sha256()
-    for part in (*texts, _cpu(), _compiler()):
+    for part in (*texts, native_target().name, host().processor(), _compiler()):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
@@ -47,17 +48,6 @@ def _without_metadata(module: Module) -> Module:
         for computation in module.computations
     )
     return module.replace(computations=computations, frames=type(module.frames)(), source=None)
-
-
-@cache
-def _cpu() -> str:
-    """The CPU and its features without asking LLVM, which the driver does not load."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
-    return "\n".join(line for line in lines if line.partition("\t")[0].strip(" :") in wanted)
 
 
 @cache

@@ -19,8 +19,8 @@ from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, CompileError, DistxlaError, InternalError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64.link import link
+from distxla.targets.code import CodeTarget
+from distxla.targets.registry import native_target, target_named
 
 Progress = Callable[[str], None]
 
@@ -56,28 +56,30 @@ def compile_module(
     progress: Progress = silent,
     traced: bool = False,
     points: tuple[str, ...] = (),
+    target: str | None = None,
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
     progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
-    can be injected (compiler/lower/injection.py).  Raises UnsupportedOpError for what this
-    version cannot execute, CompileError for failures of the compiler.
+    can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  Raises
+    UnsupportedOpError for what this version cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
     clock = Clock()
     compilation = planned(Pipeline(progress=progress), module, replicas, partitions, clock)
-    entry = lower(module, compilation, progress, traced=traced, points=points)
+    code = code_target(target)
+    entry = lower(module, compilation, code, progress, traced=traced, points=points)
     clock.lap("emit")
-    parsed = parse_llvm(entry, progress)
+    parsed = parse_llvm(entry, code, progress)
     clock.lap("parse_llvm")
     progress("optimising LLVM IR")
-    finish.optimise(parsed)
+    code.optimise(parsed)
     clock.lap("optimise")
     progress("emitting object code")
-    obj = finish.emit_object(parsed)
+    obj = code.emit_object(parsed)
     clock.lap("object")
-    image = link(obj)
+    image = code.link(obj)
     clock.lap("link")
     return CompiledProgram(
         name=module.name,
@@ -98,22 +100,29 @@ def compile_module(
         shared=entry.shared,
         traced=traced,
         points=entry.points,
+        target=code.name,
     )
 
 
-def compile_alone(module: Module, replicas: int, partitions: int, progress: Progress) -> None:
+def compile_alone(
+    module: Module, replicas: int, partitions: int, progress: Progress, target: str | None = None
+) -> None:
     """Compile every kernel and every communicating instruction by itself, and drop the code.
 
     For finding which one LLVM cannot digest: progress is told its name before, and then the process ends.
     """
     compilation = planned(Pipeline(progress=silent), module, replicas, partitions)
-    plan = plan_of(compilation)
+    plan, code = plan_of(compilation), code_target(target)
     for step in plan.walk():
         if isinstance(step, Kernel | Communicate):
             alone = Plan((step,), plan.constants, plan.arena_bytes, plan.buffers)
-            entry = emit_entry(compilation.module, alone, SharedMemory(), replicas=replicas, partitions=partitions)
+            entry = emit_entry(
+                compilation.module, alone, SharedMemory(), code, replicas=replicas, partitions=partitions
+            )
             progress(step.instruction.name)
-            finish.compile_object(entry.llvm_module)
+            parsed = code.parse(entry.llvm_module)
+            code.optimise(parsed)
+            code.emit_object(parsed)
 
 
 def planned(
@@ -137,6 +146,7 @@ def plan_of(compilation: Compilation) -> Plan:
 def lower(
     module: Module,
     compilation: Compilation,
+    code: CodeTarget,
     progress: Progress = silent,
     *,
     traced: bool = False,
@@ -147,6 +157,7 @@ def lower(
         compilation.module,
         plan_of(compilation),
         SharedMemory(timed=traced),
+        code,
         replicas=compilation.replicas,
         partitions=compilation.partitions,
         progress=progress,
@@ -156,11 +167,16 @@ def lower(
     )
 
 
-def parse_llvm(entry: Entry, progress: Progress = silent) -> Any:
+def parse_llvm(entry: Entry, code: CodeTarget, progress: Progress = silent) -> Any:
     """LLVM's own form of the program. CompileError for what LLVM says against the text."""
     with _explained():
         progress("parsing LLVM IR")
-        return finish.parse(entry.llvm_module)
+        return code.parse(entry.llvm_module)
+
+
+def code_target(name: str | None) -> CodeTarget:
+    """The compiler's side of a target, by default of this machine's; CompileError where there is none."""
+    return (native_target() if name is None else target_named(name)).code
 
 
 def require_counts(replicas: int, partitions: int) -> None:

@@ -12,17 +12,13 @@ from distxla.compiler.stages import emit, emit_after
 from distxla.errors import CompileError
 from distxla.ops.custom_calls.user import declared
 from distxla.ops.registry import op_classes
-from distxla.targets.x86_64 import finish
+from distxla.targets.registry import native_target
 
 
 def warm_up() -> None:
     """Do what every compilation needs, so that the first one doesn't wait for it."""
     op_classes()
-    machine = finish.target_machine()
-    # The first pass pipeline and the first object file initialise tables of LLVM.
-    parsed = finish.parse("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
-    finish.optimise(parsed)
-    machine.emit_object(parsed)
+    native_target().code.warm_up()
 
 
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:

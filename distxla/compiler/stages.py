@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from distxla.compiler.compile import Progress, lower, parse_llvm, planned, require_counts, silent
+from distxla.compiler.compile import Progress, code_target, lower, parse_llvm, planned, require_counts, silent
 from distxla.compiler.passes.pairs_as_written import as_written
 from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.pipeline import Pipeline, parse_pipeline
@@ -13,7 +13,7 @@ from distxla.compiler.step import Compilation, Step
 from distxla.errors import ArgumentError, UnsupportedOpError
 from distxla.ir.module import Module
 from distxla.scheduler.program_order.listing import print_schedule
-from distxla.targets.x86_64 import finish
+from distxla.targets.code import CodeTarget
 from distxla.text.printer import print_module
 
 STAGES = ("hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "object")
@@ -27,12 +27,14 @@ def emit(
     partitions: int,
     progress: Progress = silent,
     passes: str | None = None,
+    target: str | None = None,
 ) -> str | bytes:
-    """What the compiler has after a stage: one of STAGES, as text (object: the ELF file).
+    """What the compiler has after a stage: one of STAGES, as text (object: the object file).
 
     hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.
-    passes: the text of a pipeline instead of the standard one.  Raises what compile_module raises, ArgumentError for a
-    stage that is none or that the pipeline doesn't reach, UnsupportedOpError for ptx.
+    passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  Raises what
+    compile_module raises, ArgumentError for a stage that is none or that the pipeline doesn't reach, UnsupportedOpError
+    for ptx.
     """
     if stage == "ptx":
         raise UnsupportedOpError("this version generates no PTX: it has no GPU backend")
@@ -49,7 +51,7 @@ def emit(
     compilation = planned(pipeline, module, replicas, partitions)
     if stage == "buffers":
         return _shown(PlanMemory(), compilation)
-    return _code(module, compilation, stage, progress)
+    return _code(module, compilation, stage, code_target(target), progress)
 
 
 def emit_after(
@@ -93,17 +95,17 @@ def _shown(step: Step, compilation: Compilation) -> str:
     return print_schedule(compilation.module, written) if isinstance(step, Schedule) else print_module(written)
 
 
-def _code(module: Module, compilation: Compilation, stage: str, progress: Progress) -> str | bytes:
-    entry = lower(module, compilation, progress)
+def _code(module: Module, compilation: Compilation, stage: str, code: CodeTarget, progress: Progress) -> str | bytes:
+    entry = lower(module, compilation, code, progress)
     if stage == "llvm-unoptimised":
         return str(entry.llvm_module)
-    parsed = parse_llvm(entry, progress)
+    parsed = parse_llvm(entry, code, progress)
     progress("optimising LLVM IR")
-    finish.optimise(parsed)
+    code.optimise(parsed)
     if stage == "llvm":
         return str(parsed)
     progress("emitting object code")
-    return finish.emit_assembly(parsed) if stage == "asm" else finish.emit_object(parsed)
+    return code.emit_assembly(parsed) if stage == "asm" else code.emit_object(parsed)
 
 
 __all__ = ["STAGES", "emit", "emit_after"]

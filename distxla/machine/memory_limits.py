@@ -22,7 +22,6 @@ from pathlib import Path
 _UNLIMITED = 1 << 60  # version 1 reports an unset limit as a number just below 2**63
 ARENAS = 2  # of malloc, in a process with RLIMIT_AS
 _M_ARENA_MAX = -8
-USER_ADDRESSES = 1 << 47  # of a process, on x86-64
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,6 @@ def mapped_bytes() -> int:
 
 __all__ = [
     "ARENAS",
-    "USER_ADDRESSES",
     "Group",
     "Limit",
     "address_space",

@@ -26,7 +26,7 @@ from distxla.machine.pages import BackedPages
 HUGE_PAGE = 2 << 20
 HUGE_FROM = 1 << 30  # segments above this size are asked to have huge pages
 _FALLOC_PUNCH_HOLE_KEEP_SIZE = 3
-_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux on x86-64
+_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # of Linux (asm-generic/mman.h)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (

@@ -20,7 +20,7 @@ from distxla.ops.support.evaluation import Evaluation
 if TYPE_CHECKING:
     from distxla.ops.support.emit import Buffer, KernelEmitter
 
-# numpy.fft.<function>.<type>.<loop or data>: see targets/x86_64/pocketfft.py
+# numpy.fft.<function>.<type>.<loop or data>: imports that a target's loader resolves
 IMPORT_PREFIX = "numpy.fft."
 _BLOCK = 256  # columns of a transform's matrix that are made at a time
 

@@ -10,8 +10,9 @@ from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.ir.module import Module
 from distxla.machine.byte_counts import amount
-from distxla.machine.memory_limits import USER_ADDRESSES, Limit, address_space, mapped_bytes, most_memory
+from distxla.machine.memory_limits import Limit, address_space, mapped_bytes, most_memory
 from distxla.machine.segments import HUGE_PAGE
+from distxla.targets.registry import host
 
 LARGEST_MEMORY = 64 << 30
 LEAST_MEMORY = 16 << 20  # of a device whose size the user did not state
@@ -32,7 +33,7 @@ class Room:
     @staticmethod
     def here() -> Room:
         """The room of this host, as this process sees it now."""
-        space = address_space() or Limit(USER_ADDRESSES, "the processor")
+        space = address_space() or Limit(host().address_bytes, "the processor")
         return Room(most_memory(), space, mapped_bytes() + CONTROL_BYTES + RESERVED_ADDRESSES)
 
     def device_memory(self, devices: int, wanted: int | None = None) -> Limit:

@@ -30,7 +30,7 @@ from distxla.ops.custom_calls.user import (
     load_symbol,
     symbol_address,
 )
-from distxla.targets.x86_64.load import resolve_import
+from distxla.targets.registry import resolve_import
 
 # i32 routine(Context*, u32 site, const u64* operands, const u64* results)
 ROUTINE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)

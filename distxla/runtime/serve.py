@@ -18,7 +18,7 @@ _STACK_BYTES = 64 << 10
 
 
 class _Action(ctypes.Structure):
-    """struct sigaction of glibc on x86-64."""
+    """struct sigaction of glibc, for 64 bits."""
 
     _fields_ = (
         ("handler", ctypes.c_void_p),

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import OutOfMemoryError
 from distxla.machine.segments import open_descriptor
-from distxla.targets.x86_64.load import LoadedImage, load_image
+from distxla.targets.registry import load_image
+from distxla.targets.target import LoadedImage
 
 
 @dataclass(frozen=True)

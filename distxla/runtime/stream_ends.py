@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from distxla.collectives.protocols import stream as streams
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.ir.unwritten import empty
-from distxla.machine.futex import sleep_on, wake_all
 from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
+from distxla.targets.registry import sleep_on, wake_all
 
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
 RECYCLED_BYTES = 64 << 10

@@ -24,6 +24,8 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.registry import op_class
+from distxla.targets.code import CodeModule
+from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish
 
 STATE_BYTES = 8 << 20
@@ -57,7 +59,7 @@ class Code:
 
     def __init__(self, modules: Sequence[Module], replicas: int, partitions: int) -> None:
         transport = SharedMemory()
-        llvm_module = ir.Module()
+        llvm_module = CodeModule("test", native_target().code)
         self.specs: list[CommunicatorSpec] = []
         for number, module in enumerate(modules):
             entry = module.entry_computation

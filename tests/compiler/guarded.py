@@ -25,7 +25,7 @@ from distxla.compiler.plan.buffers import Buffer
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.targets.x86_64.load import load_image
+from distxla.targets.registry import load_image
 from tests.compiler.runner import Array, _aligned, _padded, _pointers, _words
 
 PAGE = mmap.PAGESIZE

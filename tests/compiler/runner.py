@@ -26,7 +26,7 @@ from distxla.machine.segments import Segment
 from distxla.runtime.serve import support_program
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Streams
-from distxla.targets.x86_64.load import load_image
+from distxla.targets.registry import load_image
 from tests.compiler.channel_places import ThreadChannels, control_bytes, staging_bytes
 
 PAGE = 4096

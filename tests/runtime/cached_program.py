@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.ir.shape import Shape
+from distxla.targets.registry import native_target
 
 
 def program(image: bytes = b"image", name: str = "m") -> CompiledProgram:
@@ -22,4 +23,5 @@ def program(image: bytes = b"image", name: str = "m") -> CompiledProgram:
         sites=(Site(0, "r", "all-reduce", "e", 0, None),),
         communicators=(),
         timings={},
+        target=native_target().name,
     )

@@ -7,6 +7,7 @@ from functools import cache
 from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.element_type import F32
 from distxla.ir.shape import Shape
+from distxla.targets.registry import native_target
 from distxla.targets.x86_64.finish import compile_object
 from distxla.targets.x86_64.link import link
 
@@ -90,6 +91,7 @@ def program(
         sites=(),
         communicators=(),
         timings={},
+        target=native_target().name,
     )
 
 

@@ -34,11 +34,13 @@ from distxla.collectives.transports.shared_memory import wait_and_wake
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.server import CompileServer
-from distxla.machine import futex, memory_limits, pages, segments
+from distxla.machine import memory_limits, pages, segments
 from distxla.runtime import deadlocks, dispatch, process_ends, serve
 from distxla.runtime.hosts import local
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
+from distxla.targets.target import LoadedImage
+from distxla.targets.x86_64 import host
 from distxla.targets.x86_64 import load as image
 from tests.simulation import native
 from tests.simulation.actors import Actors
@@ -56,7 +58,7 @@ BEYOND = ("distxla.runtime.ray",)
 
 def modules() -> list[ModuleType]:
     """The modules whose code runs in a simulation and reaches the machine."""
-    found: list[ModuleType] = [wait_and_wake, image, memory_limits, futex, pages, segments]
+    found: list[ModuleType] = [wait_and_wake, image, memory_limits, host, pages, segments]
     found += [abort, control_block, shared_words]
     for package in (distxla.runtime, distxla.wire, distxla.collectives.transports.tcp):
         for entry in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -80,8 +82,9 @@ def _places() -> list[tuple[ModuleType, str, str]]:
         ("support_program", serve.support_program),
         ("note_faults", serve.note_faults),
         ("own_signal_stack", serve.own_signal_stack),
-        ("load_image", image.load_image),
+        ("load_image", registry.load_image),
         ("resolve_import", image.resolve_import),
+        ("resolve_import", registry.resolve_import),
         ("mapping", segments._Mapping),
     ):
         stands_for[id(thing)] = what
@@ -130,7 +133,7 @@ class Edges:
         self._looks_often = looks_often
         self.threads = Threads(run)
         self.futexes = Futexes(run)
-        self.images: list[image.LoadedImage] = []
+        self.images: list[LoadedImage] = []
         self.blocks: list[memoryview] = []  # of the control blocks that were made
 
     @contextmanager
@@ -214,7 +217,7 @@ class Edges:
         return [
             *((module, "PIECE_BYTES", PIECE_BYTES) for module in pieces),
             *self._often(),
-            (futex, "_syscall", NATIVE.libc),
+            (host, "_syscall", NATIVE.libc),
             (wait_and_wake, "_libc", libc),
             (ControlBlock, "__init__", begin_block),
             (SharedWords, "__init__", begin_words),
@@ -226,7 +229,7 @@ class Edges:
             return []
         return [(dispatch, "SLICE_NS", dispatch.SLICE_NS // 100), (deadlocks, "FAR_S", deadlocks.FAR_S / 100)]
 
-    def _load_image(self, *arguments: Any) -> image.LoadedImage:
+    def _load_image(self, *arguments: Any) -> LoadedImage:
         loaded = _load_image(*arguments)
         self.images.append(loaded)
         return loaded
@@ -253,4 +256,4 @@ class Edges:
         return Mapping
 
 
-_load_image, _MAPPING = image.load_image, segments._Mapping
+_load_image, _MAPPING = registry.load_image, segments._Mapping

@@ -19,14 +19,9 @@ from typing import Any
 
 from distxla.collectives.transports.shared_memory import emit_call_loops as call_loops
 from distxla.collectives.transports.shared_memory import wait_and_wake as futex
-from distxla.collectives.transports.shared_memory.wait_and_wake import (
-    FUTEX_WAIT,
-    FUTEX_WAKE,
-    SYS_FUTEX,
-    SYS_SCHED_YIELD,
-)
 from distxla.targets.x86_64 import finish
 from distxla.targets.x86_64 import load as image
+from distxla.targets.x86_64.instructions import FUTEX_WAIT, FUTEX_WAKE, SYS_FUTEX, SYS_SCHED_YIELD
 from tests.simulation.scheduler import CLOCK, COUNTDOWN, Scheduler, Task, TaskExit
 
 SYS_CLOCK_GETTIME = 228

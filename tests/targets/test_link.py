@@ -10,8 +10,10 @@ import pytest
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError
 from distxla.ir.shape import Shape
+from distxla.targets.image import Image
+from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64.link import Image, link
+from distxla.targets.x86_64.link import link
 from distxla.targets.x86_64.load import load_image, resolve_import
 
 
@@ -35,6 +37,7 @@ def program(image: Image) -> CompiledProgram:
         sites=(),
         communicators=(),
         timings={},
+        target=native_target().name,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.atomics_builder import I8, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I8, I64, POINTER, VOID, Words, i64
+from distxla.targets.code import target_of
 
 
 def emit_copy(words: Words, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
@@ -39,15 +40,12 @@ def emit_stream_copy(llvm_module: ir.Module) -> ir.Function:
     head = words.smallest(builder.and_(builder.neg(address), i64(63)), count)
     emit_copy(words, target, source, head)
     body = builder.and_(builder.sub(count, head), i64(-64))
-    vector = ir.VectorType(I8, 64)
-    mark = llvm_module.add_metadata([i32(1)])
+    cpu = target_of(builder)
     with words.count(head, builder.add(head, body), 64) as at:
-        line = builder.load(words.at(source, at), typ=vector, align=1)
-        store = builder.store(line, words.at(target, at), align=64)
-        store.set_metadata("nontemporal", mark)
+        line = builder.load(words.at(source, at), typ=cpu.line_type, align=1)
+        cpu.emit_streamed_store(builder, line, words.at(target, at))
     done = builder.add(head, body)
     emit_copy(words, words.at(target, done), words.at(source, done), builder.sub(count, done))
-    fence = ir.InlineAsm(ir.FunctionType(VOID, []), "sfence", "~{memory}", side_effect=True)
-    builder.call(fence, [])
+    cpu.emit_streamed_fence(builder)
     builder.ret_void()
     return function

@@ -21,33 +21,28 @@ from distxla.collectives.transports.shared_memory.atomics_builder import I32, I6
 from distxla.collectives.transports.shared_memory.event_recording import read_clock
 from distxla.collectives.transports.shared_memory.proxy_reduce import emit_fold_run
 from distxla.collectives.transports.shared_memory.shared_word_functions import emit_shared_access
-from distxla.collectives.transports.shared_memory.wait_and_wake import (
-    EVERYBODY,
-    FUTEX_WAIT,
-    FUTEX_WAKE,
-    SYS_FUTEX,
-    emit_system_call,
-)
+from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY
 from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.shape import Shape
-from distxla.targets.x86_64.finish import compile_object
-from distxla.targets.x86_64.link import link
+from distxla.targets.code import CodeModule, target_of
+from distxla.targets.registry import native_target
 
-SPINS = 20_000  # about 0.3 ms of `pause`: longer than a driver needs between two calls of a loop
-SYS_CLOCK_GETTIME, CLOCK_MONOTONIC = 228, 1
+SPINS = 20_000  # about 0.3 ms: longer than a driver needs between two calls of a loop
 ETIMEDOUT, EINTR = 110, 4
-SI_ADDR = 16  # in siginfo_t
 
 
 def compile_call_loops() -> CompiledProgram:
     """Emit and link both loops: about 50 ms, and the first use of LLVM in a process. Needs llvmlite."""
-    module = ir.Module("distxla_support")
+    code = native_target().code
+    module = CodeModule("distxla_support", code)
     _emit_serve(module)
     _emit_call(module)
     _emit_fault(module)
     emit_fold_run(module)
     emit_shared_access(module)
-    image = link(compile_object(module))
+    parsed = code.parse(module)
+    code.optimise(parsed)
+    image = code.link(code.emit_object(parsed))
     return CompiledProgram(
         name="support",
         image=image.data,
@@ -63,6 +58,7 @@ def compile_call_loops() -> CompiledProgram:
         sites=(),
         communicators=(),
         timings={},
+        target=code.name,
     )
 
 
@@ -135,7 +131,6 @@ def _next_command(words: Words, control: ir.Value, seen: ir.Value) -> ir.Value:
     """Wait until H_COMMAND differs from `seen`: spin where cores are to spare, then sleep."""
     builder = words.builder
     command = words.at(control, block.H_COMMAND)
-    pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
     cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
     spins = builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0))
     with builder.goto_entry_block():  # not in the loop, where each pass would take more stack
@@ -146,17 +141,16 @@ def _next_command(words: Words, control: ir.Value, seen: ir.Value) -> ir.Value:
         count = words.load(I64, left)
         words.leave_if(builder.icmp_signed("<=", count, i64(0)), spun)
         words.store(builder.sub(count, i64(1)), left)
-        builder.call(pause, [])
+        target_of(builder).emit_spin(builder)
     with words.forever() as awake:
         words.leave_if(builder.icmp_unsigned("!=", words.acquire(command), seen), awake)
-        address, value = builder.ptrtoint(command, I64), builder.zext(seen, I64)
-        emit_system_call(words, SYS_FUTEX, address, i64(FUTEX_WAIT), value, i64(0), i64(0), i64(0))
+        target_of(builder).emit_sleep(builder, command, seen)
     return words.acquire(command)
 
 
 def _nanoseconds(words: Words, time: ir.Value) -> ir.Value:
     builder = words.builder
-    emit_system_call(words, SYS_CLOCK_GETTIME, i64(CLOCK_MONOTONIC), builder.ptrtoint(time, I64))
+    target_of(builder).emit_monotonic(builder, time)
     return builder.add(builder.mul(words.load(I64, time), i64(1_000_000_000)), words.load(I64, time, 8))
 
 
@@ -182,8 +176,7 @@ def _finish(words: Words, control: ir.Value, record: ir.Value, status: ir.Value)
     done = words.at(control, block.H_DONE)
     mine = builder.add(words.fetch_add(1, done), i32(1))
     with words.when(builder.or_(failed, builder.icmp_unsigned("==", mine, target))):
-        address = builder.ptrtoint(done, I64)
-        emit_system_call(words, SYS_FUTEX, address, i64(FUTEX_WAKE), i64(EVERYBODY), i64(0), i64(0), i64(0))
+        target_of(builder).emit_wake(builder, done, i32(EVERYBODY))
 
 
 def _emit_call(module: ir.Module) -> None:
@@ -196,10 +189,8 @@ def _emit_call(module: ir.Module) -> None:
     words.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
     with words.when(builder.icmp_unsigned("!=", words.acquire(command), sequence)):
         words.sequential_store(sequence, command)
-        address = builder.ptrtoint(command, I64)
-        emit_system_call(words, SYS_FUTEX, address, i64(FUTEX_WAKE), i64(EVERYBODY), i64(0), i64(0), i64(0))
+        target_of(builder).emit_wake(builder, command, i32(EVERYBODY))
     cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
-    pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
     left = builder.alloca(I64)
     words.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)
     with words.forever():
@@ -209,11 +200,9 @@ def _emit_call(module: ir.Module) -> None:
         words.return_if(builder.icmp_unsigned("!=", poison, i32(0)), i32(CALL_POISONED))
         count = words.load(I64, left)
         words.store(builder.sub(count, i64(1)), left)
-        builder.call(pause, [])
+        target_of(builder).emit_spin(builder)
         with words.when(builder.icmp_signed("<=", count, i64(0))):
-            address, value = builder.ptrtoint(done, I64), builder.zext(finished, I64)
-            until = builder.ptrtoint(timeout, I64)
-            result = emit_system_call(words, SYS_FUTEX, address, i64(FUTEX_WAIT), value, until, i64(0), i64(0))
+            result = target_of(builder).emit_sleep(builder, done, finished, timeout)
             expired = builder.icmp_signed("==", result, i64(-ETIMEDOUT))
             words.return_if(expired, i32(CALL_AGAIN))
             words.return_if(builder.icmp_signed("==", result, i64(-EINTR)), i32(CALL_AGAIN))
@@ -227,6 +216,6 @@ def _emit_fault(module: ir.Module) -> None:
     function, words = Words.function(module, FAULT, VOID, [I32, POINTER, POINTER], internal=False, optimised=True)
     number, information, _ = function.args
     record = words.load(POINTER, place)
-    words.store(words.load(I64, information, SI_ADDR), record, block.R_FAULT)
+    words.store(words.load(I64, information, target_of(words.builder).fault_address_offset), record, block.R_FAULT)
     words.store(number, record, block.R_SIGNAL)
     words.builder.ret_void()

@@ -15,6 +15,7 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.transports.shared_memory.atomics_builder import I16, I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.targets.code import target_of
 
 STEP_RECORDED_FUNCTION = "distxla_step_recorded"
 
@@ -75,7 +76,7 @@ def _keep(words: Words, context: ir.Value, record: ir.Value, number: ir.Value) -
     with words.when(builder.icmp_unsigned("==", mark, builder.trunc(number, I32)), likely=True):
         event = words.at(record, block.R_EVENT)
         place = _place(words, context, record, builder.sub(number, i64(1)))
-        pair = ir.VectorType(I64, 2)
+        pair = target_of(builder).pair_type
         for offset in (48, 32, 16, 0):
             loaded = words.load(pair, event, offset)
             loaded.align = 16
@@ -153,6 +154,5 @@ def note_resumed(words: Words, record: ir.Value, now: ir.Value) -> None:
 
 
 def read_clock(words: Words) -> ir.Value:
-    """The time-stamp counter, u64."""
-    clock = words.builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
-    return words.builder.call(clock, [])
+    """The cycle counter, u64."""
+    return target_of(words.builder).emit_cycles(words.builder)

@@ -10,13 +10,9 @@ from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import relay_queue
 from distxla.collectives.protocols.relay_queue import Event
-from distxla.collectives.transports.shared_memory.atomics_builder import I64, POINTER, VOID, Words, i64
-from distxla.collectives.transports.shared_memory.wait_and_wake import (
-    EVERYBODY,
-    FUTEX_WAKE,
-    SYS_FUTEX,
-    emit_system_call,
-)
+from distxla.collectives.transports.shared_memory.atomics_builder import I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY
+from distxla.targets.code import target_of
 
 HAND_OVER_FUNCTION = "distxla_hand_over"
 
@@ -38,8 +34,7 @@ def emit_hand_over(llvm_module: ir.Module) -> ir.Function:
     offset = builder.sub(builder.ptrtoint(place, I64), builder.ptrtoint(control, I64))
     words.release(builder.add(offset, event), words.at(ring, index), relay_queue.Q_ENTRY)
     words.fetch_add(1, control, block.H_RELAY_POSTED)
-    word = builder.ptrtoint(words.at(control, block.H_RELAY_POSTED), I64)
-    emit_system_call(words, SYS_FUTEX, word, i64(FUTEX_WAKE), i64(EVERYBODY), i64(0), i64(0), i64(0))
+    target_of(builder).emit_wake(builder, words.at(control, block.H_RELAY_POSTED), i32(EVERYBODY))
     builder.ret_void()
     return function
 

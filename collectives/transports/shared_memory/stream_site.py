@@ -16,13 +16,7 @@ from distxla.collectives.transports.shared_memory.event_recording import (
 )
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
-from distxla.collectives.transports.shared_memory.wait_and_wake import (
-    FUTEX_WAIT,
-    SYS_FUTEX,
-    emit_system_call,
-    emit_wait,
-    emit_wake,
-)
+from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
@@ -30,6 +24,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.channel import Recv, RecvDone, Send
 from distxla.ops.feed import Infeed, Outfeed
 from distxla.ops.op import Op
+from distxla.targets.code import target_of
 
 
 class StreamFamily:
@@ -279,16 +274,7 @@ def _wait_a_little(words: Words, context: ir.Value, state: ir.Value, taken: ir.V
     record = words.context_field(context, "record")
     note_wait(words, record, i32(block.WAITS_FOR_HOST))
     note_waited(words, record, read_clock(words))
-    emit_system_call(
-        words,
-        SYS_FUTEX,
-        builder.ptrtoint(word, I64),
-        i64(FUTEX_WAIT),
-        builder.zext(taken, I64),
-        builder.ptrtoint(limit, I64),
-        i64(0),
-        i64(0),
-    )
+    target_of(builder).emit_sleep(builder, word, taken, limit)
     poison = words.acquire(words.context_field(context, "control"), block.H_POISON)
     words.return_if(builder.icmp_unsigned("!=", poison, i32(0)), i32(Status.RELEASED))
     note_resumed(words, record, read_clock(words))

@@ -1,6 +1,6 @@
 """Sleeping on a word of shared memory and waking sleepers: emitted once a module, and the Python side of a release.
 
-How a device waits. It gives the core away a few times (sched_yield), then sleeps in FUTEX_WAIT. Where devices
+How a device waits. It gives the core away a few times, then sleeps on the word. Where devices
 outnumber cores, giving way lets the very peers run that it waits for; a barrier of 8 on 2 cores takes 5 us instead
 of 25 to 40. But where a stranger competes for the core, a yield costs a time slice (1.5 ms a barrier was measured),
 so a wait whose yields took long makes the device sleep at once for its next waits: 64 of them, then twice as many
@@ -28,26 +28,17 @@ from distxla.collectives.transports.shared_memory.event_recording import (
 )
 from distxla.compiler.abi import Status
 from distxla.compiler.lower.injection import emit_inside_wait
+from distxla.targets.code import target_of
+from distxla.targets.registry import wake_all
 
-SYS_FUTEX, SYS_SCHED_YIELD = 202, 24  # x86-64
-FUTEX_WAIT, FUTEX_WAKE = 0, 1
 EVERYBODY = 0x7FFFFFFF
 
 YIELDS = 8
-SPINS = 4000  # about 40 to 60 us of `pause`
-SLOW_YIELDS = 400_000  # cycles of the time-stamp counter, 100 to 200 us: longer than any switch between peers
+SPINS = 4000  # about 40 to 60 us
+SLOW_YIELDS = 400_000  # cycles, 100 to 200 us: longer than any switch between peers
 FIRST_PENALTY, LAST_PENALTY = 64, 8192  # waits
 
 WAIT_FUNCTION, WAKE_FUNCTION = "distxla_wait", "distxla_wake"
-
-
-def emit_system_call(words: Words, number: int, *arguments: ir.Value) -> ir.Value:
-    """A Linux system call of up to six i64 arguments; the i64 result is negative on error."""
-    registers = ("{rdi}", "{rsi}", "{rdx}", "{r10}", "{r8}", "{r9}")[: len(arguments)]
-    constraints = ",".join(("={rax}", "{rax}", *registers, "~{rcx}", "~{r11}", "~{memory}"))
-    kind = ir.FunctionType(I64, [I64] * (1 + len(arguments)))
-    code = ir.InlineAsm(kind, "syscall", constraints, side_effect=True)
-    return words.builder.call(code, [i64(number), *arguments])
 
 
 def emit_wake(llvm_module: ir.Module) -> ir.Function:
@@ -64,7 +55,7 @@ def emit_wake(llvm_module: ir.Module) -> ir.Function:
     builder.fence("seq_cst")
     waiting = words.acquire(sleepers)
     with words.when(builder.icmp_unsigned("!=", waiting, i32(0))):
-        _futex(words, word, FUTEX_WAKE, how_many)
+        target_of(builder).emit_wake(builder, word, how_many)
     builder.ret_void()
     return function
 
@@ -105,14 +96,13 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
 
 def _spin(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value) -> None:
     """More cores than devices: look at the word for a while."""
-    pause = ir.InlineAsm(ir.FunctionType(VOID, []), "pause", "", side_effect=True)
     note_waited(words, record, read_clock(words))
     with words.count(i64(0), i64(SPINS)):
         changed = words.builder.icmp_unsigned("!=", words.acquire(word), expected)
         with words.builder.if_then(changed):
             note_resumed(words, record, read_clock(words))
             words.builder.ret(i32(Status.OK))
-        words.builder.call(pause, [])
+        target_of(words.builder).emit_spin(words.builder)
 
 
 def _give_way(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block) -> None:
@@ -125,7 +115,7 @@ def _give_way(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value
         with skipping:
             words.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
         with yielding, words.count(i64(0), i64(YIELDS)):
-            emit_system_call(words, SYS_SCHED_YIELD)
+            target_of(builder).emit_yield(builder)
             now = read_clock(words)
             changed = builder.icmp_unsigned("!=", words.acquire(word), expected)
             slow = builder.icmp_unsigned(">", builder.sub(now, start), i64(SLOW_YIELDS))
@@ -170,7 +160,7 @@ def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, rec
         words.store(i32(Status.RELEASED), result)
         poison = builder.load_atomic(words.at(control, block.H_POISON), "seq_cst", 4, typ=I32)
         words.leave_if(builder.icmp_unsigned("!=", poison, i32(0)), awake)
-        _futex(words, word, FUTEX_WAIT, expected)
+        target_of(builder).emit_sleep(builder, word, expected)
     words.fetch_add(-1, sleepers)
     words.store(i64(0), record, block.R_WAIT_WORD)
     words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
@@ -180,21 +170,7 @@ def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, rec
     builder.ret(found)
 
 
-def _futex(words: Words, word: ir.Value, operation: int, value: ir.Value) -> None:
-    builder = words.builder
-    emit_system_call(
-        words, SYS_FUTEX, builder.ptrtoint(word, I64), i64(operation), builder.zext(value, I64), i64(0), i64(0), i64(0)
-    )
-
-
 # --- the Python side
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def wake(address: int, how_many: int = EVERYBODY) -> int:
-    """Wake sleepers on the futex word at an address of this process; how many were woken."""
-    return int(_libc.syscall(SYS_FUTEX, ctypes.c_void_p(address), FUTEX_WAKE, how_many, None, None, 0))
 
 
 def release_waiters(control: memoryview, status: Status = Status.RELEASED, *, seconds: float = 10.0) -> list[int]:
@@ -217,7 +193,7 @@ def release_waiters(control: memoryview, status: Status = Status.RELEASED, *, se
             place = words[(record + block.R_WAIT_WORD) // 4] | words[(record + block.R_WAIT_WORD) // 4 + 1] << 32
             if 0 < place <= len(control) - 4:
                 waiting.append(device)
-                wake(address + place)
+                wake_all(address + place)
         if not waiting or time.monotonic() > end:
             return waiting
         time.sleep(0.0002)

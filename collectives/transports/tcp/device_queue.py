@@ -6,7 +6,7 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import relay_queue
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.machine.futex import sleep_on, wake_all
+from distxla.targets.registry import sleep_on, wake_all
 
 
 class Queue:

@@ -10,7 +10,7 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.machine.futex import wake_all
+from distxla.targets.registry import wake_all
 
 HEAD_BYTES = 16  # of what a member posts: signature, site, device
 

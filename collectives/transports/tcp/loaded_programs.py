@@ -14,7 +14,8 @@ from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import Description, Plan, describe, make_plan
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError
-from distxla.targets.x86_64.load import LoadedImage, load_image, resolve_import
+from distxla.targets.registry import load_image, resolve_import
+from distxla.targets.target import LoadedImage
 
 
 class LoadedPrograms:

@@ -30,7 +30,7 @@ from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, view
 from distxla.errors import ClusterError
-from distxla.machine.futex import wake_all
+from distxla.targets.registry import wake_all
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Frame
 

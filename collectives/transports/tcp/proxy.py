@@ -41,7 +41,7 @@ from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
 from distxla.machine.segments import Segment
-from distxla.targets.x86_64.load import load_image
+from distxla.targets.registry import load_image
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection, Frame
 from distxla.wire.handshake import Listener, connect

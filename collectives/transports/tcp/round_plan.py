@@ -25,7 +25,7 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
 from distxla.compiler.abi import ROUND_SYMBOL, Context
-from distxla.targets.x86_64.load import LoadedImage
+from distxla.targets.target import LoadedImage
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
 MOST_DESCRIBED = 4096  # rounds of one instruction

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distxla.collectives.protocols import relay_queue
 from distxla.ir.unwritten import empty
-from distxla.targets.x86_64.load import LoadedImage
+from distxla.targets.target import LoadedImage
 
 PIECE_BYTES = 1 << 20  # that travel in one frame
 _KEPT = 32  # pieces of scratch memory that stay

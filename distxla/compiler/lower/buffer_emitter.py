@@ -21,6 +21,7 @@ from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import Argument, Imported
+from distxla.targets.code import target_of
 
 POINTER = ir.PointerType()
 MatrixOperand = tuple[MemoryArray, int, int, int]
@@ -112,7 +113,8 @@ class BufferEmitter(ScalarEmitter):
         """Call an imported C function; see ops/support/emit.py."""
         passed = [self._argument(symbol, argument) for argument in arguments]
         returned = ir.VoidType() if result is None else self._by_value(symbol, result)
-        function = intrinsic(self.builder.module, symbol, returned, [value.type for value in passed])
+        name = target_of(self.builder).import_name(symbol)
+        function = intrinsic(self.builder.module, name, returned, [value.type for value in passed])
         function.attributes.add("nounwind")
         value = self.builder.call(function, passed)
         if result is None:

@@ -50,5 +50,5 @@ class CommunicationEmitter(Protocol):
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:
         """Add void (Context*, i32 step, i64 begun, i64 iterations): make a step that has ended an event.
 
-        begun: the time-stamp counter at its begin.  iterations: the record's field that counts the loop around it.
+        begun: the target's cycle counter at its begin.  iterations: the record's field that counts the loop around it.
         """

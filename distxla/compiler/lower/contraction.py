@@ -15,6 +15,8 @@ from distxla.compiler.lower.scalar_expression import I32, Lane
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import RunProducts
+from distxla.targets.code import target_of
+from distxla.targets.processor import Processor
 
 LONGEST_RUN = 1024  # products along one run: longer sums are cut into runs of equal length where there are such
 FEW_PRODUCTS = 1 << 25  # of them at most it pays to copy one operand rather than to let the library copy both
@@ -47,7 +49,9 @@ def emit_gemm(
 # --- tiles -----------------------------------------------------------------------------------------------------------
 
 
-def _tiles_are_faster(shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand) -> bool:
+def _tiles_are_faster(
+    processor: Processor, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand
+) -> bool:
     """Whether tiles in registers beat the library for a type that it knows.
 
     They do where they read both operands as they are; copying the right one pays where the library, which copies both,
@@ -57,9 +61,9 @@ def _tiles_are_faster(shape: tuple[int, int, int, int], a: MatrixOperand, b: Mat
     kind = a[0].shape.dtype
     if a[3] != 1 or batch * m * n * k < MANY_PRODUCTS:
         return False
-    if b[3] == 1 and gemm_micro_kernel.reads_in_place(n, k, b[2], kind.byte_size):
+    if b[3] == 1 and gemm_micro_kernel.reads_in_place(processor, n, k, b[2], kind.byte_size):
         return True
-    tile = gemm_micro_kernel.choose_tile(m, n, kind.byte_size)
+    tile = gemm_micro_kernel.choose_tile(processor, m, n, kind.byte_size)
     return m >= 128 and m * n * k <= FEW_PRODUCTS and n >= 0.9 * tile.columns * tile.blocks
 
 
@@ -74,7 +78,9 @@ def _tile_products(
         # c^T = b^T a^T
         left, right = ((x[0], x[1], x[3], x[2]) for x in (b, a))
         return _tile_products(emit, (batch, n, m, k), left, right, (c[0], c[1], c[3], c[2]))
-    if c[0].shape.dtype.name in libraries.GEMMS and not _tiles_are_faster(shape, a, b):
+    if c[0].shape.dtype.name in libraries.GEMMS and not _tiles_are_faster(
+        target_of(emit.builder).processor, shape, a, b
+    ):
         return False
     if a[3] != 1:
         copy = _packed(emit, a, batch, m, k)
@@ -162,7 +168,7 @@ def _call(emit: BufferEmitter, plan: _Plan, i: IndexExpression | int) -> None:
     builder = emit.builder
     kind = c.array.shape.dtype
     gemm = libraries.GEMMS[kind.name]
-    function = libraries.gemm_function(builder.module, kind)
+    function = libraries.gemm_function(builder, kind)
 
     def number(value: int) -> ir.Constant:
         return ir.Constant(I32, value)
@@ -233,7 +239,7 @@ def _emit_thin(
     """Add several rows of the right matrix at once to all rows of the result: it is read once, in several streams."""
     batch, m, n, k = shape
     left, right, result = _flat(emit, a), _flat(emit, b), _flat(emit, c)
-    together = 8  # as many streams as processors fetch ahead
+    together = target_of(emit.builder).processor.streams
     zero = emit.constant(0, result.shape.dtype)
     with emit.loops([batch]) as (i,):
         with emit.loops([m, n]) as (row, column):

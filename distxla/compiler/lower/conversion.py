@@ -316,7 +316,7 @@ def _from_float(builder: ir.IRBuilder, a: ScalarValue, value: Lane, target: Elem
 def _saturated(value: Lane, target: ElementType) -> Lane:
     """An f32 or f64 truncated to an integer, the nearest one where it is out of range; 0 for NaN.
 
-    LLVM has an intrinsic for this, which on x86 becomes scalar code even in a loop that is vectorised. The plain
+    LLVM has an intrinsic for this, which may become scalar code even in a loop that is vectorised. The plain
     conversion's result is undefined out of range, so there it is not chosen, or the number is brought into range first.
     """
     builder = value.builder

@@ -49,6 +49,7 @@ from distxla.ir.structure import Structure
 from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_call import HostCall
 from distxla.ops.op import Lowering
+from distxla.targets.code import CodeModule, CodeTarget
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = ir.PointerType()
@@ -76,6 +77,7 @@ def emit_entry(
     module: Module,
     plan: Plan,
     communication: CommunicationEmitter,
+    target: CodeTarget,
     *,
     replicas: int,
     partitions: int,
@@ -91,7 +93,7 @@ def emit_entry(
     of instructions of `text`, the module before the passes, `module` by default.
     Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
     """
-    empty, text = ir.Module(module.name), text or module
+    empty, text = CodeModule(module.name, target), text or module
     whole = _EntryEmitter(empty, module, plan, communication, replicas, partitions, progress, traced, points, text)
     return whole.run()
 
@@ -99,7 +101,7 @@ def emit_entry(
 class _EntryEmitter:
     def __init__(
         self,
-        llvm_module: ir.Module,
+        llvm_module: CodeModule,
         module: Module,
         plan: Plan,
         communication: CommunicationEmitter,
@@ -215,8 +217,7 @@ class _EntryEmitter:
 
     def traced_step(self, step: Step, number: int) -> None:
         """Emit a step and the event that tells when it ran."""
-        clock = self.llvm_module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(I64, []))
-        begun = self.body.builder.call(clock, [])
+        begun = self.llvm_module.target.emit_cycles(self.body.builder)
         self.plain_step(step)
         depth = len(self.loops) + (1 if isinstance(step, Loop) and has_rounds(step) and not self.in_routine else 0)
         recorder = self.communication.emit_step_recorder(self.llvm_module)

@@ -1,6 +1,6 @@
 """Products of integers of 8 bits as floats, where so many of them can be summed without rounding.
 
-Processors multiply vectors of f32 several times as fast as they widen and multiply integers.
+Some processors multiply vectors of f32 several times as fast as they widen and multiply integers.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from distxla.compiler.lower.buffer_emitter import BufferEmitter, MatrixOperand
 from distxla.ir.element_type import F32, S32, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import Factors
+from distxla.targets.processor import Processor
 
 MANY_TERMS = 256  # that a sum must hold exactly
 MANY_PRODUCTS = 1 << 18  # from which on it pays to convert the factors
 MOST_PARTS = 16  # of a sum; each has code of its own
 
 
-def choose_factors(shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType) -> Factors:
+def choose_factors(
+    processor: Processor, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType
+) -> Factors:
     """f32 for large products of integers of 8 bits, the type of the sums for all others. shape: (m, n, k)."""
     m, n, k = shape
-    exact = _terms_exact_in_f32(*types) if sums.is_integer else 0
+    exact = _terms_exact_in_f32(*types) if processor.floats_beat_bytes and sums.is_integer else 0
     if exact >= MANY_TERMS and k <= MOST_PARTS * exact and min(m, n) > 1 and m * n * k >= MANY_PRODUCTS:
         return Factors(F32, exact)
     return Factors(sums)

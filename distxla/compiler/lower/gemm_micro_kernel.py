@@ -20,16 +20,10 @@ from distxla.compiler.lower.scalar_expression import I1, I32, float_constant, in
 from distxla.compiler.lower.scalar_value import memory_type
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import RunProducts
-from distxla.targets.x86_64.finish import vector_registers
+from distxla.targets.code import target_of
+from distxla.targets.processor import Processor
 
 POINTER = ir.PointerType()
-# Bytes of weights that all tiles of rows are multiplied with before the next ones: they stay in the second-level cache.
-# Long sums of floats gain precision by being cut.
-WEIGHT_BYTES = 256 * 1024
-# Bytes of the array that are multiplied with all blocks of weights before the next ones.
-PANEL_BYTES = 512 * 1024
-# Rows of a tile by its vectors of columns, for 32 and 16 vector registers.
-TILE_ROWS = {32: {1: 14, 2: 12, 3: 8, 4: 6}, 16: {1: 10, 2: 6}}
 
 
 @dataclass(frozen=True)
@@ -46,32 +40,32 @@ class Tile:
         return self.vectors * self.lanes
 
 
-def choose_tile(rows: int, columns: int, element_bytes: int) -> Tile:
+def choose_tile(processor: Processor, rows: int, columns: int, element_bytes: int) -> Tile:
     """The tile that wastes least of its registers."""
-    vector_bytes, registers = vector_registers()
-    lanes = vector_bytes // element_bytes
+    lanes = processor.vector_bytes // element_bytes
     wanted = -(-columns // lanes)
-    blocks = -(-wanted // max(TILE_ROWS[registers]))
+    blocks = -(-wanted // max(processor.tile_rows))
     vectors = -(-wanted // blocks)
-    most = TILE_ROWS[registers][vectors]
+    most = processor.tile_rows[vectors]
     # the tiles of the last rows compute some of them twice: as few as possible
     best = min(range(max(1, (most + 1) // 2), most + 1), key=lambda r: (-(-rows // r) * (r + 1.0), -r))
     return Tile(min(best, rows), vectors, lanes, blocks)
 
 
-def reads_in_place(columns: int, steps: int, stride: int, element_bytes: int) -> bool:
+def reads_in_place(processor: Processor, columns: int, steps: int, stride: int, element_bytes: int) -> bool:
     """Whether weights with rows `stride` elements apart are used where they are.
 
     That takes whole vectors, and rows that are not too far apart to stay in the cache beside each other.
     """
-    tile = choose_tile(1, columns, element_bytes)
+    tile = choose_tile(processor, 1, columns, element_bytes)
     whole = columns % tile.columns == 0
-    return whole and (tile.blocks == 1 or steps * stride * element_bytes <= WEIGHT_BYTES)
+    return whole and (tile.blocks == 1 or steps * stride * element_bytes <= processor.weight_bytes)
 
 
 def emit_run_products(emit: BufferEmitter, products: RunProducts) -> None:
     """See ops/support/emit.py's `RunProducts`."""
-    tile = choose_tile(products.rows, products.columns, products.result.shape.dtype.byte_size)
+    processor = target_of(emit.builder).processor
+    tile = choose_tile(processor, products.rows, products.columns, products.result.shape.dtype.byte_size)
     _RunProducts(emit, products, tile).emit_code()
 
 
@@ -79,6 +73,7 @@ class _RunProducts:
     def __init__(self, emit: BufferEmitter, products: RunProducts, tile: Tile) -> None:
         self.emit = emit
         self.builder = emit.builder
+        self.processor = target_of(emit.builder).processor
         self.products = products
         # ops/support/emit.py speaks of protocols, whose implementation here takes its own classes only
         self.source: Any = products.source
@@ -92,7 +87,7 @@ class _RunProducts:
         self.vector = ir.VectorType(self.scalar, tile.lanes)
         self.partial = products.columns % tile.columns != 0
         chunk_bytes = products.run * tile.columns * self.element_type.byte_size
-        self.chunk = min(products.places, max(1, WEIGHT_BYTES // chunk_bytes))
+        self.chunk = min(products.places, max(1, self.processor.weight_bytes // chunk_bytes))
         self.chunks = -(-products.places // self.chunk)
 
     def emit_code(self) -> None:
@@ -137,7 +132,7 @@ class _RunProducts:
         if self.tile.blocks == 1:
             return tiles
         row_bytes = self.chunk * self.products.run * self.element_type.byte_size
-        most = max(1, PANEL_BYTES // (row_bytes * self.tile.rows))
+        most = max(1, self.processor.panel_bytes // (row_bytes * self.tile.rows))
         return -(-tiles // -(-tiles // most))
 
     # --- weights ------------------------------------------------------------------------------------------------
@@ -148,7 +143,7 @@ class _RunProducts:
         steps = products.places * products.run
         if products.weights_in_place is not None:
             buffer, position, stride = products.weights_in_place
-            if reads_in_place(products.columns, steps, stride, self.element_type.byte_size):
+            if reads_in_place(self.processor, products.columns, steps, stride, self.element_type.byte_size):
                 return cast(MemoryArray, buffer), cast(Any, position), tile.columns, stride
         copy = emit.scratch(Shape(self.element_type, (tile.blocks, products.places, products.run, tile.columns)))
         last = products.columns - (tile.blocks - 1) * tile.columns

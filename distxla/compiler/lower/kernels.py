@@ -29,7 +29,7 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.op import Lowering
 from distxla.ops.support.emit import ArrayRef, Factors, RunProducts, Tuning
-from distxla.targets.x86_64.tuning import HOST
+from distxla.targets.code import target_of
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,14 @@ class KernelEmitter(BufferEmitter):
 
     @property
     def tuning(self) -> Tuning:
-        return HOST
+        processor = target_of(self.builder).processor
+        return Tuning(processor.lanes, processor.cached_bytes)
 
     def factors(
         self, shape: tuple[int, int, int], types: tuple[ElementType, ElementType], sums: ElementType
     ) -> Factors:
         """How `gemm` wants the factors; see ops/support/emit.py."""
-        return exact_products.choose_factors(shape, types, sums)
+        return exact_products.choose_factors(target_of(self.builder).processor, shape, types, sums)
 
     def gemm(
         self,

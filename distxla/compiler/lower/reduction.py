@@ -27,11 +27,11 @@ from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
 from distxla.ir.shape import Shape
 from distxla.ops.registry import op_class
 from distxla.ops.support.emit import ArrayRef
+from distxla.targets.code import target_of
+from distxla.targets.processor import Processor
 
 WRITTEN_OUT = 8  # steps of a reduction that are written out, so that the loop over the kept dimension vectorises
-LANES = 16  # runs of a line that are reduced side by side by a computation of which only associativity is known
 SHORTEST_RUN = 4
-STREAMS = 8  # lines that are read side by side: as many streams as processors fetch ahead
 LONG_LINE = 2048  # bytes of a line from which on that pays
 BLOCK = 2048  # elements of the kept dimension whose accumulators stay in the first-level cache
 
@@ -186,10 +186,11 @@ def _along(
     """The fastest dimension is reduced: accumulators in registers, vectorised along it."""
     accumulations = [_accumulation(emit, r) for r in reductions]
     walked = [d for d in reduced if dims[d] != 1]
-    if walked and dims[walked[-1]] >= SHORTEST_RUN * LANES and not any(a.free for a in accumulations):
+    processor = target_of(emit.builder).processor
+    if walked and dims[walked[-1]] >= SHORTEST_RUN * processor.lanes and not any(a.free for a in accumulations):
         _by_runs(emit, dims, [d for d in reduced if d != walked[-1]], walked[-1], kept, accumulations)
         return
-    streams = _streams(dims, reduced, kept, reductions)
+    streams = _streams(processor, dims, reduced, kept, reductions)
     slots = [[_Slots(emit, a.types) for a in accumulations] for _ in range(streams)]
     extents = [dims[d] for d in kept]
     if streams > 1:
@@ -236,19 +237,24 @@ def _line_extremes(
     # one run: dimensions before that are reduced, too, have an extent of 1
     if array.shape.dtype is not accumulation.wide or length != dims[max(d for d in reduced if dims[d] != 1)]:
         return None
-    if not has_whole_vectors(array.shape.dtype, length):
+    if not has_whole_vectors(target_of(emit.builder).processor, array.shape.dtype, length):
         return None
     starts = [array.position(_merged(len(dims), kept, line, reduced, [0] * len(reduced))) for line in lines]
     return emit_line_extremes(emit, array, starts, length, accumulation.initial(), ("smax", "umax", "umin"))
 
 
 def _streams(
-    dims: tuple[int, ...], reduced: Sequence[int], kept: Sequence[int], reductions: Sequence[Reduction]
+    processor: Processor,
+    dims: tuple[int, ...],
+    reduced: Sequence[int],
+    kept: Sequence[int],
+    reductions: Sequence[Reduction],
 ) -> int:
-    """How many lines along the fastest dimension are reduced side by side."""
+    """How many lines along the fastest dimension are reduced side by side: as many as the processor fetches ahead."""
+    streams = processor.streams
     line_bytes = prod(dims[d] for d in reduced) * reductions[0].arrays[0].shape.dtype.byte_size
-    long = kept and dims[kept[-1]] >= STREAMS and line_bytes >= LONG_LINE
-    return STREAMS if long and _is_read_from_memory(reductions) else 1
+    long = kept and dims[kept[-1]] >= streams and line_bytes >= LONG_LINE
+    return streams if long and _is_read_from_memory(reductions) else 1
 
 
 def _is_read_from_memory(reductions: Sequence[Reduction]) -> bool:
@@ -275,9 +281,10 @@ def _by_runs(
 ) -> None:
     """Any computation along the fastest dimension `last` and the dimensions `rest`: the line is cut into runs that are
     reduced side by side, which vectorises, and then together in their order. It need only be associative."""
-    run, left = divmod(dims[last], LANES)
+    lanes = target_of(emit.builder).processor.lanes
+    run, left = divmod(dims[last], lanes)
     slots = [_Slots(emit, a.types) for a in accumulations]
-    runs = [[emit.scratch(Shape(t, (LANES,))) for t in a.types] for a in accumulations]
+    runs = [[emit.scratch(Shape(t, (lanes,))) for t in a.types] for a in accumulations]
     with emit.loops([dims[d] for d in kept]) as outer:
         for accumulation, slot in zip(accumulations, slots):
             slot.store(accumulation.initial())
@@ -286,22 +293,22 @@ def _by_runs(
             def elements(accumulation: _Accumulation, position: IndexExpression) -> list[ScalarValue]:
                 return accumulation.elements(_merged(len(dims), kept, outer, [*rest, last], [*inner, position]))
 
-            with emit.loops([LANES]) as (lane,):
+            with emit.loops([lanes]) as (lane,):
                 for accumulation, own in zip(accumulations, runs):
                     for buffer, value in zip(own, elements(accumulation, lane * run)):
                         buffer.store((lane,), value)
-            with emit.loops([run - 1]) as (step,), emit.loops([LANES]) as (lane,):
+            with emit.loops([run - 1]) as (step,), emit.loops([lanes]) as (lane,):
                 for accumulation, own in zip(accumulations, runs):
                     total = [buffer.load((lane,)) for buffer in own]
                     combined = accumulation.combine(total, elements(accumulation, lane * run + step + 1))
                     for buffer, value in zip(own, combined):
                         buffer.store((lane,), value)
-            with emit.loops([LANES]) as (lane,):
+            with emit.loops([lanes]) as (lane,):
                 for accumulation, own, slot in zip(accumulations, runs, slots):
                     slot.store(accumulation.combine(slot.load(), [buffer.load((lane,)) for buffer in own]))
             with emit.loops([left]) as (step,):
                 for accumulation, slot in zip(accumulations, slots):
-                    slot.store(accumulation.combine(slot.load(), elements(accumulation, step + LANES * run)))
+                    slot.store(accumulation.combine(slot.load(), elements(accumulation, step + lanes * run)))
         for accumulation, slot in zip(accumulations, slots):
             accumulation.finish(slot.load(), outer)
 
@@ -337,7 +344,7 @@ def _across(
     before = [d for d in kept if d < reduced[0]]
     behind = [d for d in kept if d > reduced[0]]
     last = dims[behind[-1]]
-    streams = STREAMS if _is_read_from_memory(reductions) else 1
+    streams = target_of(emit.builder).processor.streams if _is_read_from_memory(reductions) else 1
     rest = prod(dims[d] for d in behind[:-1])
     block = last if last * rest <= 2 * BLOCK else max(64, min(last, BLOCK // rest))
     block = min(block, last)

@@ -16,15 +16,15 @@ from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_expression import I32, intrinsic, suffix
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import ElementType
-from distxla.targets.x86_64.finish import vector_registers
+from distxla.targets.code import target_of
+from distxla.targets.processor import Processor
 
 POINTER = ir.PointerType()
-AHEAD = 512  # bytes by which prefetches run ahead of loads
 _READ, _KEEP, _DATA = 0, 3, 1  # what llvm.prefetch is told
 
 
-def has_whole_vectors(kind: ElementType, length: int) -> bool:
-    return length * kind.byte_size % vector_registers()[0] == 0
+def has_whole_vectors(processor: Processor, kind: ElementType, length: int) -> bool:
+    return length * kind.byte_size % processor.vector_bytes == 0
 
 
 def emit_line_extremes(
@@ -38,8 +38,9 @@ def emit_line_extremes(
     """For each line of `length` elements from a linear position in `starts` on: for each of `functions` (LLVM's smax,
     umax, umin) the extreme of the bits of its elements and of `initial`. `length` must make up whole vectors."""
     builder = emit.builder
+    processor = target_of(builder).processor
     kind = array.shape.dtype
-    lanes = vector_registers()[0] // kind.byte_size
+    lanes = processor.vector_bytes // kind.byte_size
     scalar = ir.IntType(kind.bits)
     vector = ir.VectorType(scalar, lanes)
     name = f"v{lanes}{suffix(scalar)}"
@@ -54,7 +55,11 @@ def emit_line_extremes(
             address = emit.element_pointer(array.pointer, start + step * lanes, kind)
             # beyond the array's end it is no access
             builder.call(
-                prefetch, [builder.gep(address, [ir.Constant(I32, AHEAD)], source_etype=ir.IntType(8)), *hints]
+                prefetch,
+                [
+                    builder.gep(address, [ir.Constant(I32, processor.prefetch_bytes)], source_etype=ir.IntType(8)),
+                    *hints,
+                ],
             )
             bits = builder.load(address, typ=vector, align=kind.byte_size)
             for function, slot in zip(functions, own):

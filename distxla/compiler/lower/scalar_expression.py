@@ -196,8 +196,8 @@ class Lane:
     def result_f32(self) -> Lane:
         """`to_f32` for values that may be rounded to f16 next.
 
-        LLVM would merge the two roundings into one from double to half, for which x86 has only a function of a compiler
-        runtime that nobody links. The selection changes no value and keeps them apart.
+        LLVM would merge the two roundings into one from double to half, for which there may be only a function of a
+        compiler runtime that nobody links. The selection changes no value and keeps them apart.
         """
         rounded = self.to_f32()
         if self.type == F32T:

@@ -25,7 +25,7 @@ from distxla.ops.op import CollectiveOp, RuleViolation
 from distxla.ops.support.collective import GroupedCollective
 from distxla.time_limit import at
 
-ADDRESSABLE_BYTES = 1 << 47  # of a process, on x86-64
+ADDRESSABLE_BYTES = 1 << 47  # of a process; 64-bit processors give it as many or more
 
 
 def verify_module(module: Module, replicas: int | None = None, partitions: int | None = None) -> None:

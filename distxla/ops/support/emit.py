@@ -233,7 +233,7 @@ class KernelEmitter(Emitter, Protocol):
         """A constant array in the program's read-only data."""
 
     def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> Value | None:
-        """Call the C function that the import `symbol` stands for (targets/x86_64/load.py); what it returns.
+        """Call the function `symbol`: of C, or a library's routine (targets/code.py, `import_name`); what it returns.
 
         A Buffer becomes its address, a sequence of them the address of a table of theirs in the frame, None a null
         pointer, a Value itself (integers, f32, f64), an index an i64. `constant(3, S32)` is a C int, `local` gives

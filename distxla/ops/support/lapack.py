@@ -30,7 +30,7 @@ def working_type(element_type: ElementType) -> ElementType:
 
 
 def call_lapack(emit: KernelEmitter, routine: str, *arguments: Buffer | int | str | None) -> None:
-    """Call the Fortran routine of that name ("spotrf") of OpenBLAS.
+    """Call the Fortran routine of that name ("spotrf") of LAPACK.
 
     It takes everything by address: integers of 32 bits and letters become constants, buffers are passed as they are
     (column-major to the routine), None as a null pointer. The letters' lengths follow, as GNU Fortran has it.
@@ -45,7 +45,7 @@ def call_lapack(emit: KernelEmitter, routine: str, *arguments: Buffer | int | st
             passed.append(emit.literal(Literal.of(argument, Shape(S32))))
         else:
             passed.append(argument)
-    emit.call(f"scipy_{routine}_", None, *passed, *lengths)
+    emit.call(f"lapack.{routine}", None, *passed, *lengths)
 
 
 def call_trsm(
@@ -65,7 +65,7 @@ def call_trsm(
         one = emit.literal(Literal.of(1, Shape(kind)))
     leading = [emit.constant(max(1, matrix.shape.dims[1]), S32) for matrix in (a, b)]
     numbers = [emit.constant(code, S32) for code in codes]
-    emit.call(f"scipy_cblas_{LETTERS[kind.name]}trsm", None, *numbers, one, a, leading[0], b, leading[1])
+    emit.call(f"blas.{LETTERS[kind.name]}trsm", None, *numbers, one, a, leading[0], b, leading[1])
 
 
 def part(emit: KernelEmitter, array: Buffer, index: Index) -> Buffer:

@@ -20,7 +20,6 @@ from distxla.collectives.transports.tcp.injected_faults import NetworkFault, Pla
 from distxla.collectives.transports.tcp.proxy import Relay
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
-from distxla.machine.futex import sleep_on, wake_all
 from distxla.machine.segments import Segment
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.commands import Command
@@ -28,6 +27,7 @@ from distxla.runtime.hosts.local import LocalHost, Ticket
 from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.shared_image import ImageSource, SharedImage
+from distxla.targets.registry import sleep_on, wake_all
 from distxla.wire.connection import Connection, Frame
 from distxla.wire.handshake import Listener
 

@@ -20,7 +20,7 @@ from distxla.runtime import serve
 from distxla.runtime.hosts.host import record_bytes
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.watch import Watch
-from distxla.targets.x86_64.load import load_image
+from distxla.targets.registry import load_image
 
 GRACE_S = 3.0  # for devices to come back after the poison word was set, before their processes are killed
 MASK = 0xFFFFFFFF

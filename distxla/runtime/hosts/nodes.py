@@ -8,17 +8,13 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from distxla.collectives.protocols import control_block as control
 from distxla.errors import ArgumentError, ClusterError
 from distxla.machine.memory_limits import Limit, free_memory
 from distxla.runtime.memory_need import Room
-
-# what compiled code may use of a CPU, by the names of /proc/cpuinfo
-_INSTRUCTIONS = ("sse", "ssse", "avx", "amx", "bmi", "fma", "f16c", "abm", "popcnt", "movbe", "adx", "gfni", "vaes")
-_MORE_INSTRUCTIONS = ("aes", "pclmulqdq", "vpclmulqdq", "sha_ni", "rtm", "xsave", "cx16", "lahf_lm", "fxsr")
+from distxla.targets.registry import host
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Facts:
             pid=os.getpid(),
             version=f"{_version()}, control block {control.VERSION}",
             machine=platform.machine(),
-            instructions=_instructions(),
+            instructions=host().instruction_sets(),
             room=Room.here(),
             free=free_memory(),
         )
@@ -158,14 +154,3 @@ def _version() -> str:
         return version("distxla")
     except PackageNotFoundError:
         return "of unknown version"
-
-
-@cache
-def _instructions() -> frozenset[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return frozenset()
-    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    flags = line.partition(":")[2].split()
-    return frozenset(f for f in flags if f.startswith(_INSTRUCTIONS) or f in _MORE_INSTRUCTIONS)

@@ -6,8 +6,8 @@ DIRECTORY: Ray's temporary one.  FILE: gets the address, at once and whole.  BYT
 from __future__ import annotations
 
 import os
-import signal
 import sys
+import time
 
 
 def main(directory: str, file: str, cpus: int, store: int) -> None:
@@ -31,7 +31,7 @@ def main(directory: str, file: str, cpus: int, store: int) -> None:
         new.write(ray.get_runtime_context().gcs_address)
     os.rename(f"{file}.new", file)
     while True:
-        signal.pause()
+        time.sleep(86400)  # until a signal ends the process
 
 
 if __name__ == "__main__":

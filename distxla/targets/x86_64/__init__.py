@@ -1,1 +1,36 @@
-"""x86-64 under Linux: object code by LLVM, its image, the libraries that it calls."""
+"""x86-64 under Linux: object code by LLVM, its image, instructions, libraries, and the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distxla.targets.code import CodeTarget
+    from distxla.targets.target import Host, Loader
+
+
+class X86Target:
+    """`targets.target.Target`."""
+
+    name = "x86_64"
+
+    @property
+    def code(self) -> CodeTarget:
+        from distxla.targets.x86_64.code import CODE
+
+        return CODE
+
+    @property
+    def loader(self) -> Loader:
+        from distxla.targets.x86_64 import load
+
+        return load
+
+    @property
+    def host(self) -> Host:
+        from distxla.targets.x86_64 import host
+
+        return host
+
+
+TARGET = X86Target()

@@ -29,15 +29,6 @@ def target_machine() -> llvm.TargetMachine:
     )
 
 
-@cache
-def vector_registers() -> tuple[int, int]:
-    """The bytes of the host's widest vector register, and how many of them there are."""
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 64, 32
-    return (32, 16) if features.get("avx2") else (16, 16)
-
-
 def parse(module: ir.Module | str) -> llvm.ModuleRef:
     """Text or llvmlite module as a verified LLVM module; RuntimeError with LLVM's message if it is not valid."""
     machine = target_machine()

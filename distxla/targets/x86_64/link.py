@@ -15,6 +15,7 @@ import struct
 from dataclasses import dataclass
 
 from distxla.errors import CompileError
+from distxla.targets.image import Image
 
 PAGE = 4096
 EM_X86_64 = 62
@@ -25,17 +26,6 @@ R_64, R_PC32, R_PLT32, R_GOTPCREL, R_PC64, R_GOTPCRELX, R_REX_GOTPCRELX = 1, 2, 
 STUB = b"\xff\x25"  # jmp *disp32(%rip)
 STUB_BYTES = 8
 UNWIND = ".eh_frame"  # nothing unwinds through a program: dropped
-
-
-@dataclass(frozen=True)
-class Image:
-    """The linked program; the fields mean what they mean in CompiledProgram."""
-
-    data: bytes
-    symbols: dict[str, int]
-    imports: tuple[str, ...]
-    imports_offset: int
-    code_bytes: int
 
 
 @dataclass

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError
+from distxla.targets.x86_64.libraries import BLAS_PREFIX
 
 PAGE = 4096
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 MAP_PRIVATE, MAP_ANONYMOUS = 0x02, 0x20
-BLAS_PREFIX = "scipy_"
 FFT_PREFIX = "numpy.fft."
 MAP_FAILED = ctypes.c_void_p(-1).value
 

@@ -6,11 +6,12 @@ import ctypes
 import re
 
 import pytest
-from llvmlite import ir
 
 from distxla.collectives.transports.shared_memory.shared_word_functions import emit_shared_access
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.runtime.serve import support_program
+from distxla.targets.code import CodeModule
+from distxla.targets.registry import native_target
 from distxla.targets.x86_64 import finish
 
 
@@ -37,7 +38,7 @@ def test_a_published_long_word_is_read(shared: SharedWords, value: int) -> None:
 
 def test_the_orders_survive_optimisation() -> None:
     """x86-64 hides them, so they are looked for in what LLVM makes machine code of."""
-    module = ir.Module("test")
+    module = CodeModule("test", native_target().code)
     emit_shared_access(module)
     parsed = finish.parse(module)
     finish.optimise(parsed)

@@ -8,7 +8,6 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir
 
 from distxla.compiler.abi import Context
 from distxla.compiler.lower import libraries
@@ -16,8 +15,9 @@ from distxla.compiler.lower.kernels import emit_kernel_function
 from distxla.ir import unwritten
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
+from distxla.targets.code import CodeModule
+from distxla.targets.registry import native_target, resolve_import
 from distxla.targets.x86_64 import finish
-from distxla.targets.x86_64.load import resolve_import
 from distxla.text.parser import parse_module
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +31,7 @@ class Kernel:
         computation = module.entry_computation
         self.root = computation[instruction or computation.root]
         self.operands = [computation[o].shape for o in self.root.operands]
-        llvm_module = ir.Module("test")
+        llvm_module = CodeModule("test", native_target().code)
         kernel = emit_kernel_function(llvm_module, module, computation, self.root, "kernel")
         self.scratch_bytes = kernel.scratch_bytes
         self.text = str(llvm_module)
@@ -39,7 +39,8 @@ class Kernel:
         finish.optimise(parsed)
         self.optimised = str(parsed)
         for gemm in libraries.GEMMS.values():
-            llvm.add_symbol(gemm.symbol, resolve_import(gemm.symbol))
+            symbol = llvm_module.target.import_name(gemm.routine)
+            llvm.add_symbol(symbol, resolve_import(symbol))
         machine = finish.target_machine.__wrapped__()
         self._engine = llvm.create_mcjit_compiler(parsed, machine)
         self._engine.finalize_object()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distxla.compiler.lower import gemm_micro_kernel
+from distxla.targets.x86_64 import code
+from distxla.targets.x86_64.tuning import processor_with
 from tests.ops.structured_case import StructuredCase, assert_compiled_agrees
 
 REGISTERS = [(64, 32), (32, 16), (16, 16)]
@@ -22,7 +24,7 @@ CASES = [
 def registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Pretends a processor with these vector registers."""
     found: tuple[int, int] = request.param
-    monkeypatch.setattr(gemm_micro_kernel, "vector_registers", lambda: found)
+    monkeypatch.setattr(code, "host_processor", lambda: processor_with(*found))
     return found
 
 
@@ -36,7 +38,7 @@ def test_a_tile_fits_its_registers_and_blocks_cover_the_columns(registers: tuple
     for element_bytes in (4, 8):
         for columns in range(1, 400):
             for rows in (1, 2, 6, 7, 13, 1000):
-                tile = gemm_micro_kernel.choose_tile(rows, columns, element_bytes)
+                tile = gemm_micro_kernel.choose_tile(processor_with(*registers), rows, columns, element_bytes)
                 assert 1 <= tile.rows <= rows
                 assert tile.lanes * element_bytes == size
                 # sums, weights of a step, one element of a row

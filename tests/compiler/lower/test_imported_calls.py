@@ -16,7 +16,7 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.op import Lowering, Op
 from distxla.ops.support.emit import Imported
-from distxla.targets.x86_64.load import resolve_import
+from distxla.targets.registry import resolve_import
 from tests.compiler.runner import run_single
 from tests.ops.case import Array
 

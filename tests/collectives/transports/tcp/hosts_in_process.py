@@ -19,7 +19,7 @@ from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Stat
 from distxla.compiler.artifact import CompiledProgram
 from distxla.machine.segments import Segment
 from distxla.runtime.serve import support_program
-from distxla.targets.x86_64.load import load_image
+from distxla.targets.registry import load_image
 from distxla.wire.handshake import new_secret
 
 PAGE = 4096

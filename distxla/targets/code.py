@@ -1,0 +1,112 @@
+"""What the code generator asks a target, and LLVM modules that know the target they are for."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from llvmlite import ir
+
+from distxla.errors import InternalError
+from distxla.targets.image import Image
+from distxla.targets.processor import Processor
+
+
+class CodeTarget(Protocol):
+    """From LLVM IR to an image, the instructions that LLVM has no word for, and libraries. One object a process."""
+
+    @property
+    def name(self) -> str:
+        """The target's."""
+
+    @property
+    def processor(self) -> Processor:
+        """Of this machine."""
+
+    # --- from IR to an image
+
+    def warm_up(self) -> None:
+        """Do what every compilation needs, so that the first one doesn't wait for it."""
+
+    def parse(self, module: ir.Module | str) -> Any:
+        """Text or llvmlite module as a verified LLVM module; RuntimeError with LLVM's message if it is not valid."""
+
+    def optimise(self, parsed: Any) -> None:
+        """Scalar optimisation and vectorisation, in place."""
+
+    def emit_object(self, parsed: Any) -> bytes:
+        """Object code in the target's format."""
+
+    def emit_assembly(self, parsed: Any) -> str:
+        """Assembler text."""
+
+    def link(self, object_code: bytes) -> Image:
+        """A position-independent image; CompileError for what no image can hold."""
+
+    # --- libraries
+
+    def import_name(self, routine: str) -> str:
+        """The import that stands for `blas.NAME` (C interface), `lapack.NAME` (Fortran) or any other function."""
+
+    # --- waiting, and the clocks. `builder` ends behind the emitted code; pointers are to words in this process.
+
+    def emit_spin(self, builder: ir.IRBuilder) -> None:
+        """Tell the core that a loop only waits."""
+
+    def emit_yield(self, builder: ir.IRBuilder) -> None:
+        """Let another thread have the core."""
+
+    def emit_sleep(
+        self, builder: ir.IRBuilder, word: ir.Value, expected: ir.Value, timeout: ir.Value | None = None
+    ) -> ir.Value:
+        """Sleep while the u32 at `word` is `expected`, until a wake, a signal or the timeout; i64, negative errno.
+
+        timeout: address of i64 seconds and i64 nanoseconds.
+        """
+
+    def emit_wake(self, builder: ir.IRBuilder, word: ir.Value, most: ir.Value) -> None:
+        """Wake at most so many (i32) of those that sleep on the u32 at `word`, in any process."""
+
+    def emit_cycles(self, builder: ir.IRBuilder) -> ir.Value:
+        """The cycle counter, u64: constant rate, the same on all cores of the machine."""
+
+    def emit_monotonic(self, builder: ir.IRBuilder, time: ir.Value) -> None:
+        """Store CLOCK_MONOTONIC at `time`: i64 seconds, i64 nanoseconds."""
+
+    # --- memory
+
+    @property
+    def pair_type(self) -> ir.Type:
+        """Two u64, which one load or store moves at a multiple of 16 bytes."""
+
+    @property
+    def line_type(self) -> ir.Type:
+        """What one load and one store copy where whole lines are copied past the caches."""
+
+    def emit_streamed_store(self, builder: ir.IRBuilder, line: ir.Value, place: ir.Value) -> None:
+        """Store a line at a multiple of its size and leave it out of the caches."""
+
+    def emit_streamed_fence(self, builder: ir.IRBuilder) -> None:
+        """Order all streamed stores before every later store."""
+
+    @property
+    def fault_address_offset(self) -> int:
+        """Where the information that a signal handler gets has the address of the fault, in bytes."""
+
+
+class CodeModule(ir.Module):  # type: ignore[misc]
+    """LLVM IR for a target, as LLVM's own modules know their triple."""
+
+    def __init__(self, name: str, target: CodeTarget) -> None:
+        super().__init__(name)
+        self.target = target
+
+
+def target_of(builder: ir.IRBuilder) -> CodeTarget:
+    """The target of the module that the builder writes into."""
+    module = builder.module
+    if not isinstance(module, CodeModule):
+        raise InternalError("code for a processor is emitted into a module that has no target")
+    return module.target
+
+
+__all__ = ["CodeModule", "CodeTarget", "target_of"]

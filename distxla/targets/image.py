@@ -1,0 +1,16 @@
+"""A linked program, as a target's linker makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Image:
+    """The linked program; the fields mean what they mean in CompiledProgram."""
+
+    data: bytes
+    symbols: dict[str, int]
+    imports: tuple[str, ...]
+    imports_offset: int
+    code_bytes: int

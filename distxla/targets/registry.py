@@ -1,0 +1,64 @@
+"""Targets by name. A target is a folder of this package, so a new one changes nothing here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+
+from distxla import targets
+from distxla.compiler.artifact import CompiledProgram
+from distxla.errors import CompileError
+from distxla.targets.target import Host, LoadedImage, Target
+
+
+def target_names() -> list[str]:
+    """Of all targets."""
+    return sorted(found.name for found in pkgutil.iter_modules(targets.__path__) if found.ispkg)
+
+
+@cache
+def target_named(name: str) -> Target:
+    """CompileError where no target has that name."""
+    if name not in target_names():
+        raise CompileError(f"no target {name!r}; the targets are {', '.join(target_names())}")
+    found: Target = importlib.import_module(f"{targets.__name__}.{name}").TARGET
+    return found
+
+
+@cache
+def native_target() -> Target:
+    """The one of this machine's processor; CompileError where there is none."""
+    machine = os.uname().machine
+    if machine not in target_names():
+        raise CompileError(f"distxla has no target for this processor ({machine})")
+    return target_named(machine)
+
+
+def host() -> Host:
+    """The machine that this process runs on."""
+    return native_target().host
+
+
+def load_image(
+    program: CompiledProgram, resolve: Callable[[str], int] | None = None, file: tuple[int, int] | None = None
+) -> LoadedImage:
+    """Make a program of any target ready to run in this process; see `targets.target.Loader`."""
+    return target_named(program.target).loader.load_image(program, resolve, file)
+
+
+def resolve_import(name: str) -> int:
+    """The address of a function of this machine's libraries; CompileError for a name that none of them has."""
+    return native_target().loader.resolve_import(name)
+
+
+def sleep_on(address: int, value: int, seconds: float) -> None:
+    """Sleep while the u32 at an address of this process is `value`, at most `seconds`; may return early."""
+    host().sleep_on(address, value, seconds)
+
+
+def wake_all(address: int) -> int:
+    """Wake everybody who sleeps on the u32 at an address of this process, which was changed before; how many."""
+    return host().wake_all(address)

@@ -1,0 +1,86 @@
+"""What the rest of distxla asks a target. A target is a folder beside this file, whose package has a `TARGET`.
+
+It comes in parts, because not every process needs all of them: replicas load no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from distxla.compiler.artifact import CompiledProgram
+
+if TYPE_CHECKING:
+    from distxla.targets.code import CodeTarget
+
+
+class Target(Protocol):
+    """A processor, its operating system and its libraries. The parts are imported when they are asked for."""
+
+    @property
+    def name(self) -> str:
+        """The folder's."""
+
+    @property
+    def code(self) -> CodeTarget:
+        """The compiler's side. Loads LLVM."""
+
+    @property
+    def loader(self) -> Loader: ...
+    @property
+    def host(self) -> Host: ...
+
+
+class LoadedImage(Protocol):
+    """A program in memory. `close` unmaps it: nobody may be inside of it or call it afterwards."""
+
+    program: CompiledProgram
+
+    def address_of(self, symbol: str) -> int:
+        """The address of a function or of other data; KeyError if the program has no such symbol."""
+
+    def close(self) -> None:
+        """Unmap; twice is fine."""
+
+
+class Loader(Protocol):
+    """Programs in this process."""
+
+    def load_image(
+        self,
+        program: CompiledProgram,
+        resolve: Callable[[str], int] | None = None,
+        file: tuple[int, int] | None = None,
+    ) -> LoadedImage:
+        """Map the program's image and make it ready to run.
+
+        resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file
+        that holds the image, to be mapped in place of `program.image`.  Raises CompileError where an import is unknown,
+        OSError where memory or permission is missing.
+        """
+
+    def resolve_import(self, name: str) -> int:
+        """The address of a function of the target's libraries; CompileError for a name that none of them has."""
+
+
+class Host(Protocol):
+    """The machine that replicas run on: waiting from Python, and what identifies its processor."""
+
+    @property
+    def address_bytes(self) -> int:
+        """That one process can address."""
+
+    def sleep_on(self, address: int, value: int, seconds: float) -> None:
+        """Sleep while the u32 at an address of this process is `value`, at most `seconds`; may return early."""
+
+    def wake_all(self, address: int) -> int:
+        """Wake everybody who sleeps on the u32 at an address of this process, which was changed before; how many."""
+
+    def processor(self) -> str:
+        """All that compiled code may depend on, as text, without LLVM: for keys of the cache."""
+
+    def instruction_sets(self) -> frozenset[str]:
+        """What compiled code may use of the processor; a machine that has all of them can run it."""
+
+
+__all__ = ["Host", "LoadedImage", "Loader", "Target"]

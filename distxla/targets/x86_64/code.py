@@ -1,0 +1,48 @@
+"""The compiler's side of x86-64 under Linux; targets/code.py says what each method does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from distxla.targets.image import Image
+from distxla.targets.processor import Processor
+from distxla.targets.x86_64 import finish, libraries, link
+from distxla.targets.x86_64.instructions import Instructions
+from distxla.targets.x86_64.tuning import host_processor
+
+
+class Code(Instructions):
+    """`targets.code.CodeTarget`."""
+
+    name = "x86_64"
+
+    @property
+    def processor(self) -> Processor:
+        return host_processor()
+
+    def warm_up(self) -> None:
+        # the first pass pipeline and the first object file initialise tables of LLVM
+        finish.compile_object("define i32 @warm(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}")
+
+    def parse(self, module: ir.Module | str) -> Any:
+        return finish.parse(module)
+
+    def optimise(self, parsed: Any) -> None:
+        finish.optimise(parsed)
+
+    def emit_object(self, parsed: Any) -> bytes:
+        return finish.emit_object(parsed)
+
+    def emit_assembly(self, parsed: Any) -> str:
+        return finish.emit_assembly(parsed)
+
+    def link(self, object_code: bytes) -> Image:
+        return link.link(object_code)
+
+    def import_name(self, routine: str) -> str:
+        return libraries.import_name(routine)
+
+
+CODE = Code()
