@@ -39,6 +39,7 @@ from distxla.runtime import deadlocks, dispatch, process_ends, serve
 from distxla.runtime.hosts import local
 from distxla.runtime.ray import access
 from distxla.runtime.ray.session import RayHere
+from distxla.targets import registry
 from distxla.targets.target import LoadedImage
 from distxla.targets.x86_64 import host
 from distxla.targets.x86_64 import load as image
@@ -212,13 +213,11 @@ class Edges:
             for name in ("read", "publish", "read_long", "publish_long"):
                 setattr(words, name, stepping(getattr(words, name)))
 
-        libc = SimpleNamespace(syscall=NATIVE.libc)
         pieces = [module for module in modules() if hasattr(module, "PIECE_BYTES") and ".tcp." in module.__name__]
         return [
             *((module, "PIECE_BYTES", PIECE_BYTES) for module in pieces),
             *self._often(),
             (host, "_syscall", NATIVE.libc),
-            (wait_and_wake, "_libc", libc),
             (ControlBlock, "__init__", begin_block),
             (SharedWords, "__init__", begin_words),
         ]
