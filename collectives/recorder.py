@@ -5,7 +5,7 @@ where a trace is taken also one of a step that computes. The device writes it in
 from there when the next one begins; so the last one is in the record. One without an end is one that it is still in, or
 was in when its wait was released or the round failed; such a one is never copied.
 
-Times are readings of the CPU's time-stamp counter, which all cores of a host have in common. The record has two
+Times are readings of the cycle counter, which all cores of a host have in common. The record has two
 moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.
 
 To look at the clock takes longer than all the rest. Who waits looks anyway. Otherwise a device looks at the begin of an
@@ -35,7 +35,7 @@ assert _EVENT.size == EVENT_BYTES
 @dataclass(frozen=True)
 class Event:
     """One execution of a site, or of a step that computes. Times in ns of the host's CLOCK_MONOTONIC; where the device
-    has never read that, readings of the time-stamp counter.
+    has never read that, readings of the cycle counter.
 
     number: of the device's events, from 0.  program: number of the loaded program.  site: index among its sites, or
     None, and then step: index among its steps.  run: the device's runs of programs so far, this one counted.
@@ -85,7 +85,7 @@ class Recorded(Protocol):
 
 @dataclass(frozen=True)
 class Clock:
-    """Makes nanoseconds of the host's CLOCK_MONOTONIC out of readings of its time-stamp counter."""
+    """Makes nanoseconds of the host's CLOCK_MONOTONIC out of readings of its cycle counter."""
 
     ticks: int
     nanoseconds: int

@@ -83,7 +83,7 @@ for _word in EVENT.words:
     if _word not in (R_BEFORE - R_EVENT, R_ROUND - R_EVENT, R_NUMBER - R_EVENT, R_SITE - R_EVENT, R_MEETING - R_EVENT):
         RECORD.place(_word, R_EVENT, DEVICE)
 R_EVENTS = _R.u64(64, "events", DEVICE, Order.RELEASE, "events that it has recorded")
-R_NOW = _R.u64(72, "now", DEVICE, Order.PLAIN, "the time-stamp counter when the device looked at its clock last")
+R_NOW = _R.u64(72, "now", DEVICE, Order.PLAIN, "the cycle counter when the device looked at its clock last")
 R_RING = _R.u64(80, "ring", DRIVER, Order.PLAIN, "how far behind its place its ring lies: 0 but where a trace is taken")
 R_RING_MASK = _R.u32(88, "ring mask", DRIVER, Order.PLAIN, "or-ed with EVENTS - 1: mask of numbers in its ring")
 R_BUSY = _R.u32(92, "busy", DEVICE, Order.PLAIN, "not 0 where something may have taken a while since `now`")
@@ -129,7 +129,7 @@ R_CLOCK = _R.u64(
     "clock",
     DEVICE,
     Order.PLAIN,
-    "time-stamp counter and ns of CLOCK_MONOTONIC when it began to serve; again at the last begin or end of a command",
+    "cycle counter and ns of CLOCK_MONOTONIC when it began to serve; again at the last begin or end of a command",
     count=4,
 )
 R_INJECTED = _R.u64(328, "injected", DEVICE, Order.PLAIN, "a bit for each injected fault of this device that happened")

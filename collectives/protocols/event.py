@@ -12,7 +12,7 @@ LARGE_BYTES = 8192
 
 EVENT = Area("event of a flight recorder", "EVENTS a device, as a ring; written by its device", EVENT_BYTES)
 _BY = "its device"
-E_BEGUN = EVENT.u64(0, "begun", _BY, Order.PLAIN, "time-stamp counter at its begin")
+E_BEGUN = EVENT.u64(0, "begun", _BY, Order.PLAIN, "cycle counter at its begin")
 E_ENDED = EVENT.u64(8, "ended", _BY, Order.PLAIN, "at its end")
 E_WAITED = EVENT.u64(16, "waited", _BY, Order.PLAIN, "begin of its first wait, 0 if none")
 E_RESUMED = EVENT.u64(

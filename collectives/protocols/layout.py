@@ -8,9 +8,9 @@ against the declaration (transports/shared_memory/atomics_builder.py): a plain s
 an error.
 
 Readers of a word that publishes (Order.publishes) read it with acquire order, unless they are its only writer. One rule
-for sleeping: a seq_cst store followed by an acquire load is no fence on AArch64 (the load may be an LDAPR). Whoever
-stores a word and then reads another one that the other side stores before it reads this one needs a full fence in
-between. FUTEX_WAIT is one; `fetch_add` and `fence` of atomics_builder.py are one; a release store is none.
+for sleeping: a seq_cst store followed by an acquire load is no fence on every processor (the load may be an LDAPR).
+Whoever stores a word and then reads another one that the other side stores before it reads this one needs a full fence
+in between. Going to sleep is one; `fetch_add` and `fence` of atomics_builder.py are one; a release store is none.
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ class Process:
         self._add("fence")
 
     def sleep(self, word: Word, value: Value, at: int = 0) -> None:
-        """FUTEX_WAIT: a full fence; sleep if the word has this value."""
+        """A full fence; sleep if the word has this value."""
         self._add("sleep", place=_place(word, at), value=value)
 
     def wake(self, word: Word, at: int = 0) -> None:
-        """FUTEX_WAKE of all who sleep there."""
+        """Wake all who sleep there."""
         self._add("wake", place=_place(word, at))
 
     def check(self, holds: Callable[[Registers], int], tag: str) -> None:

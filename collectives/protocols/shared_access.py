@@ -6,7 +6,7 @@ Emitted by transports/shared_memory/shared_word_functions.py:
     void distxla_publish(ptr, u32)     release: a reader of the value with acquire order sees all writes before it
     u64 distxla_read_long(ptr), void distxla_publish_long(ptr, u64)
 
-A plain store of Python promises no order: x86-64 keeps it, AArch64 does not.
+A plain store of Python promises no order: some processors keep it, others do not.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ T_DEVICE_SLEEPS = STREAM.u32(
     128, "device sleeps", _DEVICE, Order.UPDATED, "it is about to sleep on the other side's word"
 )
 T_HOST_SLEEPS = STREAM.u32(
-    192, "host sleeps", _HOST, Order.RELEASE, "threads about to sleep on the device's word; FUTEX_WAIT is the fence"
+    192, "host sleeps", _HOST, Order.RELEASE, "threads about to sleep on the device's word; going to sleep is the fence"
 )
 T_ISSUED = STREAM.u32(
     256,

@@ -23,7 +23,7 @@ MOST_SWITCHES = 200_000  # in one run: more is a loop that makes no progress
 LONGEST_RUN_NS = 200 * 10**9  # of virtual time
 
 COUNTDOWN = ctypes.c_int32()  # the address is compiled into simulated programs' imports
-CLOCK = ctypes.c_int64()  # their time-stamp counter
+CLOCK = ctypes.c_int64()  # their cycle counter
 
 
 class TaskExit(BaseException):
