@@ -8,7 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from distxla.collectives.protocols.documentation import markdown_areas
+from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.ops.support.documentation import markdown_table, markdown_targets
+from distxla.runtime.hosts.commands import DRIVER_FRAMES
+from distxla.wire.documentation import markdown_frames
 
 OPS = Path(__file__).parent / "ops.md"
 CUSTOM_CALLS = Path(__file__).parent / "guide" / "custom_calls.md"
@@ -27,7 +30,8 @@ def updated_custom_calls(text: str) -> str:
 
 def updated_protocols(text: str) -> str:
     """docs/protocols.md's text with the sections that the declarations give."""
-    return _between(text, "protocols", markdown_areas())
+    frames = "\n".join(markdown_frames(sort) for sort in (PROXY_FRAMES, DRIVER_FRAMES))
+    return _between(_between(text, "protocols", markdown_areas()), "frames", frames)
 
 
 def _between(text: str, name: str, table: str) -> str:

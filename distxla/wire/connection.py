@@ -1,8 +1,9 @@
 """Frames over an authenticated TCP connection.
 
-A frame is a header, then `length` bytes of payload. Users define the fields (transports/tcp/, hosts/commands.py);
-here they are numbers with limits. Payloads are sent from and received into memory that the caller gives, device memory
-for example, without a copy in between. Nothing that a peer sends is ever unpickled.
+A frame is a header, then `length` bytes of payload. Each sort of connection declares its frames (frame.py;
+transports/tcp/frames.py, hosts/commands.py); the header holds kind and fields of one. Payloads are sent from and
+received into memory that the caller gives, device memory for example, without a copy in between. Nothing that a peer
+sends is ever unpickled.
 
 Frames are numbered from 0 in each direction. They and their headers carry keyed checksums (checksums.py), which are
 verified before a header is looked at, and before a call that receives payload returns:
@@ -19,43 +20,34 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from distxla.errors import ClusterError, DamagedMessageError
 from distxla.wire.checksums import RECORD_BYTES, TAG_BYTES, Buffer, Protection, in_records
+from distxla.wire.frame import FIELD_BYTES, Frame, Frames
 
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
 UNANSWERED_MS = 30_000  # that bytes may be under way before the connection counts as lost
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 
-_HEADER = struct.Struct("<HHIQQQQQ")  # version of this format, kind, tag, three numbers, length, the frame's number
-_VERSION = 0xD102
+# version of this format, kind, length of the payload, the frame's number, fields
+_HEADER = struct.Struct(f"<HHQQ{FIELD_BYTES}s")
+_VERSION = 0xD103
 _MOST_PARTS = 512  # buffers in one system call
 _JOINED_BYTES = 64 << 10  # of payload that is copied behind its header, instead of sent from where it lies
 _AHEAD_BYTES = 8192  # that are received before they are asked for: a small frame takes one system call
 HEADER_BYTES = _HEADER.size + TAG_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame's header. kind: u16, tag: u32, a, b, c: u64.  length: bytes of payload that follow it."""
-
-    kind: int
-    tag: int
-    a: int
-    b: int
-    c: int
-    length: int
-
-    def pack(self, number: int) -> bytes:
-        """number: of the frame on its connection."""
-        return _HEADER.pack(_VERSION, self.kind, self.tag, self.a, self.b, self.c, self.length, number)
+def header(frame: Frame, length: int, number: int) -> bytes:
+    """The header of a frame. length: bytes of its payload.  number: of the frame on its connection."""
+    return _HEADER.pack(_VERSION, frame.KIND, length, number, frame.pack())
 
 
 class Connection:
     """An authenticated connection. One thread may send while another receives; several may call `send`.
 
-    purpose, node: of the peer, authenticated by the handshake.
+    frames: those that may come.  purpose, node: of the peer, authenticated by the handshake.  length: bytes of payload
+    of the frame that was received last.
     Every method raises ClusterError if the connection is lost, closed, or breaks the protocol, and
     DamagedMessageError if a check fails; nothing more may be received then.
     """
@@ -67,11 +59,12 @@ class Connection:
         node: int,
         sending: Protection,
         receiving: Protection,
+        frames: Frames,
         largest: int = LARGEST_FRAME,
     ) -> None:
         sock.settimeout(None)
-        self.purpose, self.node = purpose, node
-        self._socket, self._largest = sock, largest
+        self.purpose, self.node, self.length = purpose, node, 0
+        self._socket, self._frames, self._largest = sock, frames, largest
         self._seals, self._opens = sending, receiving
         self._sending = threading.Lock()
         self._sealed = 0  # frames
@@ -84,19 +77,19 @@ class Connection:
 
     # --- sending
 
-    def send(self, kind: int, tag: int = 0, a: int = 0, b: int = 0, c: int = 0, payload: Sequence[Buffer] = ()) -> None:
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Send one frame; blocks until the kernel has taken all of it. payload: buffers of bytes, sent in order.
 
         The buffers may change meanwhile; the receiver gets their contents at some moment. An interrupt closes the
         connection.
         """
-        frame = Frame(kind, tag, a, b, c, sum(len(part) for part in payload))
+        length = sum(len(part) for part in payload)
         with self._sending:
             try:
-                if frame.length <= _JOINED_BYTES:
-                    self.send_parts([self._seal_small(frame, payload)])
+                if length <= _JOINED_BYTES:
+                    self.send_parts([self._seal_small(frame, payload, length)])
                 else:
-                    for parts in self._seal_large(frame, payload, copies=True):
+                    for parts in self._seal_large(frame, payload, length, copies=True):
                         self.send_parts(parts)
             except BaseException:  # Ctrl-C, too: no frame may follow an incomplete one
                 self.close()
@@ -132,24 +125,27 @@ class Connection:
 
         From now on the payload must not change until it is sent, unless it is below _JOINED_BYTES.
         """
-        if frame.length <= _JOINED_BYTES:
-            return [self._seal_small(frame, payload)]
-        return [part for parts in self._seal_large(frame, payload, copies=False) for part in parts]
+        length = sum(len(part) for part in payload)
+        if length <= _JOINED_BYTES:
+            return [self._seal_small(frame, payload, length)]
+        return [part for parts in self._seal_large(frame, payload, length, copies=False) for part in parts]
 
-    def _seal_small(self, frame: Frame, payload: Sequence[Buffer]) -> bytes:
+    def _seal_small(self, frame: Frame, payload: Sequence[Buffer], length: int) -> bytes:
         """A whole frame in one buffer."""
         number, self._sealed = self._sealed, self._sealed + 1
         seal = self._seals.seal
-        header = seal(number, 0, frame.pack(number))
-        if not frame.length:
-            return b"".join(header)
+        sealed = seal(number, 0, header(frame, length, number))
+        if not length:
+            return b"".join(sealed)
         data = b"".join(payload)  # a copy, since the buffers may change between sealing and sending
-        return b"".join((*header, *seal(number, 1, data)))
+        return b"".join((*sealed, *seal(number, 1, data)))
 
-    def _seal_large(self, frame: Frame, payload: Sequence[Buffer], *, copies: bool) -> Iterator[list[Buffer]]:
+    def _seal_large(
+        self, frame: Frame, payload: Sequence[Buffer], length: int, *, copies: bool
+    ) -> Iterator[list[Buffer]]:
         """The buffers of each record, the first one with the header."""
         number, self._sealed = self._sealed, self._sealed + 1
-        sent: list[Buffer] = [*self._seals.seal(number, 0, frame.pack(number))]
+        sent: list[Buffer] = [*self._seals.seal(number, 0, header(frame, length, number))]
         for record, data in enumerate(in_records(payload), 1):
             sent += self._seals.seal(number, record, bytes(data) if copies else data)
             yield sent
@@ -158,24 +154,28 @@ class Connection:
     # --- receiving
 
     def receive(self) -> Frame:
-        """The next frame's header; blocks.
+        """The next frame; blocks. `length` says how many bytes of payload it has.
 
         Its payload must be taken with `receive_into`, `receive_bytes` or `discard` before the next header.
         """
         if self._left or len(self._opened):
             raise ClusterError(f"node {self.node} sent a frame that is longer than what it is about")
-        header, number = self._take_ahead(HEADER_BYTES), self._came
-        if not self._opens.open(number, 0, header[:-TAG_BYTES], header[-TAG_BYTES:]):
-            raise self._header_error(number, header)
+        found, number = self._take_ahead(HEADER_BYTES), self._came
+        if not self._opens.open(number, 0, found[:-TAG_BYTES], found[-TAG_BYTES:]):
+            raise self._header_error(number, found)
         self._came += 1
-        version, kind, tag, a, b, c, length, _ = _HEADER.unpack_from(header)
+        version, kind, length, _, fields = _HEADER.unpack_from(found)
         if version != _VERSION:
             raise ClusterError(f"node {self.node} sent what is no frame")
         if length > self._largest:
             raise ClusterError(f"node {self.node} announced a frame of {length} bytes; the limit is {self._largest}")
-        self._frame = Frame(kind, tag, a, b, c, length)
-        self._left, self._record = length, 0
-        return self._frame
+        try:
+            self._frame = frame = self._frames.unpack(kind, fields)
+        except ClusterError as error:
+            raise ClusterError(f"node {self.node} sent {error.message}") from None
+        self.length = self._left = length
+        self._record = 0
+        return frame
 
     def receive_into(self, view: memoryview) -> None:
         """Fill `view`, of bytes, with payload of the last frame; blocks until it is full and verified."""
@@ -200,9 +200,9 @@ class Connection:
             view[:size] = self._opened[:size]
             view, self._opened = view[size:], self._opened[size:]
 
-    def receive_bytes(self, frame: Frame) -> bytearray:
-        """The payload of a frame that was just received, in memory of its own."""
-        payload = bytearray(frame.length)
+    def receive_bytes(self) -> bytearray:
+        """The whole payload of the frame that was just received, in memory of its own."""
+        payload = bytearray(self.length)
         self.receive_into(memoryview(payload))
         return payload
 
@@ -224,12 +224,15 @@ class Connection:
             raise self._damaged(f"message {self._came - 1} of node {self.node} failed its check: {where}", self._frame)
         return record
 
-    def _header_error(self, number: int, header: memoryview) -> DamagedMessageError:
+    def _header_error(self, number: int, found: memoryview) -> DamagedMessageError:
         """The error for a header that fails its check as frame `number`: it may belong to another frame."""
-        _, kind, mark, a, b, c, length, said = _HEADER.unpack_from(header)
-        if said == number or not self._opens.open(said, 0, header[:-TAG_BYTES], header[-TAG_BYTES:]):
+        _, kind, _, said, fields = _HEADER.unpack_from(found)
+        if said == number or not self._opens.open(said, 0, found[:-TAG_BYTES], found[-TAG_BYTES:]):
             return self._damaged(f"message {number} of node {self.node} failed its check: its header was damaged", None)
-        frame = Frame(kind, mark, a, b, c, length)
+        try:
+            frame = self._frames.unpack(kind, fields)
+        except ClusterError:  # from a later version, or from a peer of another sort
+            frame = None
         if said < number:
             return self._damaged(f"message {said} of node {self.node} came again after message {number - 1}", frame)
         missing = f"message {number}" if said == number + 1 else f"messages {number} to {said - 1}"

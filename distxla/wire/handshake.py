@@ -34,6 +34,7 @@ from collections.abc import Callable
 from distxla.errors import ClusterError
 from distxla.wire.checksums import protections
 from distxla.wire.connection import LARGEST_FRAME, Connection, tune
+from distxla.wire.frame import Frames
 
 SECRET_BYTES = 32
 HANDSHAKE_S = 5.0  # from a peer's connection to its proof
@@ -41,7 +42,7 @@ CONNECT_S = 20.0
 MOST_STRANGERS = 64  # unauthenticated connections at one time
 MOST_PER_ADDRESS = 16  # unauthenticated connections of one address
 
-_MAGIC, _VERSION = b"dxla", 2
+_MAGIC, _VERSION = b"dxla", 3
 _HELLO = struct.Struct("<4sHHI32s")  # magic, version, purpose, node, challenge
 _PROOF_BYTES = 32
 _PAUSE_S = 0.05  # until connections are accepted again, after descriptors ran out
@@ -56,15 +57,15 @@ def connect(
     address: tuple[str, int],
     secret: bytes,
     *,
-    purpose: int,
+    frames: Frames,
     node: int,
     timeout: float = CONNECT_S,
     largest: int = LARGEST_FRAME,
 ) -> Connection:
     """Connect to a Listener and prove the secret; blocks, at most about `timeout` seconds.
 
-    purpose (u16), node (u32): what the listener learns of this side. ClusterError if nothing listens there, or if the
-    listener has another secret.
+    frames: those of the connection; their purpose, and node (u32), is what the listener learns of this side.
+    ClusterError if nothing listens there, or if the listener has another secret.
     """
     where = f"{address[0]}:{address[1]}"
     end = time.monotonic() + timeout
@@ -77,7 +78,7 @@ def connect(
         sock.close()
         raise ClusterError(f"cannot connect to {where}: {error.strerror or error}") from None
     try:
-        mine = _hello(purpose, node)
+        mine = _hello(frames.purpose, node)
         sock.sendall(mine)
         theirs = _exactly(sock, _HELLO.size, end)
         their_purpose, their_node = _checked_hello(theirs)
@@ -89,7 +90,7 @@ def connect(
         reason = error.message if isinstance(error, ClusterError) else error.strerror or str(error) or "no answer"
         raise ClusterError(f"cannot talk to {where}: {reason}") from None
     sending, receiving = protections(secret, mine + theirs)
-    return Connection(sock, their_purpose, their_node, sending, receiving, largest)
+    return Connection(sock, their_purpose, their_node, sending, receiving, frames, largest)
 
 
 class Listener:
@@ -97,7 +98,8 @@ class Listener:
 
     host: the address of the interface that peers reach, never "" or 0.0.0.0.  address: where it listens.
     on_connection: called with each authenticated connection, in a thread of that connection's own, which ends with it.
-    purpose, node: what peers learn of this side.  peers: how many may connect at the same time.
+    frames: those of its connections; their purpose, and node, is what peers learn of this side.
+    peers: how many may connect at the same time.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Listener:
         secret: bytes,
         on_connection: Callable[[Connection], None],
         *,
-        purpose: int,
+        frames: Frames,
         node: int,
         peers: int = 1,
         largest: int = LARGEST_FRAME,
@@ -117,7 +119,7 @@ class Listener:
             raise ClusterError("a listener is bound to one address of its node")
         protections(secret, b"")  # a missing import fails here rather than in the thread
         self._secret, self._on_connection, self._largest = secret, on_connection, largest
-        self._purpose, self._node, self._peers = purpose, node, peers
+        self._frames, self._node, self._peers = frames, node, peers
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -222,7 +224,7 @@ class Listener:
             if not peer.take(_HELLO.size):
                 return None
             _checked_hello(peer.taken)
-            peer.hello, peer.taken, peer.answer = peer.taken, b"", _hello(self._purpose, self._node)
+            peer.hello, peer.taken, peer.answer = peer.taken, b"", _hello(self._frames.purpose, self._node)
             peer.say(peer.answer)
         if not peer.take(_PROOF_BYTES):
             return None
@@ -231,7 +233,7 @@ class Listener:
         peer.say(_proof(self._secret, b"listening", peer.hello, peer.answer))
         purpose, node = _checked_hello(peer.hello)
         receiving, sending = protections(self._secret, peer.hello + peer.answer)
-        return Connection(peer.socket, purpose, node, sending, receiving, self._largest)
+        return Connection(peer.socket, purpose, node, sending, receiving, self._frames, self._largest)
 
 
 class _Pending:

@@ -8,8 +8,7 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent
-from distxla.runtime.hosts.commands import Command
-from distxla.wire.connection import Frame
+from distxla.wire.frame import Frame
 
 
 class Recorder:
@@ -18,7 +17,7 @@ class Recorder:
     def __init__(self) -> None:
         self.payload: list[Any] = []
 
-    def send(self, kind: Command, tag: int = 0, *, payload: Any = ()) -> None:
+    def send(self, frame: Frame, payload: Any = ()) -> None:
         self.payload += payload
 
 
@@ -28,7 +27,7 @@ def test_a_page_of_the_control_block_stays_what_it_was_when_it_was_sealed() -> N
     block = agent._control = ControlBlock.create(1)
     try:
         place = control.record_offset(0)
-        agent._handle(connection, Frame(Command.READ, 7, commands.CONTROL_BLOCK, place, 64, 0))  # type: ignore[arg-type]
+        agent._handle(connection, commands.ReadControl(7, place, 64))  # type: ignore[arg-type]
         before = bytes(connection.payload[0])
         block.view[place : place + 64] = bytes(range(1, 65))
         assert bytes(connection.payload[0]) == before

@@ -12,8 +12,23 @@ import pytest
 
 from distxla.errors import ClusterError, DamagedMessageError
 from distxla.wire.checksums import RECORD_BYTES
-from distxla.wire.connection import HEADER_BYTES, Frame
-from tests.wire.conftest import join
+from distxla.wire.connection import HEADER_BYTES
+from distxla.wire.frame import Frame, frame, u8
+from tests.wire.conftest import Note, Wide, join
+
+WIDEST = Wide(255, 2**16 - 1, 2**32 - 1, 2**64 - 1, 0, 2**64 - 1, 255)
+
+
+@frame(2)
+class Stranger(Frame):
+    """What no side of the connection knows."""
+
+
+@frame(1)
+class LongNote(Frame):
+    """A NOTE with a field, as a later version might send it."""
+
+    field: int = u8("")
 
 
 def test_both_sides_learn_who_the_other_is(listener, accepted):
@@ -26,22 +41,23 @@ def test_frames_arrive_as_they_were_sent(listener, accepted):
     data = np.random.default_rng(1).integers(0, 256, 9_000_001, np.uint8)
     parts = [memoryview(data[a:b]) for a, b in ((0, 0), (0, 5), (5, 8_000_000), (8_000_000, 9_000_001))]
     landed = np.zeros_like(data)
-    sender = threading.Thread(target=lambda: (mine.send(1, 2, 3, 4, 5, parts), mine.send(65535, 2**32 - 1, 2**64 - 1)))
+    sender = threading.Thread(target=lambda: (mine.send(Note(), parts), mine.send(WIDEST)))
     sender.start()
-    assert theirs.receive() == Frame(1, 2, 3, 4, 5, len(data))
+    assert (theirs.receive(), theirs.length) == (Note(), len(data))
     theirs.receive_into(memoryview(landed))
-    assert theirs.receive() == Frame(65535, 2**32 - 1, 2**64 - 1, 0, 0, 0)
+    assert (theirs.receive(), theirs.length) == (WIDEST, 0)
     sender.join()
     np.testing.assert_array_equal(landed, data)
 
 
 def test_unwanted_payloads_can_be_skipped_and_taken_whole(listener, accepted):
     mine, theirs = join(listener, accepted)
-    theirs.send(1, payload=[bytes(200_000)])
-    theirs.send(2, payload=[b"abc", bytearray(b"def")])
+    theirs.send(Note(), [bytes(200_000)])
+    theirs.send(Note(), [b"abc", bytearray(b"def")])
     mine.receive()
     mine.discard()
-    assert mine.receive_bytes(mine.receive()) == b"abcdef"
+    mine.receive()
+    assert mine.receive_bytes() == b"abcdef"
 
 
 @pytest.mark.parametrize("size", [100, 200_000])
@@ -55,20 +71,22 @@ def test_what_changes_while_it_is_sent_arrives_as_it_was_at_some_time(listener, 
         return sealed
 
     mine._seals.seal = seal_and_change
-    mine.send(1, payload=[memoryview(live)])
-    assert theirs.receive_bytes(theirs.receive()) == b"\1" * size
+    mine.send(Note(), [memoryview(live)])
+    theirs.receive()
+    assert theirs.receive_bytes() == b"\1" * size
 
 
 def test_what_the_kernel_does_not_take_at_once_is_left_to_send(listener, accepted):
     mine, theirs = join(listener, accepted)
     payload = bytes(range(256)) * (1 << 17)
-    parts = mine.seal(Frame(1, 0, 0, 0, 0, len(payload)), [payload])
+    parts = mine.seal(Note(), [payload])
     rest = mine.send_parts(parts, wait=False)
     assert rest
     landed = bytearray(len(payload))
     sender = threading.Thread(target=lambda: mine.send_parts(rest))
     sender.start()
-    assert theirs.receive().length == len(landed)
+    theirs.receive()
+    assert theirs.length == len(landed)
     theirs.receive_into(memoryview(landed))
     sender.join()
     assert landed == payload
@@ -76,7 +94,7 @@ def test_what_the_kernel_does_not_take_at_once_is_left_to_send(listener, accepte
 
 def test_frames_beyond_the_limit_and_garbage_are_errors(listener, accepted):
     mine, theirs = join(listener, accepted)
-    mine.send_parts(mine.seal(Frame(1, 0, 0, 0, 0, (1 << 26) + 1), [bytes(8)])[:2])
+    mine.send_parts(mine.seal(Note(), [bytes((1 << 26) + 1)])[:2])
     with pytest.raises(ClusterError, match="limit"):
         theirs.receive()
     mine, theirs = join(listener, accepted)
@@ -91,7 +109,19 @@ def test_a_lost_peer_ends_a_receive_and_a_send(listener, accepted):
     with pytest.raises(ClusterError, match="node 2"):
         theirs.receive()
     with pytest.raises(ClusterError, match="node 2"):
-        theirs.send(1, payload=[bytes(1 << 20)] * 100)
+        theirs.send(Note(), [bytes(1 << 20)] * 100)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(Stranger(), "node 2 sent a frame of unknown kind 2"), (LongNote(1), "a NOTE frame has bytes behind its fields")],
+    ids=lambda value: getattr(value, "NAME", ""),
+)
+def test_frames_that_were_not_declared_are_refused(listener, accepted, sent, said):
+    mine, theirs = join(listener, accepted)
+    mine.send(sent)
+    with pytest.raises(ClusterError, match=said):
+        theirs.receive()
 
 
 class Failing:
@@ -123,10 +153,10 @@ def test_nothing_follows_a_part_of_a_frame(listener, accepted):
 
     mine.send_parts = interrupted
     with pytest.raises(KeyboardInterrupt):
-        mine.send(1)
+        mine.send(Note())
     del mine.send_parts
     with pytest.raises(ClusterError, match="lost"):
-        mine.send(2)
+        mine.send(Note())
     with pytest.raises(ClusterError):
         theirs.receive()
 
@@ -137,9 +167,9 @@ def test_payloads_are_taken_in_parts_of_any_size(listener, accepted):
     data = np.random.default_rng(2).integers(0, 256, 2 * RECORD_BYTES + 77_777, np.uint8)
     cuts = [0, 3, 70_000, RECORD_BYTES + 5, len(data)]
     parts = [memoryview(data[a:b]) for a, b in pairwise(cuts)]
-    sender = threading.Thread(target=mine.send, args=(1,), kwargs={"payload": parts})
+    sender = threading.Thread(target=mine.send, args=(Note(), parts))
     sender.start()
-    frame = theirs.receive()
+    theirs.receive()
     landed = np.zeros_like(data)
     begin = 0
     for size in (1, 16, RECORD_BYTES, RECORD_BYTES - 20, len(data)):
@@ -147,7 +177,7 @@ def test_payloads_are_taken_in_parts_of_any_size(listener, accepted):
         theirs.receive_into(memoryview(landed[begin:end]))
         begin = end
     sender.join()
-    assert begin == frame.length
+    assert begin == theirs.length
     np.testing.assert_array_equal(landed, data)
 
 
@@ -162,11 +192,12 @@ def test_memory_that_changes_while_it_is_sent_is_no_damage(listener, accepted):
             memory[:] += 1
 
     threads = [threading.Thread(target=change)]
-    threads.append(threading.Thread(target=lambda: [mine.send(1, payload=[memory.data]) for _ in range(10)]))
+    threads.append(threading.Thread(target=lambda: [mine.send(Note(), [memory.data]) for _ in range(10)]))
     for thread in threads:
         thread.start()
     for _ in range(10):
-        theirs.receive_bytes(theirs.receive())
+        theirs.receive()
+        theirs.receive_bytes()
     ends.set()
     for thread in threads:
         thread.join()
@@ -174,13 +205,13 @@ def test_memory_that_changes_while_it_is_sent_is_no_damage(listener, accepted):
 
 def test_a_frame_that_is_shorter_or_longer_than_what_it_is_about_is_an_error(listener, accepted):
     mine, theirs = join(listener, accepted)
-    mine.send(1, payload=[bytes(8)])
+    mine.send(Note(), [bytes(8)])
     theirs.receive()
     with pytest.raises(ClusterError, match="shorter"):
         theirs.receive_into(memoryview(bytearray(9)))
     mine, theirs = join(listener, accepted)
-    mine.send(1, payload=[bytes(8)])
-    mine.send(2)
+    mine.send(Note(), [bytes(8)])
+    mine.send(Note())
     theirs.receive()
     theirs.receive_into(memoryview(bytearray(7)))
     with pytest.raises(ClusterError, match="longer"):

@@ -14,12 +14,12 @@ import pytest
 from distxla.errors import ClusterError
 from distxla.wire import handshake
 from tests.stopwatch import Stopwatch
-from tests.wire.conftest import SECRET, join
+from tests.wire.conftest import CONNECTING, LISTENING, SECRET, join
 
 
 def test_another_secret_is_refused_on_both_sides(listener, accepted):
     with pytest.raises(ClusterError, match="cannot talk to"):
-        handshake.connect(listener.address, handshake.new_secret(), purpose=3, node=2, timeout=5)
+        handshake.connect(listener.address, handshake.new_secret(), frames=CONNECTING, node=2, timeout=5)
     assert accepted.empty()
     join(listener, accepted)
 
@@ -34,7 +34,7 @@ def test_a_listener_that_does_not_know_the_secret_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=impostor, daemon=True).start()
         with pytest.raises(ClusterError, match="secret"):
-            handshake.connect(server.getsockname(), SECRET, purpose=3, node=2, timeout=5)
+            handshake.connect(server.getsockname(), SECRET, frames=CONNECTING, node=2, timeout=5)
 
 
 @pytest.mark.parametrize("bytes_", [b"", b"GET / HTTP/1.1\r\n\r\n" * 10, bytes(44), b"dxla" + bytes(400)])
@@ -61,13 +61,13 @@ def test_nobody_listens():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
     with pytest.raises(ClusterError, match="cannot connect to 127"):
-        handshake.connect(address, SECRET, purpose=3, node=2, timeout=5)
+        handshake.connect(address, SECRET, frames=CONNECTING, node=2, timeout=5)
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
 def test_a_listener_is_bound_to_one_address(host):
     with pytest.raises(ClusterError, match="one address"):
-        handshake.Listener(host, SECRET, lambda connection: None, purpose=1, node=1)
+        handshake.Listener(host, SECRET, lambda connection: None, frames=CONNECTING, node=1)
 
 
 HELLO = handshake._hello(3, 2)
@@ -148,7 +148,7 @@ def test_a_peer_without_a_thread_is_disconnected_and_others_are_served(listener,
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         with (
-            handshake.connect(listener.address, SECRET, purpose=3, node=2, timeout=5) as refused,
+            handshake.connect(listener.address, SECRET, frames=CONNECTING, node=2, timeout=5) as refused,
             pytest.raises(ClusterError, match=r"closed|lost"),
         ):
             refused.receive()
@@ -158,7 +158,7 @@ def test_a_peer_without_a_thread_is_disconnected_and_others_are_served(listener,
 
 def test_many_peers_may_connect_at_once(accepted):
     with contextlib.closing(
-        handshake.Listener("127.0.0.1", SECRET, accepted.put, purpose=7, node=1, peers=60)
+        handshake.Listener("127.0.0.1", SECRET, accepted.put, frames=LISTENING, node=1, peers=60)
     ) as listener:
         threads = [threading.Thread(target=join, args=(listener, accepted)) for _ in range(60)]
         for thread in threads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from distxla.collectives.protocols import channel as channel
@@ -11,17 +10,15 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.transports.tcp.point_to_point import FIRST_KIND, Message
-from distxla.collectives.transports.tcp.point_to_point import Kind as PairKind
+from distxla.collectives.transports.tcp.frames import MessageFrame, RoundFrame, TransferFrame
+from distxla.collectives.transports.tcp.point_to_point import MessageSlot
 from distxla.collectives.transports.tcp.subject import Subject
 from distxla.compiler.artifact import CompiledProgram
-from distxla.wire.connection import Frame
+from distxla.wire.frame import Frame
 
 if TYPE_CHECKING:
     from distxla.collectives.transports.control_block import ControlBlock
     from distxla.collectives.transports.tcp.group_state import Group
-
-_OF_CHANNELS = {PairKind.VALUE_PART, PairKind.VALUE, PairKind.RECEIVING, PairKind.RECEIVED}
 
 
 class Names:
@@ -30,24 +27,23 @@ class Names:
     def __init__(
         self,
         block: ControlBlock,
-        kinds: type[IntEnum],
         programs: Mapping[int, CompiledProgram],
         groups: Mapping[int, Group],
-        messages: Mapping[int, Message],
+        messages: Mapping[int, MessageSlot],
     ) -> None:
-        """kinds: names of frame kinds below FIRST_KIND.  The mappings grow as programs are loaded."""
-        self._block, self._kinds = block, kinds
+        """The mappings grow as programs are loaded."""
+        self._block = block
         self._programs, self._groups, self._messages = programs, groups, messages
 
     def subject(self, frame: Frame) -> Subject:
         """The subject of a frame to or from another relay."""
-        kinds = self._kinds if frame.kind < FIRST_KIND else PairKind
-        kind = next((one.name for one in kinds if one == frame.kind), f"kind {frame.kind}")
-        if frame.kind < FIRST_KIND:
-            return self.round_of(frame.a & 0xFFFFFFFF, frame.b, kind)
-        if frame.kind in _OF_CHANNELS:
-            return self._transfer(frame, kind)
-        return self.message_at(frame.a & 0xFFFFFFFF, frame.b, kind)
+        if isinstance(frame, RoundFrame):
+            return self.round_of(frame.group, frame.round, frame.NAME)
+        if isinstance(frame, TransferFrame):
+            return self._transfer(frame)
+        if isinstance(frame, MessageFrame):
+            return self.message_at(frame.message, frame.use, frame.NAME)
+        return Subject(frame.NAME, "", (), 0)
 
     def round_of(self, offset: int, number: int, kind: str = "") -> Subject:
         """The subject of a round of the group whose state is at `offset`. number: of the round, from 0."""
@@ -69,15 +65,15 @@ class Names:
         number = (use - 1) * permute_words.RING + message.slot + 1
         return Subject(kind, self._at(place), (message.source, message.target), number)
 
-    def _transfer(self, frame: Frame, kind: str) -> Subject:
-        pair, words = frame.a, self._block.words
+    def _transfer(self, frame: TransferFrame) -> Subject:
+        pair, kind, words = frame.pair, frame.NAME, self._block.words
         if pair % channel.ALIGNMENT or pair + channel.C_SLOTS > self._block.segment.size:
-            return Subject(kind, "", (), frame.b)
+            return Subject(kind, "", (), frame.transfer)
         ends = words[(pair + channel.C_SOURCE) // 4], words[(pair + channel.C_TARGET) // 4]
-        slot = (frame.b - 1) % channel.RING * self._block.longs[(pair + channel.C_SLOT_BYTES) // 8]
+        slot = (frame.transfer - 1) % channel.RING * self._block.longs[(pair + channel.C_SLOT_BYTES) // 8]
         head = pair + channel.C_SLOTS + slot + channel.M_SIGNATURE
         fits = head + round_words.LINE <= self._block.segment.size
-        return Subject(kind, self._at(head) if fits else "", ends, frame.b)
+        return Subject(kind, self._at(head) if fits else "", ends, frame.transfer)
 
     def _at(self, head: int) -> str:
         """The instruction of a head: signature, then site and device."""

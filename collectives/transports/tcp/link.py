@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from distxla.collectives.transports.tcp.frames import EpochFrame, Pulse
 from distxla.collectives.transports.tcp.injected_faults import FaultKind, NetworkFault
 from distxla.errors import ClusterError
 from distxla.wire.checksums import Buffer
-from distxla.wire.connection import Connection, Frame
+from distxla.wire.connection import Connection
+from distxla.wire.frame import Frame
 
 Done = Callable[[], None]
-PULSE = 0  # kind of a frame without content
 PULSE_S = 1.0  # of silence until one is sent: its number shows whether a frame before it is missing
 Faults = Callable[[int, Frame], NetworkFault | None]
 
@@ -32,13 +33,13 @@ class _Item(NamedTuple):
     done: Done | None
 
 
-_PULSE = _Item(Frame(PULSE, 0, 0, 0, 0, 0), (), None)
+_PULSE = _Item(Pulse(), (), None)
 
 
 class Link:
     """The connection to the relay of host `host`.
 
-    on_frame: called with each header that comes in, in the link's receiving thread; takes the payload from the link.
+    on_frame: called with each frame that comes in, in the link's receiving thread; takes the payload from the link.
     on_loss: called once with the error when the connection ends, unless `close` ended it.
     faults: returns the injected fault of a frame to that host; None if there are no faults.
     heard: when the last frame came, in seconds of time.monotonic.
@@ -48,7 +49,7 @@ class Link:
         self,
         host: int,
         connection: Connection,
-        on_frame: Callable[[Link, Frame], None],
+        on_frame: Callable[[Link, EpochFrame], None],
         on_loss: Callable[[int, Exception], None],
         faults: Faults | None = None,
     ) -> None:
@@ -120,7 +121,7 @@ class Link:
                 except IndexError:
                     return True
                 parts = self.connection.seal(frame, payload)
-                if self._faults is not None and frame.kind != PULSE:
+                if self._faults is not None and not isinstance(frame, Pulse):
                     parts = self._suffer(self._faults(self.host, frame), parts)
             else:
                 parts, done = begun
@@ -174,7 +175,7 @@ class Link:
             while True:
                 frame = self.connection.receive()
                 self.heard = time.monotonic()
-                if frame.kind != PULSE:
+                if isinstance(frame, EpochFrame):
                     self._on_frame(self, frame)
         except Exception as error:
             self._lost(error)

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from distxla.collectives.protocols import channel as channel
@@ -27,37 +26,32 @@ from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.relay_queue import Event
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
+from distxla.collectives.transports.tcp.frames import (
+    Ask,
+    Large,
+    Message,
+    MessageFrame,
+    Part,
+    Received,
+    Receiving,
+    Taken,
+    TransferFrame,
+    Value,
+    ValuePart,
+)
 from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, view
-from distxla.errors import ClusterError
+from distxla.errors import ClusterError, InternalError
 from distxla.targets.registry import wake_all
 from distxla.wire.checksums import Buffer
-from distxla.wire.connection import Frame
+from distxla.wire.frame import Frame
 
 HEAD_BYTES = 16  # signature, site, device
-FIRST_KIND = 16
-KIND_SHIFT = 56  # of a channel's kind of message, above an offset
 SETTLE_S = 2.0  # for what was told last to cross from host to host
 PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is held to run something else
 
 
-class Kind(IntEnum):
-    """Of a frame. tag: epoch; a: offset of the message or pair; b: number of its use or of the transfer."""
-
-    MESSAGE = FIRST_KIND  # a small message of a permute. payload: head, operands
-    LARGE = FIRST_KIND + 1  # a large one is there. payload: head, then the leaves' bytes as u64
-    ASK = FIRST_KIND + 2  # the target has a place for a large one. c: its signature
-    PART = FIRST_KIND + 3  # a piece of a large one. a's upper half: leaf; c: offset in it
-    TAKEN = FIRST_KIND + 4  # the target has taken the message
-    VALUE_PART = (
-        FIRST_KIND + 5
-    )  # a piece of a channel's value. c: offset, and in the upper 8 bits the channel's kind of message
-    VALUE = FIRST_KIND + 6  # the value is there. c as above. payload: head
-    RECEIVING = FIRST_KIND + 7  # a recv was executed
-    RECEIVED = FIRST_KIND + 8  # the value was taken
-
-
-class Message(NamedTuple):
+class MessageSlot(NamedTuple):
     """The devices of a slot in the ring of a permute's pair, and the slot's number."""
 
     source: int
@@ -105,7 +99,7 @@ class Pairs:
         self._words, self._longs, self._shared = block.words, block.longs, relay.shared
         self._base, self._size = block.segment.address, block.segment.size
         self._mapped = block.segment.bytes  # as long as this is used
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, MessageSlot] = {}
         self._places: dict[int, set[int]] = {}  # of messages, by where their permute's state lies
         self._lock = threading.Lock()
         self._posted: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}  # use, places, sizes; not yet sent
@@ -122,7 +116,7 @@ class Pairs:
             pair = offset + group.index(target) * permute_words.PAIR_BYTES
             for number in range(permute_words.RING):
                 place = pair + permute_words.P_RING + number * permute_words.MESSAGE_BYTES
-                self.messages[place] = Message(source, target, number)
+                self.messages[place] = MessageSlot(source, target, number)
                 self._places.setdefault(offset, set()).add(place)
 
     def remove(self, offset: int) -> None:
@@ -167,26 +161,26 @@ class Pairs:
             elif event == Event.ASKED:
                 self._ask(place, message, number)
             else:
-                self._send(self._home[message.source], Kind.TAKEN, place, number)
+                self._send(self._home[message.source], Taken(self._relay.epoch, place, number))
         elif event == Event.SENT:
             self._send_value(place, number)
         elif event in (Event.RECEIVING, Event.RECEIVED):
-            kind = Kind.RECEIVING if event == Event.RECEIVING else Kind.RECEIVED
-            self._send(self._home[self._word(place + channel.C_SOURCE)], kind, place, number)
+            kind = Receiving if event == Event.RECEIVING else Received
+            self._send(self._home[self._word(place + channel.C_SOURCE)], kind(self._relay.epoch, place, number))
         else:
             raise ClusterError(f"devices handed over an unknown event {event}")
 
-    def _send_message(self, place: int, message: Message, use: int) -> None:
+    def _send_message(self, place: int, message: MessageSlot, use: int) -> None:
         host, leaves = self._home[message.target], self._word(place + permute_words.M_LEAVES)
         head = ctypes.string_at(self._base + place, HEAD_BYTES)
         payload = place + permute_words.M_PAYLOAD
         if not leaves:
             size = self._long(place + permute_words.M_BYTES)
-            self._send(host, Kind.MESSAGE, place, use, payload=[head, view(self._base + payload, size)])
+            self._send(host, Message(self._relay.epoch, place, use), [head, view(self._base + payload, size)])
             return
         places = tuple(self._long(payload + 8 * k) for k in range(leaves))
         sizes = tuple(self._long(payload + 8 * (leaves + k)) for k in range(leaves))
-        self._send(host, Kind.LARGE, place, use, payload=[head, struct.pack(f"<{leaves}Q", *sizes)])
+        self._send(host, Large(self._relay.epoch, place, use), [head, struct.pack(f"<{leaves}Q", *sizes)])
         with self._lock:  # only now: no part may overtake what announces it
             self._posted[place] = (use, places, sizes)
         self._send_parts(place)
@@ -203,14 +197,14 @@ class Pairs:
         for leaf, (begin, size) in enumerate(zip(places, sizes, strict=True)):
             for at in range(0, size, PIECE_BYTES):
                 piece = view(base + begin + at, min(PIECE_BYTES, size - at))
-                self._send(host, Kind.PART, place | leaf << 32, use, at, [piece], urgent=False)
+                self._send(host, Part(self._relay.epoch, place, use, leaf, at), [piece], urgent=False)
 
-    def _ask(self, place: int, message: Message, use: int) -> None:
+    def _ask(self, place: int, message: MessageSlot, use: int) -> None:
         """The target here has posted where it will have a large message."""
         signature = self._long(place + permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
         with self._lock:
             self._asked[place] = (use, signature)
-        self._send(self._home[message.source], Kind.ASK, place, use, signature)
+        self._send(self._home[message.source], Ask(self._relay.epoch, place, use, signature))
         self._compare(place)
 
     def _compare(self, place: int) -> None:
@@ -252,9 +246,9 @@ class Pairs:
         kind = self._word(slot + channel.M_KIND)
         for at in range(0, size, PIECE_BYTES):
             piece = view(place + at, min(PIECE_BYTES, size - at))
-            self._send(host, Kind.VALUE_PART, pair, mark, at | kind << KIND_SHIFT, [piece], urgent=False)
+            self._send(host, ValuePart(self._relay.epoch, pair, mark, kind, at), [piece], urgent=False)
         head = ctypes.string_at(self._base + slot + channel.M_SIGNATURE, HEAD_BYTES)
-        self._send(host, Kind.VALUE, pair, mark, kind << KIND_SHIFT, [head], urgent=False)
+        self._send(host, Value(self._relay.epoch, pair, mark, kind), [head], urgent=False)
 
     def _value(self, pair: int, mark: int, end: int, kind: int | None = None) -> tuple[int, int, int]:
         """(offset of the slot, address of the value, its bytes) of a transfer. end: which device's memory is here."""
@@ -270,88 +264,96 @@ class Pairs:
     # --- frames of other hosts
 
     def receive(self, link: Link, frame: Frame) -> None:
-        """Take a frame of one of these kinds."""
-        kind = frame.kind
-        if kind in (Kind.VALUE_PART, Kind.VALUE, Kind.RECEIVING, Kind.RECEIVED):
+        """Take a frame of a permute's message or of a channel's transfer."""
+        if isinstance(frame, TransferFrame):
             self._receive_value(link, frame)
-            return
-        place = frame.a & 0xFFFFFFFF
+        elif isinstance(frame, MessageFrame):
+            self._receive_message(link, frame)
+        else:
+            raise InternalError(f"pairs do not take {frame}")
+
+    def _receive_message(self, link: Link, frame: MessageFrame) -> None:
+        place, length = frame.message, link.connection.length
         message = self.messages.get(place)
-        from_target = kind in (Kind.ASK, Kind.TAKEN)
+        from_target = isinstance(frame, Ask | Taken)
         ends = None if message is None else (message.target if from_target else message.source)
         if message is None or ends is None or self._home[ends] != link.host:
             raise ClusterError(f"host {link.host} sent a frame for a pair that it has no part in")
         self._require_turn(link, frame, place)
-        if kind == Kind.TAKEN:
-            self._set(place + permute_words.M_TAKEN, frame.b)
-        elif kind == Kind.ASK:
+        if isinstance(frame, Taken):
+            self._set(place + permute_words.M_TAKEN, frame.use)
+        elif isinstance(frame, Ask):
             with self._lock:
-                self._asked[place] = (frame.b, frame.c)
+                self._asked[place] = (frame.use, frame.signature)
             self._send_parts(place)
-        elif kind == Kind.MESSAGE:
-            if not HEAD_BYTES <= frame.length <= HEAD_BYTES + permute_words.MAILBOX_BYTES:
-                raise ClusterError(f"host {link.host} sent a message of {frame.length} bytes")
+        elif isinstance(frame, Message):
+            if not HEAD_BYTES <= length <= HEAD_BYTES + permute_words.MAILBOX_BYTES:
+                raise ClusterError(f"host {link.host} sent a message of {length} bytes")
             head = self._take_head(link)
-            link.connection.receive_into(view(self._base + place + permute_words.M_PAYLOAD, frame.length - HEAD_BYTES))
+            link.connection.receive_into(view(self._base + place + permute_words.M_PAYLOAD, length - HEAD_BYTES))
             self._store_head(place, head)
-            self._set(place + permute_words.M_POSTED, frame.b)
-        elif kind == Kind.LARGE:
-            self._expect(link, frame, place)
+            self._set(place + permute_words.M_POSTED, frame.use)
+        elif isinstance(frame, Large):
+            self._expect(link, frame)
+        elif isinstance(frame, Part):
+            self._receive_part(link, frame, message)
         else:
-            self._receive_part(link, frame, place, message)
+            raise InternalError(f"a message does not take {frame}")
 
-    def _require_turn(self, link: Link, frame: Frame, place: int) -> None:
+    def _require_turn(self, link: Link, frame: MessageFrame, place: int) -> None:
         """ClusterError unless the frame is for the use that follows the last one taken.
 
         An ASK may be one use ahead, since this host may learn later than the asking host that a use was taken.
         """
-        ahead = (frame.b - self._published(place + permute_words.M_TAKEN)) & 0xFFFFFFFF
-        if frame.kind != Kind.PART and ahead != 1 and not (frame.kind == Kind.ASK and ahead == 2):
+        ahead = (frame.use - self._published(place + permute_words.M_TAKEN)) & 0xFFFFFFFF
+        if not isinstance(frame, Part) and ahead != 1 and not (isinstance(frame, Ask) and ahead == 2):
             raise ClusterError(
-                f"host {link.host} sent a frame for use {frame.b} of a place for messages; use "
+                f"host {link.host} sent a frame for use {frame.use} of a place for messages; use "
                 f"{self._published(place + permute_words.M_TAKEN) + 1} is under way"
             )
 
-    def _expect(self, link: Link, frame: Frame, place: int) -> None:
+    def _expect(self, link: Link, frame: Large) -> None:
         """A large message is there, at its source's host."""
-        if not HEAD_BYTES < frame.length <= HEAD_BYTES + 8 * round_words.OFFSETS or (frame.length - HEAD_BYTES) % 8:
-            raise ClusterError(f"host {link.host} sent {frame.length} bytes to say that a message is there")
-        payload = bytes(link.connection.receive_bytes(frame))
+        place, length = frame.message, link.connection.length
+        if not HEAD_BYTES < length <= HEAD_BYTES + 8 * round_words.OFFSETS or (length - HEAD_BYTES) % 8:
+            raise ClusterError(f"host {link.host} sent {length} bytes to say that a message is there")
+        payload = bytes(link.connection.receive_bytes())
         sizes = struct.unpack(f"<{(len(payload) - HEAD_BYTES) // 8}Q", payload[HEAD_BYTES:])
         with self._lock:
-            self._incoming[place] = Incoming(frame.b, payload[:HEAD_BYTES], sizes, sum(sizes), time.monotonic())
+            self._incoming[place] = Incoming(frame.use, payload[:HEAD_BYTES], sizes, sum(sizes), time.monotonic())
         self._compare(place)
 
-    def _receive_part(self, link: Link, frame: Frame, place: int, message: Message) -> None:
-        leaf, coming = frame.a >> 32, self._incoming.get(place)
-        if coming is None or coming.use != frame.b or leaf >= len(coming.sizes):
+    def _receive_part(self, link: Link, frame: Part, message: MessageSlot) -> None:
+        place, leaf, length = frame.message, frame.leaf, link.connection.length
+        coming = self._incoming.get(place)
+        if coming is None or coming.use != frame.use or leaf >= len(coming.sizes):
             raise ClusterError(f"host {link.host} sent a part of a message that is not expected")
         size = coming.sizes[leaf]
         begin = self._long(place + permute_words.M_TARGET_POST + round_words.S_OFFSETS + 8 * leaf)
-        if frame.c + frame.length > size or not self._relay.holds(message.target, begin, size):
+        if frame.offset + length > size or not self._relay.holds(message.target, begin, size):
             raise ClusterError(f"host {link.host} sent more of a message than there is place for")
-        link.connection.receive_into(view(self._relay.base(message.target) + begin + frame.c, frame.length))
-        coming.left -= frame.length
+        link.connection.receive_into(view(self._relay.base(message.target) + begin + frame.offset, length))
+        coming.left -= length
         if coming.left == 0:
             with self._lock:
                 self._incoming.pop(place, None)
                 self._asked.pop(place, None)
             self._post(place, coming, whole=True)
-            self._send(link.host, Kind.TAKEN, place, coming.use)
+            self._send(link.host, Taken(self._relay.epoch, place, coming.use))
 
-    def _receive_value(self, link: Link, frame: Frame) -> None:
-        pair, mark = frame.a, frame.b
-        from_target = frame.kind in (Kind.RECEIVING, Kind.RECEIVED)
-        if not 0 < mark < 1 << 32 or not 0 < pair < self._size - channel.C_SLOTS or pair % channel.ALIGNMENT:
+    def _receive_value(self, link: Link, frame: TransferFrame) -> None:
+        pair, mark = frame.pair, frame.transfer
+        from_target = isinstance(frame, Receiving | Received)
+        if not mark or not 0 < pair < self._size - channel.C_SLOTS or pair % channel.ALIGNMENT:
             raise ClusterError(f"host {link.host} sent a value for no pair")
         source, target = self._word(pair + channel.C_SOURCE), self._word(pair + channel.C_TARGET)
         theirs, mine = (target, source) if from_target else (source, target)
         if self._home.get(theirs) != link.host or self._home.get(mine) != self._relay.host:
             raise ClusterError(f"host {link.host} sent a value for a pair that it has no part in")
-        if frame.kind == Kind.RECEIVING:
+        if isinstance(frame, Receiving):
             self._set(pair + channel.C_RECVS, mark)
             return
-        kind, offset = frame.c >> KIND_SHIFT, frame.c & (1 << KIND_SHIFT) - 1
+        kind = frame.protocol if isinstance(frame, ValuePart | Value) else channel.INLINE
         slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
         if slot + self._long(pair + channel.C_SLOT_BYTES) > self._size:
             raise ClusterError(f"host {link.host} sent a value for no pair")
@@ -361,17 +363,18 @@ class Pairs:
                 f"host {link.host} sent a frame for transfer {mark} of a channel, in a slot of which transfer "
                 f"{taken} was taken last"
             )
-        if frame.kind == Kind.RECEIVED:
+        length = link.connection.length
+        if isinstance(frame, Received):
             self._set(slot + channel.W_TAKEN, mark)
-        elif frame.kind == Kind.VALUE_PART:
-            if offset + frame.length > size or kind not in (channel.INLINE, channel.STAGED):
+        elif isinstance(frame, ValuePart):
+            if frame.offset + length > size or kind not in (channel.INLINE, channel.STAGED):
                 raise ClusterError(f"host {link.host} sent a value of more than {size} bytes")
             if kind == channel.STAGED and not self._relay.holds(target, place - self._relay.base(target), size):
                 raise ClusterError(f"host {link.host} sent a value for a place that does not exist")
-            link.connection.receive_into(view(place + offset, frame.length))
+            link.connection.receive_into(view(place + frame.offset, length))
         else:
-            if frame.length != HEAD_BYTES or kind not in (channel.INLINE, channel.STAGED):
-                raise ClusterError(f"host {link.host} sent {frame.length} bytes to end a value")
+            if length != HEAD_BYTES or kind not in (channel.INLINE, channel.STAGED):
+                raise ClusterError(f"host {link.host} sent {length} bytes to end a value")
             self._store_head(slot + channel.M_SIGNATURE, self._take_head(link))
             self._words[(slot + channel.M_KIND) // 4] = kind
             self._words[(pair + channel.C_SENDS) // 4] = mark
@@ -403,17 +406,5 @@ class Pairs:
         link.connection.receive_into(memoryview(head))
         return bytes(head)
 
-    def _send(
-        self,
-        host: int,
-        kind: Kind,
-        a: int,
-        b: int,
-        c: int = 0,
-        payload: list[Buffer] | None = None,
-        *,
-        urgent: bool = True,
-    ) -> None:
-        parts: list[Buffer] = payload or []
-        length = sum(len(part) for part in parts)
-        self._relay.post(host, Frame(kind, self._relay.epoch, a, b, c, length), parts, urgent=urgent)
+    def _send(self, host: int, frame: Frame, payload: Sequence[Buffer] = (), *, urgent: bool = True) -> None:
+        self._relay.post(host, frame, payload, urgent=urgent)

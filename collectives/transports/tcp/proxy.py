@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from enum import IntEnum
 
 import numpy as np
 
@@ -29,37 +28,37 @@ from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.device_queue import Queue
 from distxla.collectives.transports.tcp.early_ready import EarlyRounds
 from distxla.collectives.transports.tcp.frame_subjects import Names
+from distxla.collectives.transports.tcp.frames import (
+    PROXY_FRAMES,
+    EpochFrame,
+    Partial,
+    Ready,
+    Region,
+    Result,
+    RoundFrame,
+)
 from distxla.collectives.transports.tcp.group_round import Round
 from distxla.collectives.transports.tcp.group_state import HEAD_BYTES, Area, Group
 from distxla.collectives.transports.tcp.injected_faults import FaultKind, FrameFaults, Leaving, NetworkFault
 from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
-from distxla.collectives.transports.tcp.point_to_point import FIRST_KIND, Pairs
+from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import EAGER_BYTES
 from distxla.collectives.transports.tcp.scratch_memory import Folding, Scratch
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
-from distxla.errors import ClusterError, DamagedMessageError, DistxlaError
+from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, InternalError
 from distxla.machine.segments import Segment
 from distxla.targets.registry import load_image
 from distxla.wire.checksums import Buffer
-from distxla.wire.connection import Connection, Frame
+from distxla.wire.connection import Connection
+from distxla.wire.frame import Frame
 from distxla.wire.handshake import Listener, connect
 
-PURPOSE = 2  # of a relay's connections
 CONNECT_S = 30.0  # until all other relays must have connected
 QUIET_S = 10.0  # until threads must have left rounds that were given up
 LONG_S = 1.0  # that a round waits for other hosts before notices name it
 WORKERS = 2  # threads that fold and copy for rounds that other hosts must not wait for
-
-
-class Kind(IntEnum):
-    """Of a frame. tag: epoch; a: the group, plus the number of a region or stream in the upper half; b: round."""
-
-    READY = 1  # payload: heads of the sender's members, then bytes that come along
-    REGION = 2  # c: offset; payload: a piece of an operand
-    PARTIAL = 3  # c: offset, and in the upper 16 bits the run that gets it; payload: a piece of a partial result
-    RESULT = 4  # c: offset; payload: a piece of a result
 
 
 class Relay:
@@ -96,7 +95,7 @@ class Relay:
         self._lock = threading.Lock()
         self._pairs = Pairs(self, self._home)
         self._loaded = LoadedPrograms(control_block, self.shared, host, self._home, self._pairs)
-        self._names = Names(control_block, Kind, self._loaded.programs, self._loaded.groups, self._pairs.messages)
+        self._names = Names(control_block, self._loaded.programs, self._loaded.groups, self._pairs.messages)
         self._faults: FrameFaults | None = None
         self._rounds: dict[tuple[int, int], Round] = {}
         self._early = EarlyRounds(self._loaded.groups)
@@ -127,7 +126,7 @@ class Relay:
     def listen(self, address: str) -> int:
         """Accept the other relays at this address of the node; the port."""
         self._listener = Listener(
-            address, self._secret, self._accept, purpose=PURPOSE, node=self.host, peers=self._host_count
+            address, self._secret, self._accept, frames=PROXY_FRAMES, node=self.host, peers=self._host_count
         )
         return self._listener.address[1]
 
@@ -137,8 +136,8 @@ class Relay:
         Each connection is made by the higher host number; blocks until all are there. ClusterError otherwise.
         """
         for other in range(self.host):
-            connection = connect(addresses[other], self._secret, purpose=PURPOSE, node=self.host)
-            if connection.node != other or connection.purpose != PURPOSE:
+            connection = connect(addresses[other], self._secret, frames=PROXY_FRAMES, node=self.host)
+            if connection.node != other or connection.purpose != PROXY_FRAMES.purpose:
                 connection.close()
                 raise ClusterError(f"the relay at {addresses[other]} is not that of host {other}")
             self._add(connection)
@@ -256,7 +255,7 @@ class Relay:
         return memory is not None and offset + size <= memory.bytes.size
 
     def _accept(self, connection: Connection) -> None:
-        if connection.purpose != PURPOSE or not self.host < connection.node < self._host_count:
+        if connection.purpose != PROXY_FRAMES.purpose or not self.host < connection.node < self._host_count:
             connection.close()
         else:
             self._add(connection)
@@ -334,16 +333,15 @@ class Relay:
             self._rounds[key] = round_
             early = self._early.take(key)
         for host, parts in payloads.items():
-            length = sum(len(part) for part in parts)
-            self._links[host].post(Frame(Kind.READY, epoch, group.offset, number, 0, length), parts, urgent=True)
+            self._links[host].post(Ready(epoch, group.offset, number), parts, urgent=True)
         for host, payload in early.items():
             self._host_ready(round_, host, payload)
 
     # --- what comes from other hosts
 
-    def _on_frame(self, link: Link, frame: Frame) -> None:
+    def _on_frame(self, link: Link, frame: EpochFrame) -> None:
         with self._lock:
-            current = frame.tag == self._takes
+            current = frame.epoch == self._takes
             if current:
                 self._inside += 1
         if not current:
@@ -360,39 +358,41 @@ class Relay:
             if not self._inside:
                 self._left.notify_all()
 
-    def _take_frame(self, link: Link, frame: Frame) -> None:
-        offset, number = frame.a & 0xFFFFFFFF, frame.a >> 32
-        key = (offset, frame.b)
-        if frame.kind == Kind.READY:
-            self._take_ready(link, frame, key)
-            return
-        if frame.kind >= FIRST_KIND:
+    def _take_frame(self, link: Link, frame: EpochFrame) -> None:
+        if isinstance(frame, Ready):
+            self._take_ready(link, frame)
+        elif isinstance(frame, RoundFrame):
+            self._take_piece(link, frame)
+        else:
             self._pairs.receive(link, frame)
-            return
-        round_ = self._rounds.get(key)
+
+    def _take_piece(self, link: Link, frame: RoundFrame) -> None:
+        """A piece of what another host sends in a round."""
+        round_ = self._rounds.get((frame.group, frame.round))
         if round_ is None:
             if self.block.words[control.H_POISON // 4] == 0:
                 raise ClusterError(f"host {link.host} sent bytes for a round that has not begun here")
             link.connection.discard()
             return
-        place, size, host, receive = frame.c & (1 << 48) - 1, frame.length, link.host, link.connection.receive_into
-        if frame.kind == Kind.REGION:
-            round_.receive_region(host, number, place, size, receive)
-        elif frame.kind == Kind.PARTIAL:
-            round_.receive_partial(host, number, frame.c >> 48, place, size, receive)
-        elif frame.kind == Kind.RESULT:
-            round_.receive_result(host, number, place, size, receive)
+        size, receive = link.connection.length, link.connection.receive_into
+        if isinstance(frame, Region):
+            round_.receive_region(link.host, frame.region, frame.offset, size, receive)
+        elif isinstance(frame, Partial):
+            round_.receive_partial(link.host, frame.stream, frame.run, frame.offset, size, receive)
+        elif isinstance(frame, Result):
+            round_.receive_result(link.host, frame.stream, frame.offset, size, receive)
         else:
-            raise ClusterError(f"host {link.host} sent a frame of kind {frame.kind}")
+            raise InternalError(f"a round does not take {frame}")
 
-    def _take_ready(self, link: Link, frame: Frame, key: tuple[int, int]) -> None:
+    def _take_ready(self, link: Link, frame: Ready) -> None:
         """Another host is ready for a round, which may not have begun here, or be of a program that never runs here."""
-        if frame.length > HEAD_BYTES * control.MOST_DEVICES + EAGER_BYTES:
-            raise ClusterError(f"host {link.host} sent {frame.length} bytes to say that it is ready")
-        group = self._loaded.groups.get(key[0])
+        key, size = (frame.group, frame.round), link.connection.length
+        if size > HEAD_BYTES * control.MOST_DEVICES + EAGER_BYTES:
+            raise ClusterError(f"host {link.host} sent {size} bytes to say that it is ready")
+        group = self._loaded.groups.get(frame.group)
         if group is not None:
-            self._check_ready(group, link.host, frame.length)
-        payload = memoryview(link.connection.receive_bytes(frame))
+            self._check_ready(group, link.host, size)
+        payload = memoryview(link.connection.receive_bytes())
         with self._lock:
             round_ = self._rounds.get(key)
             if round_ is None:
@@ -451,21 +451,19 @@ class Relay:
 
     def send_piece(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
         """A piece of an operand. `done` is called when `piece` may change."""
-        self._post(Kind.REGION, round_, host, number, offset, piece, done)
+        self.post(host, Region(self.epoch, round_.group.offset, number, round_.number, offset), [piece], done=done)
 
     def send_partial(
         self, round_: Round, host: int, number: int, run: int, offset: int, piece: memoryview, done: Done
     ) -> None:
         """A piece of a partial result for a run on another host."""
-        self._post(Kind.PARTIAL, round_, host, number, offset | run << 48, piece, done)
+        frame = Partial(self.epoch, round_.group.offset, number, run, round_.number, offset)
+        self.post(host, frame, [piece], done=done)
 
     def send_result(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
         """A piece of a result."""
-        self._post(Kind.RESULT, round_, host, number, offset, piece, done)
-
-    def _post(self, kind: Kind, round_: Round, host: int, number: int, c: int, piece: memoryview, done: Done) -> None:
-        a = round_.group.offset | number << 32
-        self.post(host, Frame(kind, self.epoch, a, round_.number, c, len(piece)), [piece], done=done)
+        frame = Result(self.epoch, round_.group.offset, number, round_.number, offset)
+        self.post(host, frame, [piece], done=done)
 
     def post(
         self,

@@ -22,13 +22,13 @@ from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
 from distxla.machine.segments import Segment
 from distxla.runtime.hosts import commands
-from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.local import LocalHost, Ticket
 from distxla.runtime.hosts.nodes import Facts
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.shared_image import ImageSource, SharedImage
 from distxla.targets.registry import sleep_on, wake_all
-from distxla.wire.connection import Connection, Frame
+from distxla.wire.connection import Connection
+from distxla.wire.frame import Frame
 from distxla.wire.handshake import Listener
 
 SLICE_NS = 200_000_000
@@ -75,9 +75,8 @@ class Agent:
         self._image: SharedImage | None = None
         self._listener: Listener | None = None
         self._driver: Connection | None = None
-        self._work: queue.SimpleQueue[tuple[Command, Ticket | bytearray]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[Frame, Ticket | bytearray]] = queue.SimpleQueue()
         self._numbers: dict[int, int] = {}
-        self._epoch = 0
         self._ready, self._connected = threading.Event(), threading.Event()
         self._hurried = threading.Event()  # devices that still compute are not to be waited for any longer
 
@@ -105,7 +104,7 @@ class Agent:
                 if descriptor is not None
             }
         self._listener = Listener(
-            shape.address, shape.secret, self._on_connection, purpose=commands.DRIVER_PURPOSE, node=shape.index
+            shape.address, shape.secret, self._on_connection, frames=commands.DRIVER_FRAMES, node=shape.index
         )
         memories = [self._memories.get(device) for device in range(count)]
         self._relay = Relay(shape.index, self._control, memories, shape.devices, shape.secret, support)
@@ -157,7 +156,7 @@ class Agent:
 
     def _on_connection(self, connection: Connection) -> None:
         """In a thread of the connection's own."""
-        if connection.purpose != commands.DRIVER_PURPOSE or self._driver is not None:
+        if connection.purpose != commands.DRIVER_FRAMES.purpose or self._driver is not None:
             connection.close()
             return
         self._driver = connection
@@ -169,81 +168,81 @@ class Agent:
             while True:
                 self._handle(connection, connection.receive())
         except DamagedMessageError as error:
-            self._say(Command.FAILED, a=1, payload=f"its connection to the driver: {error.message}".encode())
+            self._say(commands.Failed(damaged=1), f"its connection to the driver: {error.message}")
         finally:
             self._leave()
 
     def _handle(self, connection: Connection, frame: Frame) -> None:
         """In the connection's thread: what takes no time, at once; the rest in the other thread."""
         host = self._host
-        if frame.kind == Command.WRITE:
-            place, memory = self._part(frame.a, frame.b, frame.length), self._memories.get(frame.a)
-            try:
-                if memory is not None:
-                    memory.require_pages(frame.b, frame.length)
-            except OutOfMemoryError as error:
-                connection.receive_bytes(frame)
-                self._say(Command.FAILED, payload=f"device {frame.a}: {error.message}".encode())
-            else:
-                connection.receive_into(place)
-        elif frame.kind == Command.READ:
-            part = self._part(frame.a, frame.b, frame.c)
-            if frame.a == commands.CONTROL_BLOCK:  # devices write there; sealed bytes must not change
-                part = memoryview(bytes(part))
-            connection.send(Command.DATA, frame.tag, payload=[part])
-        elif frame.kind == Command.RUN:
-            numbers, areas = commands.unpack_run(memoryview(connection.receive_bytes(frame)))
+        if isinstance(frame, commands.Write):
+            self._write(connection, frame)
+        elif isinstance(frame, commands.Read):
+            part = self._part(frame.device, frame.offset, frame.size)
+            connection.send(commands.Data(frame.request), [part])
+        elif isinstance(frame, commands.ReadControl):
+            self._require_inside(frame.offset, frame.size, self._control.segment.size)
+            # a copy: devices write there, and sealed bytes must not change
+            found = bytes(self._control.view[frame.offset : frame.offset + frame.size])
+            connection.send(commands.Data(frame.request), [found])
+        elif isinstance(frame, commands.Run):
+            numbers, areas = commands.unpack_run(memoryview(connection.receive_bytes()))
             assert host is not None
             for offset, data in areas:
                 self._control.view[offset : offset + len(data)] = data
             self._numbers = numbers
-            ticket = host.issue(numbers, frame.tag)
+            ticket = host.issue(numbers, frame.runs)
             host.start(ticket)
-            self._work.put((Command.RUN, ticket))
-        elif frame.kind == Command.CONTROL:
-            self._require_inside(frame.a, frame.length, self._control.segment.size)
-            connection.receive_into(self._control.view[frame.a : frame.a + frame.length])
-        elif frame.kind == Command.WAKE:
-            self._require_inside(frame.a, 4, self._control.segment.size)
-            wake_all(self._control.segment.address + frame.a)
-        elif frame.kind == Command.AWAIT:
-            self._require_inside(frame.a, 4, self._control.segment.size)
+            self._work.put((frame, ticket))
+        elif isinstance(frame, commands.WriteControl):
+            self._require_inside(frame.offset, connection.length, self._control.segment.size)
+            connection.receive_into(self._control.view[frame.offset : frame.offset + connection.length])
+        elif isinstance(frame, commands.Wake):
+            self._require_inside(frame.offset, 4, self._control.segment.size)
+            wake_all(self._control.segment.address + frame.offset)
+        elif isinstance(frame, commands.Await):
+            self._require_inside(frame.offset, 4, self._control.segment.size)
             threading.Thread(target=self._await, args=(connection, frame), name="distxla-await", daemon=True).start()
-        elif frame.kind == Command.CLOCK:
-            connection.send(Command.DATA, frame.tag, payload=[time.monotonic_ns().to_bytes(8, "little")])
-        elif frame.kind == Command.POISON:
+        elif isinstance(frame, commands.Clock):
+            connection.send(commands.Data(frame.request), [time.monotonic_ns().to_bytes(8, "little")])
+        elif isinstance(frame, commands.Abort):
             self._poison()
-        elif frame.kind in (Command.END, Command.LEAVE, Command.CLEAR, Command.BYE):
-            if frame.kind == Command.CLEAR:
-                self._epoch = frame.tag
-            else:
+        elif isinstance(frame, commands.End | commands.Leave | commands.Clear | commands.Bye):
+            if not isinstance(frame, commands.Clear):
                 self._poison()
-            if frame.kind in (Command.END, Command.BYE):
+            if isinstance(frame, commands.End | commands.Bye):
                 self._hurried.set()
-            self._work.put((Command(frame.kind), connection.receive_bytes(frame)))
-        elif frame.kind == Command.DUMP:
-            connection.send(Command.RECORDS, payload=[self._records()])
-        elif frame.kind == Command.WAITS:
-            connection.send(Command.WAITING, payload=["\n".join(self._relay.waits()).encode()])
-        elif frame.kind == Command.PUNCH:
+            self._work.put((frame, connection.receive_bytes()))
+        elif isinstance(frame, commands.Dump):
+            connection.send(commands.DeviceRecords(), [self._records()])
+        elif isinstance(frame, commands.Waits):
+            connection.send(commands.Waiting(), ["\n".join(self._relay.waits()).encode()])
+        elif isinstance(frame, commands.Punch):
             assert host is not None
-            for memory in (host.common,) if frame.c else self._memories.values():
-                self._require_inside(frame.a, frame.b, memory.size)
-                memory.punch(frame.a, frame.b)
+            for memory in (host.common,) if frame.common else self._memories.values():
+                self._require_inside(frame.offset, frame.size, memory.size)
+                memory.punch(frame.offset, frame.size)
         else:
-            raise ClusterError(f"the driver sent a frame of unknown kind {frame.kind}")
+            raise ClusterError(f"the driver sent a {frame.NAME} frame, which only agents send")
 
-    def _await(self, connection: Connection, frame: Frame) -> None:
+    def _write(self, connection: Connection, frame: commands.Write) -> None:
+        place = self._part(frame.device, frame.offset, connection.length)
+        try:
+            self._memories[frame.device].require_pages(frame.offset, connection.length)
+        except OutOfMemoryError as error:
+            connection.receive_bytes()
+            self._say(commands.Failed(damaged=0), f"device {frame.device}: {error.message}")
+        else:
+            connection.receive_into(place)
+
+    def _await(self, connection: Connection, frame: commands.Await) -> None:
         """In a thread of its own: wait for a word of the control block, then answer."""
-        seconds = min(frame.c / 1000, LONGEST_WAIT_S)
-        sleep_on(self._control.segment.address + frame.a, frame.b & 0xFFFFFFFF, seconds)
+        seconds = min(frame.milliseconds / 1000, LONGEST_WAIT_S)
+        sleep_on(self._control.segment.address + frame.offset, frame.value, seconds)
         with contextlib.suppress(ClusterError):  # the driver is gone, which the connection's thread knows
-            connection.send(Command.DATA, frame.tag)
+            connection.send(commands.Data(frame.request))
 
     def _part(self, device: int, offset: int, size: int) -> memoryview:
-        if device == commands.CONTROL_BLOCK:
-            self._require_inside(offset, size, self._control.segment.size)
-            return self._control.view[offset : offset + size]
         memory = self._memories.get(device)
         if memory is None:
             raise ClusterError(f"device {device} is not here")
@@ -267,32 +266,33 @@ class Agent:
         """In a thread of its own: wait for calls, end them, begin afresh."""
         try:
             while True:
-                kind, what = self._work.get()
+                frame, what = self._work.get()
                 if isinstance(what, Ticket):
                     self._finish(what)
-                elif kind == Command.CLEAR:
-                    self._clear(what)
-                    self._say(Command.CLEARED)
-                elif kind in (Command.END, Command.LEAVE):
+                elif isinstance(frame, commands.Clear):
+                    self._clear(frame.epoch, what)
+                    self._say(commands.Cleared())
+                elif isinstance(frame, commands.End | commands.Leave):
+                    is_patient = isinstance(frame, commands.Leave)
                     self._relay.release()
                     devices = commands.unpack_devices(memoryview(what))
-                    if kind == Command.END:
+                    if not is_patient:
                         self._hurried.clear()
-                    if self._host is not None and kind == Command.END:
+                    if self._host is not None and not is_patient:
                         self._host.end(devices)
                     while self._host is not None and not self._hurried.is_set():
                         if self._host.end(devices, patience=PATIENCE_S):
                             break
-                    self._say(Command.ENDED, payload=self._records())
+                    self._say(commands.Ended(), self._records())
                 else:
                     self._relay.close()
                     if self._host is not None:
                         self._host.close_processes()
-                    self._say(Command.ENDED)
+                    self._say(commands.Ended())
         except DistxlaError as error:
-            self._say(Command.FAILED, payload=error.message.encode())
+            self._say(commands.Failed(damaged=0), error.message)
         except BaseException as error:
-            self._say(Command.FAILED, payload=f"{type(error).__name__}: {error}".encode())
+            self._say(commands.Failed(damaged=0), f"{type(error).__name__}: {error}")
             raise
 
     def _finish(self, ticket: Ticket) -> None:
@@ -305,10 +305,10 @@ class Agent:
             outcome = call_loops.CALL_POISONED
         for device, pid in host.lost.items():  # before the outcome, which they explain
             self._on_loss(device, pid)
-        self._say(Command.DONE, outcome, commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
+        self._say(commands.Done(outcome), commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
 
-    def _clear(self, payload: bytearray) -> None:
-        self._relay.reset(self._epoch)
+    def _clear(self, epoch: int, payload: bytearray) -> None:
+        self._relay.reset(epoch)
         areas, words = commands.unpack_clear(memoryview(payload))
         if self._host is not None:
             for offset, size in areas:
@@ -319,22 +319,23 @@ class Agent:
 
     def _on_loss(self, device: int, pid: int) -> None:
         assert self._host is not None
-        self._say(Command.LOST, device, self._host.hows.get(device, "").encode())
+        self._say(commands.ReplicaEnded(device), self._host.hows.get(device, ""))
 
     def _on_relay_failure(self, host: int, reason: str, damaged: bool) -> None:
         what = "its relay failed" if host == self._shape.index else f"the connection to host {host} was lost"
         if damaged:
             what = f"the connection from host {host} can't be trusted any more"
-        self._say(Command.FAILED, a=int(damaged), payload=f"{what}: {reason}".encode())
+        self._say(commands.Failed(int(damaged)), f"{what}: {reason}")
 
     def _on_injected(self, number: int, what: str) -> None:
-        self._say(Command.INJECTED, number, what.encode())
+        self._say(commands.Injected(number), what)
 
-    def _say(self, kind: Command, a: int = 0, payload: bytes = b"") -> None:
+    def _say(self, frame: Frame, payload: bytes | str = b"") -> None:
         """To the driver, once it has connected; where it is gone, the connection's thread knows."""
+        data = payload.encode() if isinstance(payload, str) else payload
         if self._connected.wait(CONNECT_LIMIT_S) and self._driver is not None:
             try:
-                self._driver.send(kind, a=a, payload=[payload])
+                self._driver.send(frame, [data])
             except ClusterError:
                 return
 

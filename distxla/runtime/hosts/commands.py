@@ -7,51 +7,196 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 
 from distxla.collectives.protocols.control_block import RECORD_BYTES
 from distxla.errors import ClusterError
+from distxla.wire.frame import Frame, Frames, frame, u8, u32, u64
 
-CONTROL_BLOCK = (1 << 64) - 1  # READ's device, for the control block
-DRIVER_PURPOSE = 1  # of a connection (wire.handshake); relays' have another
 MOST_ROWS = 1 << 20  # of a table in a payload
 
 _PAIR32, _PAIR64 = struct.Struct("<II"), struct.Struct("<QQ")
 _COUNTS = struct.Struct("<III")
+_REQUEST = "number of the request"
 
 
-class Command(IntEnum):
-    """Kinds of frames. a, b, c, tag: numbers of the frame's header."""
+# --- from the driver
 
-    # from the driver
-    RUN = 1  # tag: runs within the call; payload: pack_run
-    POISON = 2  # make every wait on the host return
-    END = 3  # POISON, then get the devices back; answered by ENDED. payload: u32 devices
-    CLEAR = 4  # tag: epoch of the relays; zero communicators' state, allow calls; answered by CLEARED.
-    # payload: pack_clear
-    CONTROL = 5  # a: offset in the control block; payload: bytes for it
-    WRITE = 6  # a: device, b: offset in its memory; payload: bytes for it
-    READ = 7  # tag: number of the request, a: device or CONTROL_BLOCK, b: offset, c: bytes; answered by DATA
-    DUMP = 8  # answered by RECORDS
-    PUNCH = 9  # a: offset, b: bytes that are not needed any more, of all devices' memories; c: 1 for the common one
-    BYE = 10  # end the replicas; answered by ENDED once they are gone
-    WAKE = 11  # a: offset in the control block: wake who sleeps on the u32 there
-    AWAIT = 12  # tag: number of the request, a: offset in the control block; answered by DATA, without bytes, once the
-    # u32 there is not b any more, or after c milliseconds
-    CLOCK = 13  # tag: number of the request; answered by DATA with the ns of the agent's CLOCK_MONOTONIC, u64
-    LEAVE = 14  # END, but no device is killed: answered by ENDED when all have come back, however late that is, or when
-    # there is an END or BYE behind it
-    WAITS = 15  # answered by WAITING
-    # from the agent
-    DONE = 32  # a call is over. a: call_loops.CALL_DONE or CALL_POISONED; payload: pack_pairs of device, nanoseconds
-    LOST = 33  # a replica has ended. a: device; payload: how, UTF-8
-    FAILED = 34  # the host can't go on. a: 1 if a message was damaged, repeated or lost; payload: why, UTF-8
-    DATA = 35  # tag: of the READ; payload: the bytes
-    RECORDS = 36  # payload: pack_records
-    ENDED = 37  # payload: pack_records, as the devices are now
-    CLEARED = 38
-    WAITING = 40  # payload: for which hosts the relay waits, lines of UTF-8
-    INJECTED = 39  # a fault between hosts has been injected. a: its number; payload: what was done, UTF-8
+
+@frame(1, payload="pack_run")
+class Run(Frame):
+    """Begin a call."""
+
+    runs: int = u32("of the programs, one behind the other")
+
+
+@frame(2)
+class Abort(Frame):
+    """Make every wait on the host return."""
+
+
+@frame(3, payload="devices, u32 each")
+class End(Frame):
+    """ABORT, then get the devices back, by force if need be; answered by ENDED."""
+
+
+@frame(4, payload="pack_clear")
+class Clear(Frame):
+    """Zero communicators' state and allow calls again; answered by CLEARED."""
+
+    epoch: int = u32("that the proxies begin")
+
+
+@frame(5, payload="bytes for it")
+class WriteControl(Frame):
+    """Write into the control block."""
+
+    offset: int = u64("in the control block")
+
+
+@frame(6, payload="bytes for it")
+class Write(Frame):
+    """Write into a device's memory."""
+
+    device: int = u32("flattened id")
+    offset: int = u64("in its memory")
+
+
+@frame(7)
+class Read(Frame):
+    """Read a device's memory; answered by DATA."""
+
+    request: int = u32(_REQUEST)
+    device: int = u32("flattened id")
+    offset: int = u64("in its memory")
+    size: int = u64("bytes")
+
+
+@frame(8)
+class Dump(Frame):
+    """Answered by RECORDS."""
+
+
+@frame(9)
+class Punch(Frame):
+    """Bytes that are not needed any more, of all devices' memories or of what they have in common."""
+
+    offset: int = u64("of the first")
+    size: int = u64("bytes")
+    common: int = u8("1 for the memory that devices have in common")
+
+
+@frame(10)
+class Bye(Frame):
+    """End the replicas; answered by ENDED once they are gone."""
+
+
+@frame(11)
+class Wake(Frame):
+    """Wake who sleeps on a u32 of the control block."""
+
+    offset: int = u64("in the control block")
+
+
+@frame(12)
+class Await(Frame):
+    """Answered by DATA, without bytes, once a u32 of the control block has another value, or after a time."""
+
+    request: int = u32(_REQUEST)
+    offset: int = u64("in the control block")
+    value: int = u32("that it must have no longer")
+    milliseconds: int = u32("at most")
+
+
+@frame(13)
+class Clock(Frame):
+    """Answered by DATA with the ns of the agent's CLOCK_MONOTONIC, u64."""
+
+    request: int = u32(_REQUEST)
+
+
+@frame(14, payload="devices, u32 each")
+class Leave(Frame):
+    """END, but no device is killed: ENDED comes when all are back, however late, or when an END or BYE is behind it."""
+
+
+@frame(15)
+class Waits(Frame):
+    """Answered by WAITING."""
+
+
+@frame(16)
+class ReadControl(Frame):
+    """Read the control block; answered by DATA."""
+
+    request: int = u32(_REQUEST)
+    offset: int = u64("in the control block")
+    size: int = u64("bytes")
+
+
+# --- from the agent
+
+
+@frame(32, payload="pack_pairs of device, nanoseconds")
+class Done(Frame):
+    """A call is over."""
+
+    outcome: int = u32("call_loops.CALL_DONE or CALL_POISONED")
+
+
+@frame(33, payload="how, UTF-8")
+class ReplicaEnded(Frame):
+    """A replica has ended."""
+
+    device: int = u32("its flattened id")
+
+
+@frame(34, payload="why, UTF-8")
+class Failed(Frame):
+    """The host can't go on."""
+
+    damaged: int = u8("1 if a message was damaged, repeated or lost")
+
+
+@frame(35, payload="the bytes")
+class Data(Frame):
+    """An answer."""
+
+    request: int = u32(_REQUEST)
+
+
+@frame(36, payload="pack_records")
+class DeviceRecords(Frame):
+    """The devices' records."""
+
+
+@frame(37, payload="pack_records")
+class Ended(Frame):
+    """The devices are back; their records, as they are now."""
+
+
+@frame(38)
+class Cleared(Frame):
+    """State is zeroed; calls are allowed."""
+
+
+@frame(39, payload="what was done, UTF-8")
+class Injected(Frame):
+    """A fault between hosts has been injected."""
+
+    number: int = u32("of the fault")
+
+
+@frame(40, payload="for which hosts the proxy waits, lines of UTF-8")
+class Waiting(Frame):
+    """The long waits of the host's proxy."""
+
+
+DRIVER_FRAMES = Frames(
+    1,
+    "between the driver and an agent",
+    *(Run, Abort, End, Clear, WriteControl, Write, Read, Dump, Punch, Bye, Wake, Await, Clock, Leave, Waits),
+    *(ReadControl, Done, ReplicaEnded, Failed, Data, DeviceRecords, Ended, Cleared, Injected, Waiting),
+)
 
 
 def pack_run(

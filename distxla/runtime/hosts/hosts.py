@@ -220,7 +220,7 @@ class Hosts:
         local.begin(support, by_host[0], self._on_local_loss)
         begun = [agent.begin.remote(identities, addresses) for agent, identities in zip(self.agent_actors, by_host)]
         for index, (one, name) in enumerate(zip(made, names)):
-            connection = connect(one.address, secret, purpose=commands.DRIVER_PURPOSE, node=0)
+            connection = connect(one.address, secret, frames=commands.DRIVER_FRAMES, node=0)
             pids = {identity.device: identity.pid for identity in by_host[index]}
             devices = self.devices[index] if index else range(0)
             self.agents.append(RemoteHost(index, name, devices, connection, pids, self.news, self._on_trouble))

@@ -17,10 +17,10 @@ from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.location import printable
 from distxla.runtime.hosts import commands
-from distxla.runtime.hosts.commands import Command
 from distxla.runtime.hosts.host import Lost
 from distxla.wire.checksums import Buffer
-from distxla.wire.connection import Connection, Frame
+from distxla.wire.connection import Connection
+from distxla.wire.frame import Frame
 
 LOGGER = logging.getLogger("distxla")
 NOTICE_S = 5.0  # that an answer takes before it is worth a notice; the next ones come after twice as long each
@@ -70,7 +70,7 @@ class RemoteHost:
         self._areas: dict[int, list[tuple[int, int]]] = {}
         self._running = False
         self._run_ns: dict[int, int] = {}
-        self._answers: dict[int, int] = {}  # how many of each kind have come
+        self._answers: dict[type[Frame], int] = {}  # how many of each have come
         self._records: dict[int, bytes] = {}
         self._waits: list[str] = []
         self._fetches: dict[int, _Fetch] = {}
@@ -102,7 +102,7 @@ class RemoteHost:
         areas = [area for number in dict.fromkeys(numbers.values()) for area in self._areas.get(number, ())]
         data = [view[offset : offset + size] for offset, size in areas]
         self._running = True
-        self._send(Command.RUN, tag=repeat, payload=commands.pack_run(numbers, areas, data))
+        self._send(commands.Run(repeat), commands.pack_run(numbers, areas, data))
 
     @property
     def is_running(self) -> bool:
@@ -118,67 +118,67 @@ class RemoteHost:
         patient: those that still compute are not killed.
         """
         self._expected_end += 1
-        self._send(Command.LEAVE if patient else Command.END, payload=[commands.pack_devices(devices)])
+        self._send(commands.Leave() if patient else commands.End(), [commands.pack_devices(devices)])
         return self._expected_end
 
     def has_ended(self, expected: int, seconds: float) -> bool:
         """Wait so long until that is done; whether it is, or the host is lost."""
-        if not self._wait_for(Command.ENDED, expected, seconds) and not self.is_lost:
+        if not self._wait_for(commands.Ended, expected, seconds) and not self.is_lost:
             return False
         self._running = False
         return True
 
     def finish_end(self, expected: int) -> None:
         """Wait until that is done."""
-        if not self._wait_for(Command.ENDED, expected, END_S):
+        if not self._wait_for(commands.Ended, expected, END_S):
             self._lose(f"it did not end a call within {END_S:g} s")
         self._running = False
 
     def begin_clear(self, epoch: int, areas: Sequence[tuple[int, int]], words: Mapping[int, int]) -> int:
         """Ask the agent to give its relay this epoch, to zero communicators' state, then to write these u32 words, and
         to allow calls again; a number for `finish_clear`."""
-        expected = self._answers.get(Command.CLEARED, 0) + 1
-        self._send(Command.CLEAR, tag=epoch, payload=[commands.pack_clear(areas, words)])
+        expected = self._answers.get(commands.Cleared, 0) + 1
+        self._send(commands.Clear(epoch), [commands.pack_clear(areas, words)])
         return expected
 
     def finish_clear(self, expected: int) -> None:
         """Wait until that is done."""
-        if not self._wait_for(Command.CLEARED, expected, END_S):
+        if not self._wait_for(commands.Cleared, expected, END_S):
             self._lose(f"it was not ready for another call within {END_S:g} s")
 
     def poison(self) -> None:
         """Make every wait on the host return; does not wait for it."""
-        self._send(Command.POISON)
+        self._send(commands.Abort())
 
     # --- what is known of devices
 
     def begin_records(self) -> int:
         """Ask for the devices' records; a number for `records`."""
-        expected = self._answers.get(Command.RECORDS, 0) + 1
-        self._send(Command.DUMP)
+        expected = self._answers.get(commands.DeviceRecords, 0) + 1
+        self._send(commands.Dump())
         return expected
 
     def records(self, expected: int | None = None) -> dict[int, bytes]:
         """The records that came last; with `expected`, those that were asked for, if they come within ANSWER_S."""
         if expected is not None:
-            self._wait_for(Command.RECORDS, expected, ANSWER_S)
+            self._wait_for(commands.DeviceRecords, expected, ANSWER_S)
         return self._records
 
     def begin_waits(self) -> int:
         """Ask which hosts the host's relay waits for; returns a number for `waits`."""
-        expected = self._answers.get(Command.WAITING, 0) + 1
-        self._send(Command.WAITS)
+        expected = self._answers.get(commands.Waiting, 0) + 1
+        self._send(commands.Waits())
         return expected
 
     def waits(self, expected: int) -> list[str]:
         """A line for each long wait of the host's relay; none if the agent does not answer in time."""
-        return self._waits if self._wait_for(Command.WAITING, expected, ANSWER_S) else []
+        return self._waits if self._wait_for(commands.Waiting, expected, ANSWER_S) else []
 
     # --- memory
 
     def control_write(self, offset: int, data: bytes) -> None:
         """See Host."""
-        self._send(Command.CONTROL, a=offset, payload=[data])
+        self._send(commands.WriteControl(offset), [data])
 
     def control_zero(self, offset: int, size: int) -> None:
         """See Host."""
@@ -186,7 +186,7 @@ class RemoteHost:
 
     def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
         """Bytes of the host's control block, as they are now; blocks. Raises as `fetch`."""
-        return self.fetch(commands.CONTROL_BLOCK, offset, size, seconds).tobytes()
+        return self._fetch(size, lambda request: commands.ReadControl(request, offset, size), seconds).tobytes()
 
     def clock_ahead(self) -> int:
         """By how many ns the host's CLOCK_MONOTONIC is ahead of this one's, to about half the time of a round trip.
@@ -197,7 +197,7 @@ class RemoteHost:
         for _ in range(CLOCK_READINGS):
             answer = bytearray(8)
             asked = time.monotonic_ns()
-            if not self._ask(Command.CLOCK, memoryview(answer), 0, 0, 0, ANSWER_S):
+            if not self._ask(commands.Clock, memoryview(answer), ANSWER_S):
                 self._require_reachable()
                 raise ClusterError(f"{self.name} can't be asked for its clock")
             answered = time.monotonic_ns()
@@ -215,14 +215,17 @@ class RemoteHost:
     def write(self, device: int, offset: int, data: NDArray[np.uint8]) -> None:
         """Copy bytes into a device's memory. Raises ReplicaLostError."""
         if data.nbytes:
-            self._send(Command.WRITE, a=device, b=offset, payload=[data.data])
+            self._send(commands.Write(device, offset), [data.data])
             self._require_reachable()
 
     def fetch(self, device: int, offset: int, size: int, seconds: float | None = None) -> NDArray[np.uint8]:
         """Bytes of a device's memory; blocks until they are here. Raises ReplicaLostError, ClusterError if closed, or
         if they have not come within `seconds`."""
+        return self._fetch(size, lambda request: commands.Read(request, device, offset, size), seconds)
+
+    def _fetch(self, size: int, ask: Callable[[int], Frame], seconds: float | None) -> NDArray[np.uint8]:
         found = empty([size], np.uint8)
-        if size and not self._ask(Command.READ, found.data, device, offset, size, seconds):
+        if size and not self._ask(ask, found.data, seconds):
             if self._closing:
                 raise ClusterError(f"the cluster is closed: arrays on {self.name} can't be fetched any more")
             self._require_reachable()
@@ -231,22 +234,25 @@ class RemoteHost:
 
     def await_word(self, offset: int, value: int, seconds: float) -> None:
         """Block while the u32 at `offset` of the host's control block is `value`, at most that long."""
-        self._ask(Command.AWAIT, memoryview(bytearray()), offset, value, int(seconds * 1000) + 1)
+        milliseconds = int(seconds * 1000) + 1
+        self._ask(
+            lambda request: commands.Await(request, offset, value & 0xFFFFFFFF, milliseconds), memoryview(bytearray())
+        )
 
     def wake(self, offset: int) -> None:
         """Wake who sleeps on the u32 at `offset` of the host's control block."""
-        self._send(Command.WAKE, a=offset)
+        self._send(commands.Wake(offset))
 
-    def _ask(self, kind: Command, target: memoryview, a: int, b: int, c: int, seconds: float | None = None) -> bool:
+    def _ask(self, ask: Callable[[int], Frame], target: memoryview, seconds: float | None = None) -> bool:
         """Ask for what fills `target` and wait for it; False where it does not come any more, or not in time. Notices
-        tell of long waits."""
+        tell of long waits. ask: the frame, for the number of the request."""
         fetch, begin, notice = _Fetch(target), time.monotonic(), NOTICE_S
         end = math.inf if seconds is None else begin + seconds
         with self._news:
             self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
             self._fetches[number] = fetch
         try:
-            self._send(kind, tag=number, a=a, b=b, c=c)
+            self._send(ask(number))
             with self._news:
                 while not fetch.done and not self.is_lost and not self._closing and time.monotonic() < end:
                     self._news.wait(0.2)
@@ -276,12 +282,12 @@ class RemoteHost:
                 self._fetched = number = (self._fetched + 1) & 0xFFFFFFFF
                 self._fetches[number] = sign
             self._sign = sign, number, now
-            self._send(Command.CLOCK, tag=number)
+            self._send(commands.Clock(number))
         return 0.0
 
     def punch(self, offset: int, size: int, *, common: bool) -> None:
         """Give pages back: of all the host's device memories, or of what they have in common."""
-        self._send(Command.PUNCH, a=offset, b=size, c=int(common))
+        self._send(commands.Punch(offset, size, int(common)))
 
     # --- life
 
@@ -289,11 +295,11 @@ class RemoteHost:
         """Ask the agent to end the replicas; `close` waits for it."""
         self._closing = True
         self._expected_end += 1
-        self._send(Command.BYE)
+        self._send(commands.Bye())
 
     def wait_ended(self, seconds: float = 6.0) -> None:
         """Wait until the agent has seen all its replicas end, after `bid_farewell`."""
-        self._wait_for(Command.ENDED, self._expected_end, seconds)
+        self._wait_for(commands.Ended, self._expected_end, seconds)
 
     def close(self, seconds: float = 2.0) -> None:
         """Wait until the agent has hung up, and close the connection."""
@@ -304,12 +310,10 @@ class RemoteHost:
 
     # --- the connection
 
-    def _send(
-        self, kind: Command, tag: int = 0, a: int = 0, b: int = 0, c: int = 0, payload: Sequence[Buffer] = ()
-    ) -> None:
+    def _send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Send a frame; an agent that can't be reached is noted as lost, and everybody is released."""
         try:
-            self._connection.send(kind, tag, a, b, c, payload)
+            self._connection.send(frame, payload)
         except ClusterError as error:
             self._lose(error.message)
 
@@ -346,7 +350,7 @@ class RemoteHost:
         if self.is_lost:
             raise ReplicaLostError(f"{self.name} can't be reached any more")
 
-    def _wait_for(self, kind: Command, expected: int, seconds: float) -> bool:
+    def _wait_for(self, kind: type[Frame], expected: int, seconds: float) -> bool:
         end = time.monotonic() + seconds
         with self._news:
             while self._answers.get(kind, 0) < expected:
@@ -369,41 +373,41 @@ class RemoteHost:
 
     def _handle(self, frame: Frame) -> None:
         connection = self._connection
-        if frame.kind == Command.DATA:
+        if isinstance(frame, commands.Data):
             with self._news:
-                fetch = self._fetches.get(frame.tag)
-            if fetch is None or len(fetch.target) != frame.length:
+                fetch = self._fetches.get(frame.request)
+            if fetch is None or len(fetch.target) != connection.length:
                 connection.discard()
                 return
             connection.receive_into(fetch.target)
             fetch.done = True
-        elif frame.kind == Command.DONE:
-            self._run_ns.update(commands.unpack_pairs(memoryview(connection.receive_bytes(frame))))
-            if frame.a != call_loops.CALL_DONE:
+        elif isinstance(frame, commands.Done):
+            self._run_ns.update(commands.unpack_pairs(memoryview(connection.receive_bytes())))
+            if frame.outcome != call_loops.CALL_DONE:
                 self._on_trouble()
             self._running = False
-        elif frame.kind in (Command.RECORDS, Command.ENDED):
-            self._records = commands.unpack_records(connection.receive_bytes(frame))
-        elif frame.kind == Command.WAITING:
-            self._waits = connection.receive_bytes(frame).decode(errors="replace").splitlines()
-        elif frame.kind == Command.LOST:
-            device = frame.a
-            how = connection.receive_bytes(frame).decode(errors="replace")[:LONGEST_HOW]
+        elif isinstance(frame, commands.DeviceRecords | commands.Ended):
+            self._records = commands.unpack_records(connection.receive_bytes())
+        elif isinstance(frame, commands.Waiting):
+            self._waits = connection.receive_bytes().decode(errors="replace").splitlines()
+        elif isinstance(frame, commands.ReplicaEnded):
+            device = frame.device
+            how = connection.receive_bytes().decode(errors="replace")[:LONGEST_HOW]
             if device in self.devices:
                 self.lost.setdefault(device, Lost(self._pids[device], self.name, how=how))
             self._on_trouble()
-        elif frame.kind == Command.FAILED:
-            text = connection.receive_bytes(frame).decode(errors="replace")
-            if frame.a:
+        elif isinstance(frame, commands.Failed):
+            text = connection.receive_bytes().decode(errors="replace")
+            if frame.damaged:
                 self.damage = self.damage or f"{self.name}: {text}"
             self.failure = self.failure or f"{self.name}: {text}"
             self._on_trouble()
-        elif frame.kind == Command.INJECTED:
-            self.injected[frame.a] = connection.receive_bytes(frame).decode(errors="replace")
-        elif frame.kind != Command.CLEARED:
-            raise ClusterError(f"the agent of {self.name} sent a frame of unknown kind {frame.kind}")
+        elif isinstance(frame, commands.Injected):
+            self.injected[frame.number] = connection.receive_bytes().decode(errors="replace")
+        elif not isinstance(frame, commands.Cleared):
+            raise ClusterError(f"the agent of {self.name} sent a {frame.NAME} frame, which only the driver sends")
         with self._news:
-            self._answers[frame.kind] = self._answers.get(frame.kind, 0) + 1
+            self._answers[type(frame)] = self._answers.get(type(frame), 0) + 1
             self._news.notify_all()
 
 

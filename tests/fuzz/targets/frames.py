@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import cache
 
+from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.errors import ClusterError
 from distxla.runtime.hosts import commands
 from distxla.wire import checksums as records
@@ -29,6 +30,7 @@ READERS: tuple[Callable[[memoryview], object], ...] = (
     commands.unpack_devices,
     commands.unpack_records,
 )
+SETS = (commands.DRIVER_FRAMES, PROXY_FRAMES)
 TO_LISTENER, TO_CONNECTION, TO_READERS = 0, 1, 2
 HELLO = struct.pack("<4sHHI32s", b"dxla", 2, 2, 3, bytes(32))
 
@@ -61,7 +63,9 @@ def check(data: bytes) -> None:
 def _listener() -> tuple[handshake.Listener, list[connection.Connection]]:
     """A listener, and the connections that it has accepted."""
     found: list[connection.Connection] = []
-    return handshake.Listener("127.0.0.1", handshake.new_secret(), found.append, purpose=1, node=1), found
+    return handshake.Listener(
+        "127.0.0.1", handshake.new_secret(), found.append, frames=commands.DRIVER_FRAMES, node=1
+    ), found
 
 
 def _greet(data: bytes) -> None:
@@ -87,10 +91,12 @@ def _receive(data: bytes) -> None:
     with ours, theirs:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
-        known = connection.Connection(ours, 1, 1, Unchecked(), Unchecked(), LARGEST)
+        frames = SETS[sum(data) % len(SETS)]
+        known = connection.Connection(ours, 1, 1, Unchecked(), Unchecked(), frames, LARGEST)
         while True:  # until the input ends, which is a ClusterError, too
             frame = known.receive()
-            assert len(known.receive_bytes(frame)) == frame.length <= LARGEST
+            assert type(frame).unpack(frame.pack()) == frame
+            assert len(known.receive_bytes()) == known.length <= LARGEST
 
 
 def seeds() -> Iterator[bytes]:
@@ -105,8 +111,11 @@ def seeds() -> Iterator[bytes]:
     yield bytes([TO_CONNECTION]) + b"".join(
         part
         for k, payload in enumerate(payloads)
-        for part in (connection.Frame(k, 1, 2, 3, 4, len(payload)).pack(k), TAG, payload, TAG)
+        for part in (connection.header(commands.Clear(k), len(payload), k), TAG, payload, TAG)
     )
+    for frames in SETS:
+        every = [kind(*range(1, 1 + sum(1 for _ in kind.fields()))) for kind in frames.by_kind.values()]
+        yield bytes([TO_CONNECTION]) + b"".join(connection.header(one, 0, k) + TAG for k, one in enumerate(every))
     yield bytes([TO_LISTENER]) + HELLO + bytes(32)
 
 

@@ -199,7 +199,7 @@ def test_strangers_are_sent_away() -> None:
     from distxla.wire.handshake import Listener, new_secret
 
     accepted: list[Any] = []
-    listener = Listener("127.0.0.1", new_secret(), accepted.append, purpose=commands.DRIVER_PURPOSE, node=1)
+    listener = Listener("127.0.0.1", new_secret(), accepted.append, frames=commands.DRIVER_FRAMES, node=1)
     try:
         with socket.create_connection(listener.address, 2) as stranger:
             stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(200))
