@@ -35,19 +35,21 @@ from distxla.collectives.channels import PAIRS, PIPELINE, is_end
 from distxla.collectives.context_flow import ContextFlow, Start, ended_by_async_done
 from distxla.collectives.protocols.channel import RING
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
+from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import Lowering, Op
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncStart
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
-from distxla.ops.op import CollectiveOp, Lowering, Op
 from distxla.ops.support.collective_start_done import Half, begun_shape, half, single_collective
-from distxla.ops.support.effects import Effects, effectful_computations, has_effects
+from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.inlining import inlined, is_call
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.ops.tuple import GetTupleElement, Tuple

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.op import Lowering
 
 
 class Start(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from distxla.collectives.async_computations import with_async_inlined
+from distxla.collectives.explicit_precision import with_explicit_precision
 from distxla.collectives.spread_collectives import with_spread_collectives
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.host_execute import with_host_calls
-from distxla.ops.support.explicit_precision import with_explicit_precision
 
 
 def executed_form(module: Module) -> Module:

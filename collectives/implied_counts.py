@@ -10,14 +10,15 @@ from distxla.collectives.channels import is_end, read_end
 from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
+from distxla.ir.mixed_precision import float_types, in_one_type
 from distxla.ir.module import Module
+from distxla.ir.op import RuleViolation
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Sharding
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.op import CollectiveOp, RuleViolation
 from distxla.ops.support.collective import GroupedCollective
-from distxla.ops.support.mixed_precision import float_types, in_one_type
+from distxla.ops.support.executable import CollectiveOp
 
 
 def implied_counts(

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ir.op import Op
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
-from distxla.ops.op import Op
-from distxla.ops.support.effects import Effects
 
 GROUPS = "replica_groups"
 LONG = 1 << 16

@@ -20,17 +20,18 @@ from typing import Final
 import numpy as np
 
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
+from distxla.ir.effects_order import effectful_computations
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.call import Fusion
 from distxla.ops.constant import Constant
-from distxla.ops.custom_call import called_target
-from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.support.collective_start_done import Half, begun_shape, half
-from distxla.ops.support.effects import Effects, effectful_computations
+from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.inlining import inlined
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
@@ -45,7 +46,7 @@ def with_spread_collectives(module: Module) -> Module:
 
     One of which start and done don't stand in the same computation stays as it is: its custom-calls can't be executed.
     """
-    starts = {c.name for c in module.computations for i in c if called_target(i) == START}
+    starts = {c.name for c in module.computations for i in c if i.op.called_target == START}
     if not starts or has_dynamic_dimensions(module):
         return module
     effectful = effectful_computations(module)
@@ -65,7 +66,7 @@ def with_spread_collectives(module: Module) -> Module:
 def _holds_collective(module: Module, instruction: Instruction) -> bool:
     """Whether it is a fusion with a collective in it."""
     return isinstance(instruction.op, Fusion) and any(
-        inner.op.effects is Effects.COLLECTIVE or called_target(inner) in (START, DONE)
+        inner.op.effects is Effects.COLLECTIVE or inner.op.called_target in (START, DONE)
         for inner in module[instruction.op.calls]
     )
 
@@ -133,11 +134,11 @@ def _found(computation: Computation) -> dict[str, _Spread]:
 
     for instruction in computation:
         op = instruction.op
-        if called_target(instruction) == START:
+        if instruction.op.called_target == START:
             collective = computation[instruction.operands[0]] if len(instruction.operands) == 1 else None
             if collective is not None and _can_begin(computation, instruction, collective):
                 spread[instruction.name] = _Spread(instruction, collective)
-        elif called_target(instruction) == DONE and len(instruction.operands) > 2:
+        elif instruction.op.called_target == DONE and len(instruction.operands) > 2:
             found = origin(instruction.operands[1])
             one = spread.get(found[0]) if found is not None and found[1] == 1 else None
             if one is not None and instruction.shape.compatible(one.collective.shape):

@@ -11,7 +11,7 @@ from typing import Any
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
-from distxla.ops.support.documentation import describe, table
+from distxla.cli.op_documentation import describe, table
 
 ROOT = Path(__file__).resolve().parent.parent
 

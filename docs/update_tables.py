@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from distxla.cli.op_documentation import markdown_table, markdown_targets
 from distxla.collectives.protocols.documentation import markdown_areas
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
-from distxla.ops.support.documentation import markdown_table, markdown_targets
 from distxla.runtime.hosts.commands import DRIVER_FRAMES
 from distxla.wire.documentation import markdown_frames
 

@@ -16,7 +16,6 @@ from distxla.diagnosis.sentences import listed, mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.custom_calls.tpu_kernel import communicates
 from distxla.scheduler.device_states import DeviceStates
 from distxla.scheduler.simulation.communication import Communication, Meeting, Site, Way
 from distxla.scheduler.simulation.deferred import World
@@ -26,6 +25,7 @@ from distxla.scheduler.simulation.standstill import never_go_on, wait_graph
 from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Trace
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
+from distxla.scheduler.tpu_kernel import communicates
 from distxla.scheduler.verdict import Outcome, Verdict
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from distxla.collectives.executed_form import executed_form
+from distxla.ir.effects import Effects
+from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.location import Location
-from distxla.ops.support.effects import Effects, effectful_computations, has_effects
 
 Programs = Sequence[tuple[Iterable[int], Module]]
 

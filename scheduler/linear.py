@@ -11,7 +11,7 @@ Otherwise the order is chosen in two steps, computation by computation, called o
    as many rounds under way as memory allows: the peak may grow by a share PAID, or by PAID_BYTES. Where even one round
    would cost more, the order stays.
 
-Both keep all edges: operands, control predecessors, and the order of effects, which ops/support/effects.py explains:
+Both keep all edges: operands, control predecessors, and the order of effects, which ir/effects_order.py explains:
 what begins a round or a transfer, and what others wait for, stays in the order of the text, so devices that run one
 module, or modules whose order was decided together, meet as they would in that order. Only the ends of rounds and of
 sends, which nobody waits for, move: behind others.
@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
+from distxla.ir.effects_order import effectful_computations, effects_order, has_effects
 from distxla.ir.module import Module
 from distxla.ir.order import stable_order
-from distxla.ops.support.effects import effectful_computations, effects_order, has_effects
 from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory
 from distxla.scheduler.program_order.orders import Graph, Order, candidates
 from distxla.scheduler.program_order.overlap import Overlap, cost, pairs_of

@@ -13,10 +13,10 @@ from distxla.ir.element_type import DATA_TYPES, F32, PRED, ElementType
 from distxla.ir.instruction import Instruction, Metadata
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ir.op import Op
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Layout, ProgramShape, Shape
 from distxla.ir.sharding import Sharding
-from distxla.ops.op import Op
 from distxla.ops.registry import op_class
 
 # The underscore keeps them apart from keywords and element types, which XLA does not take as names.

@@ -11,6 +11,7 @@ from distxla.builder.tuples import Tuples
 from distxla.builder.values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.xla_op import XlaOp
 from distxla.errors import HloSyntaxError
+from distxla.ir.op import Op
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ir.shape import Shape
 from distxla.ops.all_gather import AllGather
@@ -19,7 +20,6 @@ from distxla.ops.all_to_all import AllToAll
 from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.device_id import PartitionId, ReplicaId
-from distxla.ops.op import Op
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
 from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.reshape import Reshape

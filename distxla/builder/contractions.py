@@ -18,10 +18,10 @@ from distxla.builder.windows import (
 )
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import S32
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.convolution import Convolution
 from distxla.ops.dot import Dot
-from distxla.ops.op import Op
 from distxla.ops.ragged_and_scaled_dot import RaggedDot
 
 PRECISIONS = ("default", "high", "highest", "packed_nibble")

@@ -19,12 +19,13 @@ from distxla.ir.element_type import ELEMENT_TYPES, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.sharding import Sharding
 from distxla.ops.constant import Constant
-from distxla.ops.op import CollectiveOp, Op, RuleViolation
 from distxla.ops.parameter import Parameter
 from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.sharding_rules import check_sharding
 from distxla.ops.tuple import Tuple
 from distxla.text.lexer import Lexer

@@ -138,8 +138,8 @@ def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str |
 
 def _examined(world: World) -> Verdict | None:
     """What is known of deadlocks; None where the devices have nothing to do with each other."""
-    from distxla.ops.custom_calls.tpu_kernel import communicates
-    from distxla.ops.support.effects import Effects
+    from distxla.ir.effects import Effects
+    from distxla.scheduler.tpu_kernel import communicates
 
     between = (Effects.COLLECTIVE, Effects.CHANNEL)
     instructions = (i for p in world.programs for c in p.module.computations for i in c)
@@ -198,7 +198,7 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
     from distxla.cli.layout_note import ignored_tiles
     from distxla.collectives.spread_collectives import with_spread_collectives
     from distxla.diagnosis.sentences import named
-    from distxla.ops.support.effects import COMMUNICATING
+    from distxla.ir.effects import COMMUNICATING
     from distxla.scheduler.simulation.transfer_rules import notes
 
     for program, found in zip(world.programs, missing, strict=True):

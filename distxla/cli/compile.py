@@ -81,7 +81,7 @@ def command(
     from distxla.cli.programs import read_world
     from distxla.compiler.server import CompileServer
     from distxla.compiler.verify.verifier import verify_module
-    from distxla.ops.op import RuleViolation
+    from distxla.ir.op import RuleViolation
 
     if out_file is not None:
         require_writable(out_file)

@@ -23,7 +23,7 @@ from distxla.errors import ArgumentError, DistxlaError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.support.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
+from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 
 if TYPE_CHECKING:
     from distxla.reference.streams import Streams as ReferenceStreams

@@ -19,7 +19,7 @@ def _opcodes(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 @click.option("--markdown", is_flag=True, help="The table as in docs/ops.md.")
 def command(names: tuple[str, ...], markdown: bool) -> None:
     """Print the page of each opcode, or without a name one line for every opcode of HLO."""
-    from distxla.ops.support.documentation import describe, markdown_table, table
+    from distxla.cli.op_documentation import describe, markdown_table, table
 
     if names:
         terminal.write_exactly("\n".join(describe(name) for name in names).removesuffix("\n"))

@@ -22,10 +22,10 @@ from distxla.compiler.passes.partitioning import device_program
 from distxla.compiler.passes.reduction_order import with_reduction_order
 from distxla.compiler.verify.world import verify_order, verify_world
 from distxla.errors import ArgumentError, DeadlockError, DistxlaError, VerificationError
+from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.registry import op_classes
-from distxla.ops.support.effects import COMMUNICATING
 from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.text.files import load_module
 from distxla.time_limit import phase

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
 from distxla.ir.shape import Shape
+from distxla.ir.stream_key import StreamKey
 from distxla.location import Location
-from distxla.ops.support.stream_key import StreamKey
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from functools import lru_cache
 from distxla.collectives.signature import structure
 from distxla.diagnosis.blocked import Place
 from distxla.ir.computation import Computation
+from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
-from distxla.ops.support.effects import COMMUNICATING
 
 
 @dataclass(frozen=True, eq=False)

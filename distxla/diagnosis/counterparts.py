@@ -8,9 +8,9 @@ from distxla.collectives.channels import read_end
 from distxla.diagnosis.communicating import Located, communicating, start_of, structure_of
 from distxla.errors import VerificationError
 from distxla.ir.module import Module
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone
-from distxla.ops.op import Op
 
 
 def counterpart(waiting: Located, here: Located | None, module: Module, waiter: int, device: int) -> Located | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distxla.diagnosis.communicating import Located, caller
+from distxla.ir.effects import Effects
 from distxla.ir.module import Module
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.support.effects import Effects
 from distxla.ops.tuple import GetTupleElement
 
 MOST_NAMED = 3

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from distxla.diagnosis.findings import Findings
-from distxla.diagnosis.report.text import text
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Findings):
-    """What is known of devices that can't go on, and the forms in which it is told."""
+    """What is known of devices that can't go on, and the forms in which it is told.
+
+    Each form is imported when it is asked for, since a command without a failure starts without them.
+    """
 
     def __str__(self) -> str:
         """The summary and all lines."""
@@ -22,9 +24,9 @@ class Diagnosis(Findings):
 
     def text(self) -> str:
         """Lines, without the summary."""
-        return text(self)
+        from distxla.diagnosis.report.text import text
 
-    # the other two forms are imported where they are wanted: most commands start without them
+        return text(self)
 
     def as_json(self) -> dict[str, Any]:
         """Objects of JSON: numbers, strings, lists, dictionaries."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
-
-if TYPE_CHECKING:
-    from distxla.ir.sharding import Sharding
-    from distxla.ops.op import Op
+from distxla.ir.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.collective import GlobalIdsCollective, one_or_tuple, synchronous
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end, is_begun
-from distxla.ops.support.effects import Effects
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.expansion import Build
 
 
 @register
@@ -142,7 +141,7 @@ class AllGatherStart(AllGather):
 
 
 @register
-class AllGatherDone(Op):
+class AllGatherDone(ExecutableOp):
     """The gathered array of the `all-gather-start` that is its operand.
 
     Shapes:  (A, B) -> B.

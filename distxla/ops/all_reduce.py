@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.collective import (
     RANK,
     RING,
@@ -21,12 +22,10 @@ from distxla.ops.support.collective import (
 )
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.collective_start_done import begin, end
-from distxla.ops.support.effects import Effects
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.expansion import Build
 from distxla.ops.support.run_time_sizes import smallest
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
 
 
 @register
@@ -112,7 +111,7 @@ class AllReduceStart(AllReduce):
 
 
 @register
-class AllReduceDone(Op):
+class AllReduceDone(ExecutableOp):
     """The result of the `all-reduce-start` that is its operand.
 
     Shapes:  T -> T, any shape or tuple.

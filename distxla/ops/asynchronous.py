@@ -9,26 +9,25 @@ runs when it is started.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.call import Aliasing, Call, check_aliasing, check_arguments
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.collective_start_done import begin, end, is_begun, single_collective
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.expansion import Build
 from distxla.ops.token import AfterAll
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
 
 
 @register
-class AsyncStart(Op):
+class AsyncStart(ExecutableOp):
     """Begin a computation; async-done takes its result. All its transfers and collectives begin together.
 
     A start waits for nobody. What needs the result of a transfer or a collective is executed by async-done, and so are
@@ -89,7 +88,7 @@ class AsyncStart(Op):
 
 
 @register
-class AsyncUpdate(Op):
+class AsyncUpdate(ExecutableOp):
     """Give a computation under way a chance to go on: none needs it.
 
     Shapes:  the operand's, which is an async-start's or another async-update's result.
@@ -119,7 +118,7 @@ class AsyncUpdate(Op):
 
 
 @register
-class AsyncDone(Op):
+class AsyncDone(ExecutableOp):
     """Take the result of a computation that async-start began.
 
     Shapes:  ((operands), U, ..) -> U.

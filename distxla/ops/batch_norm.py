@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F32, F64, ElementType
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.slice import Slice
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.expansion import Build
 
 
 @register
-class BatchNormTraining(Op):
+class BatchNormTraining(ExecutableOp):
     """Normalise over all dimensions but the feature; also the mean and the variance.
 
     The variance is that of the population. It is found in one pass over the operand, as in XLA, but of differences to
@@ -69,7 +68,7 @@ class BatchNormTraining(Op):
 
 
 @register
-class BatchNormInference(Op):
+class BatchNormInference(ExecutableOp):
     """Normalise with a given mean and variance.
 
     Shapes:  (T[..f..], scale, offset, mean, variance: T[f]) -> T[..f..].
@@ -101,7 +100,7 @@ class BatchNormInference(Op):
 
 
 @register
-class BatchNormGrad(Op):
+class BatchNormGrad(ExecutableOp):
     """Gradients of batch-norm-training.
 
     Shapes:  (T[..f..], scale, mean, variance: T[f], gradient of the output T[..f..]) -> (T[..f..], T[f], T[f]).

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.tiles import UnknownPlaces, moved_by_tiles, target_order
 from distxla.ops.convert import BitcastConvert
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.reshape import Reshape
 from distxla.ops.support.conversion import Array
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.row_major import reshaped_index
 from distxla.ops.support.run_time_sizes import reshaped
 from distxla.ops.transpose import Transpose
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
-    from distxla.ops.support.evaluation import Evaluation
 
 
 def _major_to_minor(shape: Shape) -> tuple[int, ...]:
@@ -34,7 +33,7 @@ def _permuted(shape: Shape, order: Sequence[int]) -> Shape:
 
 
 @register
-class Bitcast(Op):
+class Bitcast(ExecutableOp):
     """The same memory seen with another shape and layout; the only op whose values depend on layouts.
 
     The result's element at physical position p is the operand's at p. Where both layouts have tiles, positions are

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.control_flow import signature
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class Call(Op):
+class Call(ExecutableOp):
     """Run a computation on the operands.
 
     Shapes:  (T_0, ..) -> U for a computation of that signature.
@@ -56,7 +57,7 @@ class KeptCall(Call):
 
 
 @register
-class Fusion(Op):
+class Fusion(ExecutableOp):
     """Run a computation whose intermediate values need no memory of their own.
 
     Shapes:  (T_0, ..) -> U for a computation of that signature. `kind` tells a compiler how it was meant to be emitted

@@ -8,20 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import NO_MEMORY, Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.stream_key import StreamKey, StreamKind
 from distxla.ops.feed import item_obstacle
-from distxla.ops.op import NO_MEMORY, Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
-from distxla.ops.support.effects import Effects
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.stream_key import StreamKey, StreamKind
+from distxla.ops.support.executable import ExecutableOp
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChannelOp(Op):
+class ChannelOp(ExecutableOp):
     """Common to the four: they name a channel, and keep their order among instructions with effects.
 
     A context is (T, u32[], token[]): the value or its place, the number of the transfer, and a token. It may travel

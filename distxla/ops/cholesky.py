@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S32
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.lapack import LETTERS, call_lapack, part, working_type
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
 
 
 @register
-class Cholesky(Op):
+class Cholesky(ExecutableOp):
     """Cholesky factor of each matrix of a batch; only the named triangle is read.
 
     The other triangle of the result is zero. A matrix that is not positive definite, or has a NaN, gives NaN alone.

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.elementwise_binary import ROWS
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.support.conversion import Array
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 _FORMS = {row.opcode: row.function for row in ROWS}
 
 
 @register
-class Clamp(Op):
+class Clamp(ExecutableOp):
     """clamp(min, x, max): minimum(maximum(x, min), max); a NaN among the three gives NaN.
 
     Shapes:  T[dims] or T[], T[dims], T[dims] or T[] -> T[dims].

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.effects import Effects
 from distxla.ir.element_type import U32
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.replica_groups import GroupMode
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import CollectiveOp, Lowering, Op
+from distxla.ops.expanding.sliced_permute import check_slices, exchanged, expand_slices
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.collective import one_or_tuple, synchronous
 from distxla.ops.support.collective_start_done import begin, end, is_begun
-from distxla.ops.support.effects import Effects
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import CollectiveOp, ExecutableOp
+from distxla.ops.support.expansion import Build
 from distxla.ops.support.run_time_sizes import nothing_received
-from distxla.ops.support.sliced_permute import check_slices, exchanged, expand_slices
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
 
 
 @lru_cache(maxsize=16)
@@ -139,8 +138,11 @@ class CollectivePermute(CollectiveOp):
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return self.permuted(operands)
 
+    def _whole(self, pairs: tuple[tuple[int, int], ...]) -> CollectivePermute:
+        return CollectivePermute(channel_id=self.channel_id, source_target_pairs=pairs)
+
     def expand(self, build: Build, instruction: Instruction) -> str:
-        return expand_slices(self, build, instruction)
+        return expand_slices(self, build, instruction, self._whole)
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
@@ -220,7 +222,7 @@ class CollectivePermuteStart(CollectivePermute):
 
 
 @register
-class CollectivePermuteDone(Op):
+class CollectivePermuteDone(ExecutableOp):
     """What the `collective-permute-start` that is its operand has received.
 
     Shapes:  (A, B) or (A, B, u32[], u32[]) -> B.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F8E3M4, F8E4M3, F8E5M2, PRED, ElementType
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.elementwise_binary import common_shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array, widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 DIRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,
@@ -43,7 +42,7 @@ def default_comparison(element_type: ElementType) -> str:
 
 
 @register
-class Compare(Op):
+class Compare(ExecutableOp):
     """Whether two elements stand in a relation: EQ NE LT LE GT GE.
 
     FLOAT follows IEEE 754: a NaN is unequal to everything. TOTALORDER orders all floats:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement, same_positions
+from distxla.ir.op import Lowering
 from distxla.ir.shape import UNBOUNDED, ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array
-from distxla.ops.support.run_time_sizes import Agreement, same_positions
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class Concatenate(Op):
+class Concatenate(ExecutableOp):
     """Join the operands along the one dimension in `dimensions`, in order.
 
     Shapes:  T[.., n0, ..], T[.., n1, ..], .. -> T[.., n0 + n1 + .., ..]; any T.

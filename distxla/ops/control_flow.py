@@ -7,16 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S32
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class While(Op):
+class While(ExecutableOp):
     """Run `body` on a value as long as `condition` holds of it.
 
     Shapes:  T -> T with condition T -> pred[] and body T -> T; T is mostly a tuple.
@@ -56,7 +57,7 @@ class While(Op):
 
 
 @register
-class Conditional(Op):
+class Conditional(ExecutableOp):
     """Run one of several computations: by a predicate, or by an index.
 
     Shapes:  (pred[], T_true, T_false) or (s32[], T_0, T_1, ..) -> U, where branch i is T_i -> U. An index out of range

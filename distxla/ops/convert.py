@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F8E8M0FNU, F16, F32, F64, U2, U4, U8, U16, U32, U64, ElementType
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array, computation_type, converted
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 UNSIGNED: dict[int, ElementType] = {2: U2, 4: U4, 8: U8, 16: U16, 32: U32, 64: U64}
 
 
 @register
-class Convert(Op):
+class Convert(ExecutableOp):
     """Every element as another type.
 
     Float to integer goes towards zero and saturates, NaN becomes 0; integers wrap; to a float everything rounds once,
@@ -61,7 +60,7 @@ class Convert(Op):
 
 
 @register
-class BitcastConvert(Op):
+class BitcastConvert(ExecutableOp):
     """The same bits as another type.
 
     A wider type splits into a new last dimension, a narrower one's last dimension joins; element 0 has the low bits.
@@ -138,7 +137,7 @@ class BitcastConvert(Op):
 
 
 @register
-class ReducePrecision(Op):
+class ReducePrecision(ExecutableOp):
     """Round to what a float with `exponent_bits` and `mantissa_bits` holds, in the operand's own type.
 
     To nearest, ties to even; too large becomes infinite; what such a float would hold as a subnormal becomes zero; NaN
@@ -192,7 +191,7 @@ class ReducePrecision(Op):
 
 
 @register
-class StochasticConvert(Op):
+class StochasticConvert(ExecutableOp):
     """stochastic-convert(x, random): x to an integer, rounded away from zero with the probability of its fraction.
 
     |x| is rounded up where `random` is below fraction * 2^bits; then `convert` does the rest (saturation, NaN to 0).

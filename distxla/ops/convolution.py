@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.convolution_kernel import emit_convolution
 from distxla.ops.support.dot_dimensions import check_precision, check_result_type, product_type
+from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.matrix_views import accumulation_type
-from distxla.ops.support.run_time_sizes import Agreement
 from distxla.ops.support.window_position import array_positions, check_positive
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 
 @register
-class Convolution(Op):
+class Convolution(ExecutableOp):
     """Sum of products of the input under a window with a kernel, for every window and output feature.
 
     Shapes:   input [batch, features, spatial], kernel [features / groups, output features, window], in the orders

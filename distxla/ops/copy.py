@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import U32
+from distxla.ir.op import Lowering, T
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class Copy(Op):
+class Copy(ExecutableOp):
     """The operand, possibly in another layout; a tuple is copied element by element.
 
     Shapes:  S -> S.
@@ -45,7 +44,7 @@ class Copy(Op):
 
 
 @register
-class CopyStart(Op):
+class CopyStart(ExecutableOp):
     """Begin a copy that copy-done ends. It is done at once: there is one memory.
 
     Shapes:  S -> (destination S, source S, context u32[]).
@@ -77,7 +76,7 @@ class CopyStart(Op):
 
 
 @register
-class CopyDone(Op):
+class CopyDone(ExecutableOp):
     """The destination of a copy-start.
 
     Shapes:  (S, S, u32[]) -> S.

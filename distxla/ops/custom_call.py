@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.effects import Effects
+from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import ConvolutionDimensions, Window
 from distxla.ops.call import Aliasing, check_aliasing
 from distxla.ops.custom_calls.buffers import PIN, UNPIN
 from distxla.ops.custom_calls.dynamic_padding import SLICE_TO_DYNAMIC
-from distxla.ops.custom_calls.target import Call, call_obstacle, require_target
-from distxla.ops.op import Lowering, Op
+from distxla.ops.custom_calls.registry import call_obstacle, require_target
+from distxla.ops.custom_calls.target import Call
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
-from distxla.ops.support.effects import Effects
+from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ir.instruction import Instruction
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-
+from distxla.ops.support.executable import ExecutableOp
 
 # rule -> attribute and what it may be
 _WORDS = {
@@ -39,7 +38,7 @@ _WORDS = {
 
 
 @register
-class CustomCall(Op):
+class CustomCall(ExecutableOp):
     """Call a routine by name: one that comes with distxla, or one that the user has registered.
 
     Names:   each has its class in ops/custom_calls; `distxla.register_custom_call` and --custom-call add to them.
@@ -69,6 +68,10 @@ class CustomCall(Op):
     output_to_operand_aliasing: Aliasing = attribute("aliasing", default=())
     schedule: str = attribute("word", default="SCHEDULE_NONE")
     api_version: str = attribute("word", default="API_VERSION_ORIGINAL")
+
+    @property
+    def called_target(self) -> str:  # type: ignore[override]
+        return self.custom_call_target
 
     @property
     def sets_extents(self) -> bool:  # type: ignore[override]
@@ -111,12 +114,6 @@ class CustomCall(Op):
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         call = Call(emit.instruction, emit.operand_shapes)
         require_target(call).emit_kernel(call, emit, results, *operands)
-
-
-def called_target(instruction: Instruction) -> str:
-    """The name that a custom-call calls; "" for any other instruction."""
-    op = instruction.op
-    return op.custom_call_target if isinstance(op, CustomCall) else ""
 
 
 class HostCall(CustomCall):

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.element_type import U32
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class ReplicaId(Op):
+class ReplicaId(ExecutableOp):
     """The number of the replica that runs the instruction.
 
     Shapes:  () -> u32[].
@@ -41,7 +40,7 @@ class ReplicaId(Op):
 
 
 @register
-class PartitionId(Op):
+class PartitionId(ExecutableOp):
     """The number of the partition that runs the instruction.
 
     Shapes:  () -> u32[].

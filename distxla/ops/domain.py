@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 T = TypeVar("T")
 
 
 @register
-class Domain(Op):
+class Domain(ExecutableOp):
     """The operand itself. Marks where metadata changes.
 
     Shapes:  T -> T, tuples included.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.dot_dimensions import (
     DotDimensions,
     check_algorithm,
@@ -19,7 +20,9 @@ from distxla.ops.support.dot_dimensions import (
     check_result_type,
     product_type,
 )
+from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.matrix_views import (
     Matrices,
     accumulation_type,
@@ -30,14 +33,10 @@ from distxla.ops.support.matrix_views import (
     row_major_strides,
     store_result,
 )
-from distxla.ops.support.run_time_sizes import Agreement
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 
 @register
-class Dot(Op):
+class Dot(ExecutableOp):
     """Sum of products over the contracting dimensions, for every index of the batch dimensions.
 
     Shapes:     lhs and rhs with paired batch and contracting dimensions -> [batch, other dimensions of lhs, of rhs].

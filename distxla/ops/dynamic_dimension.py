@@ -7,24 +7,23 @@ beside the arrays (compiler/passes/pad_dynamic_dimensions.py), which have their 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import S32
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.run_time_sizes import cut
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
 
 
 @register
-class GetDimensionSize(Op):
+class GetDimensionSize(ExecutableOp):
     """The run-time extent of a dimension; of a static one its extent.
 
     Shapes:  array -> s32[].
@@ -50,7 +49,7 @@ class GetDimensionSize(Op):
 
 
 @register
-class SetDimensionSize(Op):
+class SetDimensionSize(ExecutableOp):
     """The same array with another run-time extent along a dimension.
 
     A size below 0 counts as 0, one above the bound as the bound.  Elements that a larger size adds to a dynamic

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.run_time_sizes import widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
-    from distxla.ops.support.evaluation import Evaluation
 
 
 def require_starts(op: Op, rank: int, starts: Sequence[Shape]) -> None:
@@ -56,7 +55,7 @@ def emitted_starts(
 
 
 @register
-class DynamicSlice(Op):
+class DynamicSlice(ExecutableOp):
     """A box of fixed extents whose start is known at run time; starts are clamped so that the box fits.
 
     Shapes:  T[dims], one integer scalar for each dimension (or one vector) -> T[dynamic_slice_sizes]; any T.

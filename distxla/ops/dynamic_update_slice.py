@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.dynamic_slice import emitted_starts, evaluated_starts, require_starts
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.support.conversion import Array
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.run_time_sizes import cut, widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
 
 
 @register
-class DynamicUpdateSlice(Op):
+class DynamicUpdateSlice(ExecutableOp):
     """dynamic-update-slice(x, update, starts..): x with a box overwritten; starts are clamped so that the box fits.
 
     Shapes:  T[dims], T[update dims], one integer scalar for each dimension (or one vector) -> T[dims]; any T.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,15 +20,14 @@ from distxla.ir.element_type import (
     PRED,
     ElementType,
 )
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 
 def common_shape(op: Op, operands: Sequence[Shape], rule: str) -> Shape:
@@ -46,7 +45,7 @@ def common_shape(op: Op, operands: Sequence[Shape], rule: str) -> Shape:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ElementwiseBinary(Op):
+class ElementwiseBinary(ExecutableOp):
     """An op that computes each element from the two operands' elements at the same index.
 
     domain: element types that XLA accepts.  function: the NumPy form, of values in their computation type and the

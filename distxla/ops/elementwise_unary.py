@@ -6,21 +6,20 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import COMPLEXES, F64, FLOATS, INTEGERS, PRED, ElementType
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.complex_arithmetic import complex_of, quotient
 from distxla.ops.support.conversion import Array, converted, kinds, widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 _NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|inf"
 _TOLERANCE = rf"\s*(?:atol|rtol|ulps)\s*=\s*(?:{_NUMBER})\s*"
@@ -31,7 +30,7 @@ SIGNED = tuple(t for t in INTEGERS if t.is_signed)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ElementwiseUnary(Op):
+class ElementwiseUnary(ExecutableOp):
     """An op that computes each element from the operand's element at the same index.
 
     domain: element types that XLA accepts.  result_type: the result's element type by the operand's.  function: the

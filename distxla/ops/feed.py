@@ -6,18 +6,19 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
+from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
-from distxla.ops.support.effects import Effects
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.stream_key import INFEED, OUTFEED, StreamKey
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class Infeed(Op):
+class Infeed(ExecutableOp):
     """Take the next item of the device's infeed, which the host fills; waits for it.
 
     Shapes:  token[] -> (T, token[]).
@@ -63,7 +64,7 @@ class Infeed(Op):
 
 
 @register
-class Outfeed(Op):
+class Outfeed(ExecutableOp):
     """Append a value to the device's outfeed, which the host empties; waits for room.
 
     Shapes:  (T, token[]) as two operands -> token[].

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import C64, C128, F32, F64, S64, ElementType
 from distxla.ir.literal import Literal
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
-from distxla.ops.support.emit import Imported
+from distxla.ops.support.emit import Buffer, Imported, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.executable import ExecutableOp
 
 # numpy.fft.<function>.<type>.<loop or data>: imports that a target's loader resolves
 IMPORT_PREFIX = "numpy.fft."
@@ -26,7 +24,7 @@ _BLOCK = 256  # columns of a transform's matrix that are made at a time
 
 
 @register
-class Fft(Op):
+class Fft(ExecutableOp):
     """Fourier transform of the last one, two or three dimensions.
 
     The inverse ones divide by the number of elements. RFFT transforms the last dimension first, IRFFT transforms it

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array
-from distxla.ops.support.run_time_sizes import Agreement, widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.run_time_sizes import widened
 
 
 @register
-class Gather(Op):
+class Gather(ExecutableOp):
     """gather(x, start_indices): windows of `slice_sizes` out of x, at the starts that the second operand holds.
 
     Each vector along `index_vector_dim` of start_indices is one start: its component k is the position in operand

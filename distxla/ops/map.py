@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.mixed_precision import Computed, with_float
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.mixed_precision import Computed, with_float
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_scalar_computation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 
 
 @register
-class Map(Op):
+class Map(ExecutableOp):
     """Apply a computation of scalars to the elements of equally shaped arrays.
 
     Shapes:  N arrays T_i[d0,..] and a computation (T_0[],..) -> U[] give U[d0,..].

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 T = TypeVar("T")
 
 
 @register
-class OptimizationBarrier(Op):
+class OptimizationBarrier(ExecutableOp):
     """The operand itself. Nothing is computed on one side that the other side asks for.
 
     Shapes:  T -> T, tuples included.

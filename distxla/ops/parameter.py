@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class Parameter(Op):
+class Parameter(ExecutableOp):
     """Argument `number` of the computation: `parameter(number)`.
 
     Errors:  C1 the number is negative; evaluating it (whoever runs the computation binds it).

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distxla.errors import ExecutionError
+from distxla.ir.attribute import attribute
 from distxla.ir.shape import Shape
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_movement import Movement, RaggedMovement
 from distxla.ops.support.evaluation import Evaluation

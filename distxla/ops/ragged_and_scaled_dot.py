@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import F32, F64, S64, ElementType
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.dot import Dot
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.dot_dimensions import DotDimensions, check_algorithm, check_precision, product_type
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.expansion import Build
 from distxla.ops.support.matrix_views import accumulation_type
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
 
 # Along a ragged dimension so much is multiplied at a time: every group costs at most two such products too many.
 BLOCK: Final = 128
 
 
 @register
-class RaggedDot(Op):
+class RaggedDot(ExecutableOp):
     """A product in which one dimension of lhs is cut into groups of sizes that an operand gives.
 
     A free ragged dimension: rows of a group are multiplied by that group's part of rhs, rows behind the last group give
@@ -336,7 +335,7 @@ class _RaggedLoop:
 
 
 @register
-class ScaledDot(Op):
+class ScaledDot(ExecutableOp):
     """A product of operands whose blocks along the contracting dimension carry a scale each.
 
     Shapes:  as dot; the scales have the rank of their operand, each extent divides it; a scalar scale stands for none.

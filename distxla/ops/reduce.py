@@ -7,18 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement, same_positions
+from distxla.ir.mixed_precision import Computed, by_reducer
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.mixed_precision import Computed, by_reducer
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
-from distxla.ops.support.run_time_sizes import Agreement, same_positions
 
 
 @register
-class Reduce(Op):
+class Reduce(ExecutableOp):
     """Combine the elements along `dimensions` by a computation, starting from an initial value.
 
     Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[the other dimensions]; a tuple of them for N > 1.

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.shape import Shape
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.collective import RANK, ReducingCollective, fold, one_or_tuple
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation

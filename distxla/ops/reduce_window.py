@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement, same_positions
+from distxla.ir.mixed_precision import Computed, by_reducer
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window, WindowDimension
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.mixed_precision import Computed, by_reducer
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_inputs, check_reducer, result_of, split_inputs
-from distxla.ops.support.run_time_sizes import Agreement, same_positions
 from distxla.ops.support.window_position import array_positions, check_window, emit_position
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 FEW_PLACES = 16  # of a window: their steps are written out one after the other
 TOGETHER = 8  # places of a long window whose steps are written out
@@ -28,7 +27,7 @@ WINDOW_BYTES = 16  # of the cache for each window whose results stay in it while
 
 
 @register
-class ReduceWindow(Op):
+class ReduceWindow(ExecutableOp):
     """Combine the elements under every placement of a window.
 
     Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[windows along d0,..]; a tuple of them for N > 1.

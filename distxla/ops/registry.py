@@ -8,14 +8,14 @@ import pkgutil
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
-from distxla.ops.op import Op
-from distxla.ops.support.attribute import attribute
+from distxla.ir.attribute import attribute
+from distxla.ops.support.executable import ExecutableOp
 
 _Error = TypeVar("_Error", bound=Exception)
 
-_OPS: dict[str, type[Op]] = {}
+_OPS: dict[str, type[ExecutableOp]] = {}
 _loaded = False
-T = TypeVar("T", bound=type[Op])
+T = TypeVar("T", bound=type[ExecutableOp])
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attribute,))
@@ -29,7 +29,7 @@ def register(op_class: T) -> T:
     return op_class
 
 
-def _has_fields_of_its_own(op_class: type[Op]) -> bool:
+def _has_fields_of_its_own(op_class: type[ExecutableOp]) -> bool:
     """Making a dataclass takes half a millisecond; most opcodes add nothing to the one that they derive from."""
     for ancestor in op_class.__mro__:
         if "__dataclass_params__" in vars(ancestor):
@@ -39,7 +39,7 @@ def _has_fields_of_its_own(op_class: type[Op]) -> bool:
     return True
 
 
-def op_classes() -> dict[str, type[Op]]:
+def op_classes() -> dict[str, type[ExecutableOp]]:
     """All opcodes in alphabetical order."""
     global _loaded
     if not _loaded:
@@ -51,7 +51,7 @@ def op_classes() -> dict[str, type[Op]]:
     return dict(sorted(_OPS.items()))
 
 
-def op_class(opcode: str) -> type[Op]:
+def op_class(opcode: str) -> type[ExecutableOp]:
     """The class of an opcode; KeyError if HLO has none."""
     if opcode not in _OPS:
         return op_classes()[opcode]

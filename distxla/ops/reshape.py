@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.row_major import reshaped_index
 from distxla.ops.support.run_time_sizes import cut, reshaped, reshaped_extents
 
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
-
 
 @register
-class Reshape(Op):
+class Reshape(ExecutableOp):
     """The same elements in row-major order with other extents.
 
     `inferred_dimension` names the result dimension whose extent is dynamic; it does not change static programs.
@@ -85,7 +84,7 @@ class Reshape(Op):
 
 
 @register
-class DynamicReshape(Op):
+class DynamicReshape(ExecutableOp):
     """Reshape to extents given at run time, one scalar operand a dimension; the result's shape holds their bounds.
 
     An extent below 0 counts as 0, one above its bound as the bound; elements that are missing are zeros.

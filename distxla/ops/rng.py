@@ -8,26 +8,25 @@ it on, and the program's next run goes on where the last one ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import ml_dtypes
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.effects import Effects
 from distxla.ir.element_type import F32, F64, U32, U64, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.concatenate import Concatenate
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.support import random_bits
-from distxla.ops.support.attribute import attribute
-from distxla.ops.support.effects import Effects
+from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.expansion import Build
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.expansion import Build
 
 INITIAL_STATE: Final = 0x7012395  # XLA's
 # The key under which `rng` takes Philox blocks; the state numbers the blocks, so that no two instructions share one.
@@ -36,7 +35,7 @@ _HALF: Final = 1 << 64
 
 
 @register
-class Rng(Op):
+class Rng(ExecutableOp):
     """Random numbers: uniform in [a, b), or normal with mean a and standard deviation b.
 
     They are made of Philox blocks numbered by the device's random state, so they are the same on all devices and after
@@ -163,7 +162,7 @@ def _build_unit(build: Build, bits: str, element_type: ElementType, wide: Elemen
 
 
 @register
-class RngBitGenerator(Op):
+class RngBitGenerator(ExecutableOp):
     """Random bits from a state, and the next state.
 
     Shapes:     state u64[n] -> (u64[n], bits of the stated shape); also the bits alone.
@@ -226,7 +225,7 @@ def _bits_of(shape: Shape) -> Shape:
 
 
 @register
-class RngGetAndUpdateState(Op):
+class RngGetAndUpdateState(ExecutableOp):
     """The device's random state, low half first, which then moves on by `delta`.
 
     Shapes:  () -> u64[2].

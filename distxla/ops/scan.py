@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import S64
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.call import Call
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import signature
 from distxla.ops.dynamic_slice import DynamicSlice
 from distxla.ops.dynamic_update_slice import DynamicUpdateSlice
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
+from distxla.ops.support.expansion import Build
 from distxla.ops.tuple import Tuple
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
-    from distxla.ops.support.expansion import Build
 
 
 @register
-class Scan(Op):
+class Scan(ExecutableOp):
     """Run a computation along a dimension, carrying values from step to step.
 
     is_reverse begins at the end. is_associative allows another grouping; this version needs none.

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement, same_positions
+from distxla.ir.mixed_precision import Computed, by_reducer
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.mixed_precision import Computed, by_reducer
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_reducer, result_of
-from distxla.ops.support.run_time_sizes import Agreement, cut, same_positions, widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
+from distxla.ops.support.run_time_sizes import cut, widened
 
 
 @register
-class Scatter(Op):
+class Scatter(ExecutableOp):
     """Combine updates into windows of arrays; an index array says where the windows start.
 
     Shapes:  N arrays, one array of integer indices, N arrays of updates -> N arrays like the first ones.

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
 from distxla.ir.element_type import PRED, S64
+from distxla.ir.mixed_precision import Computed, in_type_of
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import Window
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.mixed_precision import Computed, in_type_of
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_scalar_computation
 from distxla.ops.support.window_position import array_positions, check_window, emit_position
 
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
-
 
 @register
-class SelectAndScatter(Op):
+class SelectAndScatter(ExecutableOp):
     """Combine every source element into the operand's element which its window selected.
 
     Shapes:   operand T[d0,..], source T[windows along d0,..], initial value T[] -> T[d0,..].

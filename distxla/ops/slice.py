@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.run_time_sizes import widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
-    from distxla.ops.support.evaluation import Evaluation
 
 
 @register
-class Slice(Op):
+class Slice(ExecutableOp):
     """A strided box of the operand: in each dimension start, start + stride, .. below limit.
 
     Shapes:  T[dims] -> T[ceil((limit - start) / stride), ..]; any T.

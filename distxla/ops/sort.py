@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.computation import Computation
+from distxla.ir.dynamic_shape import Agreement, same_positions
 from distxla.ir.element_type import PRED, S32, ElementType
+from distxla.ir.mixed_precision import Computed, float_types, narrowest, with_float
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
-from distxla.ops.support.comparator import SortKey, sort_keys
+from distxla.ops.sorting.comparator import SortKey, sort_keys
+from distxla.ops.sorting.key_sort import LONGEST_LINE, emit_key_sort, key_words
+from distxla.ops.sorting.merge_sort import Before, emit_merge_sort, merge_sorted
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.key_sort import LONGEST_LINE, emit_key_sort, key_words
-from distxla.ops.support.merge_sort import emit_merge_sort, merge_sorted
-from distxla.ops.support.mixed_precision import Computed, float_types, narrowest, with_float
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.reducer import check_scalar_computation, result_of
-from distxla.ops.support.run_time_sizes import Agreement, same_positions
-
-if TYPE_CHECKING:
-    from distxla.ir.computation import Computation
-    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
-    from distxla.ops.support.merge_sort import Before
 
 
 @register
-class Sort(Op):
+class Sort(ExecutableOp):
     """Sort arrays together along a dimension by a comparator.
 
     Shapes:      N arrays T_i[d0,..] -> themselves reordered; a tuple of them for N > 1.
     Comparator:  (a_0, b_0, a_1, b_1, ..) -> pred[]: whether the a's come before the b's.
     Order:       equal elements keep their order, whatever is_stable says. NaNs that FLOAT compares, which are before
-                 nothing and after nothing, come last where the order is that of keys (ops/support/comparator.py). Of
+                 nothing and after nothing, come last where the order is that of keys (ops/sorting/comparator.py). Of
                  any other comparator that contradicts itself the result is some permutation, the same in both
                  executors.
     Errors:      C3 arrays of different extents; C4 not one dimension of them; C5 the comparator's signature.
@@ -184,7 +182,7 @@ class Sort(Op):
 
 
 @register
-class TopK(Op):
+class TopK(ExecutableOp):
     """The k largest (or smallest) elements of the last dimension and their indices, best first.
 
     Floats are compared in their total order; of equal elements that of the lower index comes first.

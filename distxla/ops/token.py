@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 T = TypeVar("T")
 
 
 @register
-class AfterAll(Op):
+class AfterAll(ExecutableOp):
     """A token that comes after all its operands.
 
     Shapes:  any number of token[] -> token[]; in HLO's text there may be values of any other shape among them.
@@ -32,7 +33,7 @@ class AfterAll(Op):
 
 
 @register
-class AddDependency(Op):
+class AddDependency(ExecutableOp):
     """The first operand, but not before the second.
 
     Shapes:  (T, token[]) as two operands -> T.

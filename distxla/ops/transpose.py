@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.conversion import Array
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import ArrayRef, Emitter, Index, IndexLike, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class Transpose(Op):
+class Transpose(ExecutableOp):
     """Permute dimensions: result dimension i is operand dimension dimensions[i].
 
     Shapes:  T[d0, .., dn-1] -> T[d(p0), .., d(pn-1)] with p = dimensions; any T.

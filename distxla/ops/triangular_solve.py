@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.dynamic_shape import Agreement, same_positions
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.cholesky import check_square_matrices
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import register
 from distxla.ops.support import small_triangles as small
-from distxla.ops.support.attribute import attribute
+from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.lapack import LARGEST, call_trsm, part, working_type
-from distxla.ops.support.run_time_sizes import Agreement, same_positions
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
 
 _LETTERS = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}
 
 
 @register
-class TriangularSolve(Op):
+class TriangularSolve(ExecutableOp):
     """Solve op(A) X = B (left_side) or X op(A) = B for triangular A; only the named triangle is read.
 
     unit_diagonal: the diagonal is not read either, it counts as ones. A zero on it gives infinities and NaN.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.ir.attribute import attribute
+from distxla.ir.op import Lowering, T
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op, T
 from distxla.ops.registry import register
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.executable import ExecutableOp
 
 
 @register
-class Tuple(Op):
+class Tuple(ExecutableOp):
     """Group the operands, none included; a tuple may hold tuples.
 
     Shapes:  S0, S1, .. -> (S0, S1, ..).
@@ -34,7 +35,7 @@ class Tuple(Op):
 
 
 @register
-class GetTupleElement(Op):
+class GetTupleElement(ExecutableOp):
     """Element `index` of a tuple.
 
     Shapes:  (S0, S1, ..) -> S[index].

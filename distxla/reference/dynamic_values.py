@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from distxla.ir.dynamic_shape import static_shape
 from distxla.ir.shape import Shape
-from distxla.ops.support.run_time_sizes import static_shape
 from distxla.reference.waits import Pending
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""One device's evaluation of a computation in NumPy, instruction by instruction, as `ops.evaluation` promises it.
+"""One device's evaluation of a computation in NumPy, instruction by instruction: `ops.support.evaluation`.
 
 What lies between devices, meeting in a collective and being stopped, is asked of a `World`.
 """
@@ -15,17 +15,19 @@ import numpy as np
 
 from distxla.errors import DistxlaError, ExecutionError, InternalError
 from distxla.ir.computation import Computation
+from distxla.ir.dynamic_shape import static_shape
+from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
 from distxla.ops.control_flow import While
-from distxla.ops.op import CollectiveOp, Lowering
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.collective_start_done import single_collective
-from distxla.ops.support.effects import COMMUNICATING
-from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received, static_shape
+from distxla.ops.support.executable import CollectiveOp, executable
+from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received
 from distxla.reference.channels import Channels
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 from distxla.reference.streams import ItemWait, Streams
@@ -94,7 +96,7 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class InstructionEvaluation:
-    """`ops.evaluation.Evaluation` for one instruction on one device."""
+    """`ops.support.evaluation.Evaluation` for one instruction on one device."""
 
     world: World
     device: Device
@@ -230,7 +232,7 @@ def call(world: World, device: Device, name: str, arguments: tuple[Any, ...], re
                 continue
             run = InstructionEvaluation(world, device, instruction, shapes)
             with _known(world, device, instruction):
-                value = instruction.op.evaluate(run, *operands)
+                value = executable(instruction.op).evaluate(run, *operands)
             values[instruction.name] = checked(value, instruction.shape, instruction)
         except (DistxlaError, Stopped) as error:
             if isinstance(error, DistxlaError) and error.location is None:
@@ -270,7 +272,7 @@ def _dynamic_value(
     shapes = [dynamic.shape(value, shape) for value, shape in zip(operands, stated, strict=True)]
     operands = fitted(op, shapes, operands)
     run = InstructionEvaluation(world, device, instruction, stated, tuple(operands))
-    value = checked(op.evaluate(run, *operands), instruction.shape, instruction, dynamic=True)
+    value = checked(executable(op).evaluate(run, *operands), instruction.shape, instruction, dynamic=True)
     if op.lowering in (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL):
         return value  # made of arrays that are known already
     static = static_shape(instruction.shape)
@@ -339,4 +341,4 @@ def _on_whole_arrays(
     if not op.is_elementwise and _renames_a_scalar(computation, instruction):
         return np.ascontiguousarray(operands[0]).view(instruction.shape.dtype.dtype)
     shapes = tuple(computation[o].shape for o in instruction.operands)
-    return op.evaluate(InstructionEvaluation(world, device, instruction, shapes), *operands)
+    return executable(op).evaluate(InstructionEvaluation(world, device, instruction, shapes), *operands)

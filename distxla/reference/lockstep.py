@@ -30,6 +30,7 @@ from distxla.errors import (
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.rng import INITIAL_STATE
+from distxla.ops.support.executable import executable
 from distxla.reference.channels import Channels
 from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, Turn, call
 from distxla.reference.streams import Streams
@@ -348,7 +349,7 @@ def _check_executable(module: Module) -> None:
         computation = module[pending.pop()]
         for instruction in computation:
             op = instruction.op
-            why = op.evaluation_obstacle(instruction, [o.shape for o in computation.operands(instruction)])
+            why = executable(op).evaluation_obstacle(instruction, [o.shape for o in computation.operands(instruction)])
             if why is not None:
                 raise UnsupportedOpError(why, module.locate(instruction, "opcode"))
             for name in op.called_computations:

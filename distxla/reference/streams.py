@@ -16,7 +16,7 @@ from distxla.diagnosis.blocked import HOST, DeviceState
 from distxla.errors import ArgumentError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
-from distxla.ops.support.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
+from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.reference.execution import Execution
 from distxla.reference.waits import Wait
 

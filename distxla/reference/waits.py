@@ -11,7 +11,7 @@ from distxla.collectives.signature import differences, signature, summary
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.sentences import mismatch_of, round_called
 from distxla.errors import CollectiveMismatchError
-from distxla.ops.op import CollectiveOp
+from distxla.ops.support.executable import CollectiveOp
 from distxla.reference.execution import Execution
 
 

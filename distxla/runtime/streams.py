@@ -24,8 +24,8 @@ from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ArgumentError, ClusterError, DistxlaError, ExecutionError, StreamEndError, TimeLimitError
 from distxla.ir.element_type import element_type_of
 from distxla.ir.shape import Shape
+from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.machine.heap import Block
-from distxla.ops.support.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.shared_image import without_image

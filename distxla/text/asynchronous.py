@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from distxla.ops.op import Op
+from distxla.ir.op import Op
 from distxla.ops.registry import op_class, op_classes
 
 _SUFFIXES: Final = ("start", "update", "done")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from distxla.errors import DistxlaError, VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Op, RuleViolation
 from distxla.ops.registry import op_class, op_classes, with_similar_opcode
 from distxla.text.annotations import ANNOTATIONS, read_annotation
 from distxla.text.asynchronous import Sugar, sugar_of

@@ -10,12 +10,13 @@ from itertools import pairwise
 
 from distxla.collectives.channels import is_end
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
+from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.asynchronous import AsyncStart
-from distxla.ops.op import CollectiveOp
 from distxla.ops.support.collective_start_done import single_collective
-from distxla.ops.support.effects import Effects, effectful_computations, has_effects
+from distxla.ops.support.executable import CollectiveOp
 from distxla.scheduler.simulation.communication import Communication, Site
 
 Pair = tuple[str, str]  # (earlier, later): names of instructions of one computation

@@ -20,8 +20,8 @@ from typing import cast
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ops.control_flow import While
-from distxla.ops.op import Lowering
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.liveness import Value, Values, analyse, is_alias, overwritable
 

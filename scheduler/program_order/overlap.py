@@ -6,7 +6,7 @@ first, in the order that is given. Then it comes where its first reader stands.
 
 So many rounds may be under way at a time: more would end the oldest one first (group_round.py and permute_round.py in
 collectives/transports/shared_memory/). Which order of effects is kept, and why nobody waits for ever, says
-ops/support/effects.py.
+ir/effects_order.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from distxla.collectives.protocols import channel as channel_state
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import permute as permute_words
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
-from distxla.ops.op import Lowering
-from distxla.ops.support.effects import Effects
+from distxla.ir.op import Lowering
 from distxla.scheduler.program_order.memory import ComputationMemory
 from distxla.scheduler.program_order.orders import Graph, Order, parameters, pull
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from distxla.ir.effects import Effects
+from distxla.ir.effects_order import has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.op import Lowering
-from distxla.ops.support.effects import Effects, has_effects
+from distxla.ir.op import Lowering
 
 FOLLOWED = 20_000  # executions in one call that are followed one by one
 COPIES = 8  # how often each instruction is executed in a call that is summed up

@@ -30,8 +30,8 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.location import Location
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.op import CollectiveOp
 from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.executable import CollectiveOp
 
 MOST_ROUNDS = 8  # of a group that may be under way on a device; one more ends the oldest first
 MOST_PERMUTES = 4

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from distxla.collectives.signature import meaning
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ops.copy import Copy
 from distxla.ops.domain import Domain
-from distxla.ops.op import Lowering
 from distxla.ops.optimization_barrier import OptimizationBarrier
-from distxla.ops.support.effects import Effects
 from distxla.ops.token import AddDependency
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.scheduler.simulation.call_summaries import CallSummaries

@@ -10,11 +10,12 @@ import numpy as np
 
 from distxla.errors import DistxlaError
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.unwritten import empty
-from distxla.ops.support.effects import Effects
+from distxla.ops.support.executable import executable
 from distxla.scheduler.simulation.traces import Ticket
 
 MOST_ELEMENTS = 4096  # of a value that is computed; larger ones decide nothing in practice
@@ -124,7 +125,7 @@ class _Exceeded(Exception):
 
 @dataclass
 class _Run:
-    """`ops.evaluation.Evaluation` of one instruction of one device, without others."""
+    """`ops.support.evaluation.Evaluation` of one instruction of one device, without others."""
 
     module: Module
     instruction: Instruction
@@ -171,7 +172,7 @@ class _Run:
         if not is_small((instruction.shape, *shapes)) or instruction.op.effects is not Effects.PURE:
             raise _Exceeded
         run = _Run(self.module, instruction, shapes, self.replica, self.partition, self.steps)
-        return instruction.op.evaluate(run, *operands)
+        return executable(instruction.op).evaluate(run, *operands)
 
     def run_module(self, module: Module, *arguments: Any) -> Any:
         return replace(self, module=module).call(module.entry, *arguments)
@@ -206,7 +207,7 @@ def evaluated(
     run = _Run(module, instruction, shapes, *where, [MOST_STEPS])
     try:
         with np.errstate(all="ignore"):
-            found = instruction.op.evaluate(run, *operands)
+            found = executable(instruction.op).evaluate(run, *operands)
     except (_Exceeded, DistxlaError, ArithmeticError, ValueError, TypeError, LookupError, MemoryError) as error:
         raise LookupError(str(error)) from None
     return found

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from distxla.collectives.channels import is_end
 from distxla.collectives.signature import meaning, structure
+from distxla.ir.effects import Effects
+from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.op import Lowering
 from distxla.ops.support.collective_start_done import single_collective
-from distxla.ops.support.effects import Effects, effectful_computations, has_effects
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.scheduler.simulation.call_summaries import CallSummaries
 from distxla.scheduler.simulation.communication import Communication, Site

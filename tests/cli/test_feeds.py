@@ -13,7 +13,7 @@ from distxla.cli.feeds import read_feeds, uses_of
 from distxla.cli.main import main
 from distxla.cli.programs import read_world
 from distxla.errors import ArgumentError
-from distxla.ops.support.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
+from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.text.parser import parse_module
 from tests.cli.test_cluster_runs import distxla
 from tests.ops.feed_programs import CHANNELS, TAKERS, echo, sums

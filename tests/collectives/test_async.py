@@ -24,9 +24,9 @@ from distxla.ops.all_reduce import AllReduce
 from distxla.ops.all_to_all import AllToAll
 from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.op import CollectiveOp
 from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.support.collective_start_done import TICKET, Half, begun_shape, half
+from distxla.ops.support.executable import CollectiveOp
 from tests.collectives.devices import Code, World, layout, module_of, reduction
 from tests.collectives.matrix_executors.shared_memory.test_emitter import (
     Array,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from distxla.ir.element_type import F32, S32, U32
+from distxla.ir.op import RuleViolation
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import RuleViolation
 from distxla.ops.registry import op_class
 
 A, B, SCALAR = Shape(F32, (8, 6)), Shape(F32, (2,)), Shape(F32, ())

@@ -12,8 +12,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType, element_type
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
-from distxla.ops.op import Op
 from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_class
 from distxla.ops.support.conversion import integer_range

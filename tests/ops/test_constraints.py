@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from distxla.ir.literal import Literal
+from distxla.ir.op import RuleViolation
 from distxla.ir.shape import Shape
 from distxla.ir.window import PaddingDimension, SliceDimension
-from distxla.ops.op import RuleViolation
 from distxla.ops.registry import op_class
 from tests.ops.case import array
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from distxla.ops.op import Op
+from distxla.ir.op import Op
 from distxla.ops.registry import op_classes
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def test_what_many_ask_of_an_op_is_declared() -> None:
         for line, classes in bare_questions(path.read_text()):
             asked[classes].append(f"{path.relative_to(ROOT)}:{line}")
     many = {classes: places for classes, places in asked.items() if len(places) > MOST_PLACES}
-    assert not many, f"declare a property of Op (ops/op.py) and ask for that: {many}"
+    assert not many, f"declare a property of Op (ir/op.py) and ask for that: {many}"
 
 
 def test_a_bare_question_is_one_that_uses_no_field() -> None:

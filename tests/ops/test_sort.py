@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distxla.errors import UnsupportedOpError
-from distxla.ops.support.comparator import sort_keys
+from distxla.ops.sorting.comparator import sort_keys
 from distxla.text.parser import parse_module
 from tests.compiler.lower.harness import Kernel
 from tests.executable import require_executable

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distxla.ops.support.merge_sort import BOTH_ENDS, merge_sorted
+from distxla.ops.sorting.merge_sort import BOTH_ENDS, merge_sorted
 from tests.ops.program_case import compiled, evaluated
 
 Array = np.ndarray[Any, Any]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from distxla.ir.op import RuleViolation
 from distxla.ir.shape import ProgramShape
 from distxla.ir.window import ConvolutionDimensions, Window, WindowDimension
-from distxla.ops.op import RuleViolation
 from distxla.ops.registry import op_class
 from distxla.text.shapes import parse_shape
 

@@ -12,10 +12,10 @@ from distxla.compiler.compile import optimised
 from distxla.compiler.passes.expand import Expand
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import DistxlaError, VerificationError
+from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.order import ancestors, stable_order
-from distxla.ops.support.effects import effectful_computations, has_effects
 from distxla.scheduler.linear import PAID, PAID_BYTES, schedule
 from distxla.scheduler.program_order.memory import ModuleMemory
 from distxla.scheduler.program_order.overlap import pairs_of

@@ -13,8 +13,8 @@ from distxla.compiler.compile import optimised
 from distxla.compiler.passes.expand import Expand
 from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Plan, Region
+from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
-from distxla.ops.support.effects import effectful_computations, effects_order
 from distxla.scheduler.linear import SMALL_BYTES, schedule, with_least_memory
 from distxla.scheduler.program_order import memory
 from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory

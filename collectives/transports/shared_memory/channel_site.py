@@ -37,9 +37,9 @@ from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
-from distxla.ops.op import Op
 
 ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the communicator's state
 

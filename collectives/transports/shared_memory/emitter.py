@@ -19,8 +19,8 @@ from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import Shape
-from distxla.ops.op import Lowering, Op
 
 FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), ChannelFamily())
 

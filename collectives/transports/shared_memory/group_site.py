@@ -32,8 +32,8 @@ from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.errors import UnsupportedOpError
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
-from distxla.ops.op import Op
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
 from distxla.ops.support.collective import RANK, GroupedCollective
 from distxla.ops.support.collective_movement import Movement

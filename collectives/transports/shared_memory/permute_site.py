@@ -17,9 +17,9 @@ from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.op import Op
 from distxla.ops.support.collective_start_done import Half, half_of, of_whole, whole
 
 

@@ -11,8 +11,8 @@ from distxla.collectives.transports.shared_memory.atomics_builder import Words
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
-from distxla.ops.op import Op
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.channel import Recv, RecvDone, Send
 from distxla.ops.feed import Infeed, Outfeed
-from distxla.ops.op import Op
 from distxla.targets.code import target_of
 
 

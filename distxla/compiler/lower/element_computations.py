@@ -11,15 +11,17 @@ from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
-from distxla.ops.op import Lowering
+from distxla.ir.op import Lowering
 from distxla.ops.support.emit import ArrayRef
+from distxla.ops.support.executable import executable
 
 
 def element_array(emit: ScalarCode, instruction: Instruction, operands: Sequence[ArrayRef]) -> ArrayRef:
     """An ELEMENT instruction as an array over its operands."""
+    op = executable(instruction.op)
 
     def compute(index: Index) -> ScalarValue:
-        value: Any = instruction.op.emit_element(emit, instruction.shape, index, *operands)  # type: ignore[arg-type]
+        value: Any = op.emit_element(emit, instruction.shape, index, *operands)  # type: ignore[arg-type]
         return value  # type: ignore[no-any-return]
 
     return ComputedArray(emit, instruction.shape, compute)  # type: ignore[return-value]

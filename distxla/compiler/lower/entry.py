@@ -45,10 +45,11 @@ from distxla.errors import CompileError, DistxlaError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.structure import Structure
 from distxla.ir.unwritten import is_filled
 from distxla.ops.custom_call import HostCall
-from distxla.ops.op import Lowering
+from distxla.ops.support.executable import executable
 from distxla.targets.code import CodeModule, CodeTarget
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -270,7 +271,7 @@ class _EntryEmitter:
         """The function of the instruction; instructions that differ in names only share it."""
         shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
         op = instruction.op.rename_computations(lambda name: f"#{self.structure.number(name)}")
-        key = (op, shapes, instruction.shape.without_layout(), instruction.op.code_annotations(instruction))
+        key = (op, shapes, instruction.shape.without_layout(), executable(instruction.op).code_annotations(instruction))
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             kernel = emit_kernel_function(

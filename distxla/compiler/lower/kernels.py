@@ -26,9 +26,10 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ops.op import Lowering
 from distxla.ops.support.emit import ArrayRef, Factors, RunProducts, Tuning
+from distxla.ops.support.executable import executable
 from distxla.targets.code import target_of
 
 
@@ -141,7 +142,7 @@ def _emit_instruction(
 ) -> None:
     op = instruction.op
     if op.lowering is Lowering.KERNEL:
-        op.emit_kernel(emit, tuple(results), *arrays)  # type: ignore[arg-type]
+        executable(op).emit_kernel(emit, tuple(results), *arrays)  # type: ignore[arg-type]
     elif op.lowering is Lowering.ELEMENT:
         sources: list[ArrayRef] = list(arrays)  # type: ignore[arg-type]
         emit_elements(emit, [element_array(emit, instruction, sources)], results)

@@ -14,8 +14,8 @@ from distxla.compiler.lower.scalar_value import ScalarValue, register_type
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ops.op import Lowering
 from distxla.ops.support.emit import ArrayRef
 from distxla.ops.support.row_limits import row_extents
 

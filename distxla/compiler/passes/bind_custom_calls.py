@@ -17,8 +17,8 @@ from distxla.ops.copy import Copy
 from distxla.ops.custom_call import CustomCall, HostCall
 from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.expanded import ExpandedTarget
+from distxla.ops.custom_calls.registry import find_target, require_target
 from distxla.ops.custom_calls.target import Call as TargetCall
-from distxla.ops.custom_calls.target import find_target, require_target
 from distxla.ops.custom_calls.user import NativeTarget, PythonTarget, is_row_major
 from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.transpose import Transpose

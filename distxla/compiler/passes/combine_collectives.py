@@ -9,14 +9,14 @@ from typing import ClassVar
 
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
+from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.order import ancestors, stable_order
 from distxla.ir.shape import Shape
 from distxla.ops.control_flow import Conditional
-from distxla.ops.op import CollectiveOp
-from distxla.ops.support.effects import effectful_computations, has_effects
+from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.rewriter import replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 

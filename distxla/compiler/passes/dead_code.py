@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
+from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.module import Module
-from distxla.ops.support.effects import effectful_computations, has_effects
 from distxla.ops.support.rewriter import replaced
 
 

@@ -19,7 +19,6 @@ from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.convolution import Convolution
 from distxla.ops.dot import Dot
-from distxla.ops.op import CollectiveOp
 from distxla.ops.parameter import Parameter
 from distxla.ops.reduce import Reduce
 from distxla.ops.reduce_window import ReduceWindow
@@ -28,6 +27,7 @@ from distxla.ops.scatter import Scatter
 from distxla.ops.select import Select
 from distxla.ops.select_and_scatter import SelectAndScatter
 from distxla.ops.sort import Sort
+from distxla.ops.support.executable import CollectiveOp
 
 
 @dynamic_rule(Reduce)

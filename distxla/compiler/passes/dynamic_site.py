@@ -7,20 +7,21 @@ from typing import Any, Protocol
 
 from distxla.errors import InternalError, UnsupportedOpError
 from distxla.ir.computation import Computation
+from distxla.ir.dynamic_shape import static_shape
 from distxla.ir.element_type import S32, ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import Op
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.window import SliceDimension
 from distxla.location import Location
 from distxla.ops.constant import Constant
-from distxla.ops.op import Op
+from distxla.ops.expanding.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
 from distxla.ops.slice import Slice
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.rewriter import Rewriter
-from distxla.ops.support.run_time_sizes import static_shape
 
 Extent = (
     int | str
@@ -66,7 +67,7 @@ def is_static(sizes: Iterable[Extents]) -> bool:
     return not any(isinstance(extent, str) for extents in sizes for extent in extents)
 
 
-class Site(Build):
+class Site(ComposedBuild):
     """instruction: with its operands as they are called in the new computation.  extents: by operand and leaf.
 
     Every array is padded to its bounds; what lies beyond the run-time extents is arbitrary.  After `agree` the extents

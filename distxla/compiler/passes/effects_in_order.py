@@ -8,15 +8,16 @@ from typing import ClassVar
 
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
+from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
-from distxla.ops.support.effects import Effects, effectful_computations, effects_order
 from distxla.ops.support.rewriter import replaced
 
 
 @dataclass(frozen=True)
 class EffectsInOrder(Pass):
     """In programs with channels or feeds, and in scheduled ones, lets instructions with effects wait for those before
-    them (ops/support/effects.py says which wait).
+    them (ir/effects_order.py says which wait).
 
     No value flows from a send to the recv-done behind it, so a loop that computes what the one sends together with what
     the other gives would turn their order round: then every device would wait before it sends. Collectives alone are

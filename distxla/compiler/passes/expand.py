@@ -9,13 +9,15 @@ from typing import ClassVar
 from distxla.compiler.step import Pass
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
+from distxla.ir.effects_order import has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Lowering, Op
+from distxla.ops.expanding.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
-from distxla.ops.support.effects import has_effects
+from distxla.ops.support.executable import executable
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
@@ -77,7 +79,7 @@ class _Expansion:
                 rewriter.keep(instruction)
                 continue
             build = _Build(self, rewriter, instruction)
-            result = build.finish(instruction.op.expand(build, instruction))
+            result = build.finish(executable(instruction.op).expand(build, instruction))
             if result != old.name:
                 rewriter.forward(old.name, result)
             last = [name for name in build.added if self.has_effects(rewriter[name])]
@@ -87,7 +89,7 @@ class _Expansion:
         return rewriter.finish()
 
 
-class _Build(Build):
+class _Build(ComposedBuild):
     """Adds to one computation. origin: the instruction that is expanded."""
 
     def __init__(self, expansion: _Expansion, rewriter: Rewriter, origin: Instruction, *, nested: bool = False) -> None:
@@ -122,7 +124,7 @@ class _Build(Build):
         )
         if op.lowering is Lowering.EXPANSION:
             inner = _Build(self.expansion, self.rewriter, made, nested=self.nested)
-            result = inner.finish(op.expand(inner, made))
+            result = inner.finish(executable(op).expand(inner, made))
             self.added += inner.added
             return result
         self.rewriter.keep(made)

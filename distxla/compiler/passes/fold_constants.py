@@ -13,10 +13,11 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ops.constant import Constant
-from distxla.ops.op import Lowering
 from distxla.ops.support.evaluation import Exchange
+from distxla.ops.support.executable import executable
 
 MAX_ELEMENTS = 64  # of operands and result: what is larger costs more to read from memory than to compute
 
@@ -89,4 +90,4 @@ def folded(site: Site) -> Literal | None:
         operands.append(found.op.literal.array)
     run = _Folding(site.instruction, tuple(site.operand(k).shape for k in range(len(operands))))
     with np.errstate(all="ignore"):
-        return Literal.of(op.evaluate(run, *operands), shape)
+        return Literal.of(executable(op).evaluate(run, *operands), shape)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from distxla.compiler.step import Pass
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.custom_call import CustomCall, called_target
+from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.buffers import ALLOCATE, CREATE, PIN, UNPIN
 from distxla.ops.support.rewriter import Rewriter, replaced
 
@@ -30,7 +30,7 @@ class ForgetBuffers(Pass):
             rewriter = Rewriter(computation)
             for old in computation:
                 i = rewriter.current(old)
-                if called_target(i) in (PIN, UNPIN):
+                if i.op.called_target in (PIN, UNPIN):
                     rewriter.forward(i.name, i.operands[0])
                 else:
                     rewriter.keep(_of_arrays(i))

@@ -19,8 +19,8 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ops.op import Lowering
 from distxla.ops.support.rewriter import replaced
 
 

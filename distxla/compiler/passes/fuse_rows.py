@@ -17,10 +17,10 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import Lowering
 from distxla.ir.order import stable_order
 from distxla.ir.shape import Shape
 from distxla.ops.call import Fusion
-from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
 from distxla.ops.support.rewriter import replaced
 from distxla.ops.support.row_limits import RowLimits, common_rows, row_limits

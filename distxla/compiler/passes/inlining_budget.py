@@ -13,13 +13,13 @@ from collections.abc import Iterable
 
 from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import Lowering
 from distxla.ops.call import KeptCall
-from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
-from distxla.ops.support.effects import Effects
 
 COPIED = 100_000  # instructions up to which everything is inlined
 TIMES = 4  # or up to this multiple of the text's instructions, if that is more

@@ -10,8 +10,8 @@ from distxla.collectives.protocols.channel import may_be_kept
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
+from distxla.ir.op import Op
 from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
-from distxla.ops.op import Op
 
 
 @dataclass(frozen=True)

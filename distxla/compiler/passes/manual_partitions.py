@@ -19,13 +19,13 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.mesh import Mesh
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Placement, Sharding
 from distxla.ir.shards import GlobalArray, Shards
 from distxla.ops.constant import Constant
 from distxla.ops.convert import Convert
 from distxla.ops.copy import Copy
-from distxla.ops.custom_call import called_target
 from distxla.ops.custom_calls.annotation import (
     ANNOTATIONS,
     BOUNDARIES,
@@ -37,7 +37,6 @@ from distxla.ops.custom_calls.annotation import (
 )
 from distxla.ops.device_id import PartitionId
 from distxla.ops.dynamic_slice import DynamicSlice
-from distxla.ops.op import Lowering
 from distxla.ops.reshape import Reshape
 from distxla.ops.support.rewriter import Rewriter
 from distxla.ops.tuple import Tuple
@@ -64,17 +63,17 @@ def per_device(module: Module, partitions: int | None = None) -> PerDevice | Non
     """
     if not has_manual_regions(module):
         return None
-    holders = {c.name for c in module.computations if any(called_target(i) in BOUNDARIES for i in c)}
+    holders = {c.name for c in module.computations if any(i.op.called_target in BOUNDARIES for i in c)}
     if holders != {module.entry}:
         module = InlineCalls().run(module)
-        if not any(called_target(i) in BOUNDARIES for i in module.entry_computation):
+        if not any(i.op.called_target in BOUNDARIES for i in module.entry_computation):
             return None
     return _Partitioner(DeadCode().run(module), partitions).run()
 
 
 def has_manual_regions(module: Module) -> bool:
     """Whether anything in the module marks the border of a manual region."""
-    return any(called_target(i) in BOUNDARIES for c in module.computations for i in c)
+    return any(i.op.called_target in BOUNDARIES for c in module.computations for i in c)
 
 
 def _unannotated(i: Instruction) -> Instruction:
@@ -142,7 +141,7 @@ class _Partitioner:
 
     def instruction(self, old: Instruction, new: Instruction) -> list[State]:
         """Add the per-device form of an instruction; how its leaves are cut."""
-        name = called_target(old)
+        name = old.op.called_target
         operands = [self.states[o] for o in old.operands]
         if old.op.is_parameter:
             states = self.parameter(old)
@@ -200,7 +199,7 @@ class _Partitioner:
             for i in self.entry:
                 if not any(o in pending for o in i.operands):
                     continue
-                name = called_target(i)
+                name = i.op.called_target
                 if name == GLOBAL_TO_LOCAL:
                     shardings = self.listed(i, "xla.sdy.in_shardings", len(i.operands))
                     return [shardings[i.operands.index(next(o for o in i.operands if o in pending))]]
@@ -212,7 +211,7 @@ class _Partitioner:
 
     def enter(self, old: Instruction, new: Instruction, operands: list[list[State]]) -> list[State]:
         """Global arrays become each partition's own shards."""
-        if called_target(old) == GLOBAL_TO_LOCAL:
+        if old.op.called_target == GLOBAL_TO_LOCAL:
             self.require_manual(old)
             shardings = self.listed(old, "xla.sdy.in_shardings", len(operands))
             names = []
@@ -230,7 +229,7 @@ class _Partitioner:
     def leave(self, old: Instruction, new: Instruction, operands: list[list[State]]) -> list[State]:
         """Each partition's own shards become global arrays."""
         states: list[State]
-        if called_target(old) == LOCAL_TO_GLOBAL:
+        if old.op.called_target == LOCAL_TO_GLOBAL:
             self.require_manual(old)
             states = list(self.listed(old, "xla.sdy.out_shardings", len(operands)))
         else:

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from distxla.compiler.passes.fusion_group import Group
 from distxla.compiler.passes.pairs_under_way import PairsUnderWay
 from distxla.ir.computation import Computation
+from distxla.ir.op import Lowering
 from distxla.ir.order import ancestors
-from distxla.ops.op import Lowering
 
 MAX_ROOTS = 8
 MAX_EVALUATIONS = 256

@@ -6,10 +6,10 @@ import dataclasses
 from typing import ClassVar
 
 from distxla.compiler.step import Pass
+from distxla.ir.attribute import attribute_specs
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.support.attribute import attribute_specs
 
 _THREAD = "async_execution_thread"
 

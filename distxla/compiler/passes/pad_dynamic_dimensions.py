@@ -9,16 +9,17 @@ from distxla.compiler.passes import dynamic_batches, dynamic_computation, dynami
 from distxla.compiler.passes.dynamic_site import RULES, Extents, Site, Sizes, bounds, dynamic_shape, is_static
 from distxla.compiler.step import Compilation, Pass
 from distxla.ir.computation import Computation
+from distxla.ir.dynamic_shape import static_shape
+from distxla.ir.effects import Effects
 from distxla.ir.element_type import S32
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.op import Lowering
 from distxla.ops.parameter import Parameter
-from distxla.ops.support.effects import Effects
 from distxla.ops.support.rewriter import Rewriter
-from distxla.ops.support.run_time_sizes import has_dynamic_dimensions, static_shape
+from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
 Flags = tuple[tuple[bool, ...], ...]  # by leaf and dimension: whether an s32[] size goes with the value
 

@@ -8,11 +8,11 @@ from distxla.ir.module import Module
 from distxla.ir.names import Names
 from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart
-from distxla.ops.op import CollectiveOp
 from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_classes
 from distxla.ops.support.collective import GroupedCollective, synchronous
 from distxla.ops.support.collective_start_done import Half, half_of, whole
+from distxla.ops.support.executable import CollectiveOp
 
 
 def as_written(module: Module) -> Module:

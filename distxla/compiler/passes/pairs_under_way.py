@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.ir.computation import Computation
-from distxla.ops.op import Lowering
+from distxla.ir.op import Lowering
 
 # Arrays up to here take so little time that it matters nowhere.
 FREE_ELEMENTS = 1024

@@ -15,6 +15,7 @@ from typing import Final
 from distxla.compiler.passes.manual_partitions import PerDevice, has_manual_regions, per_device
 from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import HloSyntaxError, UnsupportedOpError
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.mesh import Mesh
 from distxla.ir.module import Module
@@ -22,8 +23,7 @@ from distxla.ir.replica_groups import GroupMode
 from distxla.ir.sharding import Placement, Sharding
 from distxla.ops.device_id import PartitionId
 from distxla.ops.domain import Domain
-from distxla.ops.op import CollectiveOp
-from distxla.ops.support.effects import Effects
+from distxla.ops.support.executable import CollectiveOp
 from distxla.text.sdy import SHARDING_ATTRIBUTE, UnreadableSharding, read_meshes, read_shardings
 from distxla.text.shardings import parse_domain
 

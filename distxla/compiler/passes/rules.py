@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.constant import Constant
-from distxla.ops.op import Op
 from distxla.ops.reshape import Reshape
 from distxla.ops.reverse import Reverse
 from distxla.ops.slice import Slice

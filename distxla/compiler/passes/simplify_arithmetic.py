@@ -9,8 +9,8 @@ import numpy as np
 from distxla.compiler.passes.rules import SPREADING, Site, rule
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
+from distxla.ir.op import Op
 from distxla.ops.constant import Constant
-from distxla.ops.op import Op
 from distxla.ops.registry import op_class
 
 Outcome = Instruction | str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from distxla.compiler.passes.rules import Site, rule
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.concatenate import Concatenate
@@ -12,7 +13,6 @@ from distxla.ops.constant import Constant
 from distxla.ops.convert import BitcastConvert, Convert
 from distxla.ops.copy import Copy
 from distxla.ops.dynamic_slice import DynamicSlice
-from distxla.ops.op import Op
 from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.pad import Pad
 from distxla.ops.reshape import Reshape

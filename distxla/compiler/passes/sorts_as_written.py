@@ -8,7 +8,7 @@ from typing import ClassVar
 from distxla.compiler.step import Pass
 from distxla.ir.module import Module
 from distxla.ops.sort import Sort
-from distxla.ops.support.comparator import sort_keys
+from distxla.ops.sorting.comparator import sort_keys
 from distxla.ops.support.rewriter import Rewriter, replaced
 
 

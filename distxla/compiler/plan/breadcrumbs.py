@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.compiler.plan.buffers import Branch, Communicate, Copy, Invoke, Kernel, Loop, Step, Swap
-from distxla.ops.op import Lowering
+from distxla.ir.op import Lowering
 
 SHORT_BYTES = 8192  # arrays up to here are handled in less than about a microsecond
 UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would be a noticeable part of it

@@ -26,10 +26,10 @@ from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.module import Module
+from distxla.ir.op import NO_MEMORY, Lowering, RuleViolation
 from distxla.ops.call import KeptCall
 from distxla.ops.constant import Constant
 from distxla.ops.control_flow import Conditional, While
-from distxla.ops.op import NO_MEMORY, Lowering, RuleViolation
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.liveness import FOREVER, Value, Values, analyse, is_alias, overwritable
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.support.effects import Effects
 
 # what an instruction that completes another may say again, and whether it has to
 REPEATED = {"channel_id": True, "is_host_transfer": True, "calls": False, "async_execution_thread": False}

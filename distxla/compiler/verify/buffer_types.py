@@ -18,7 +18,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.control_flow import While
-from distxla.ops.custom_call import CustomCall, called_target
+from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.buffers import CREATE, PIN, UNPIN
 from distxla.ops.tuple import GetTupleElement, Tuple
 
@@ -32,7 +32,7 @@ def verify_buffers(module: Module) -> None:
 
 
 def _is_concerned(i: Instruction) -> bool:
-    return i.shape.has_buffers or called_target(i) in (PIN, UNPIN, CREATE)
+    return i.shape.has_buffers or i.op.called_target in (PIN, UNPIN, CREATE)
 
 
 class _Buffers:

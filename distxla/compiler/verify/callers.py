@@ -6,7 +6,6 @@ from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.custom_call import called_target
 from distxla.ops.custom_calls.host_execute import HOST_EXECUTE
 
 MAIN = "main"
@@ -39,7 +38,7 @@ def _may_share(module: Module, name: str, one: Instruction, other: Instruction) 
 
 
 def _same_thread(module: Module, computation: Computation, caller: Instruction, name: str) -> None:
-    if called_target(caller) == HOST_EXECUTE:
+    if caller.op.called_target == HOST_EXECUTE:
         return
     named: str | None = getattr(caller.op, "async_execution_thread", None)
     wanted, found = named or computation.execution_thread or MAIN, module[name].execution_thread or MAIN

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distxla.errors import VerificationError
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.all_reduce import AllReduce
 from distxla.ops.channel import Recv, Send
-from distxla.ops.support.effects import Effects
 
 
 def verify_channels(module: Module) -> None:

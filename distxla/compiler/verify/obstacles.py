@@ -9,8 +9,9 @@ from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ops.custom_calls.host_execute import with_host_calls
-from distxla.ops.op import Lowering
+from distxla.ops.support.executable import executable
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
 Obstacle = tuple[Instruction, str]  # and why it cannot be executed
@@ -32,7 +33,7 @@ def visible_obstacles(module: Module) -> list[Obstacle]:
     for computation in module.reached():
         for instruction in computation:
             operands = [operand.shape for operand in computation.operands(instruction)]
-            why = instruction.op.instruction_obstacle(instruction, operands)
+            why = executable(instruction.op).instruction_obstacle(instruction, operands)
             if why is not None:
                 found.append((instruction, why))
     for computation in _applied(module):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import RuleViolation
 from distxla.ops.control_flow import Conditional, While
 from distxla.ops.domain import Domain
-from distxla.ops.op import RuleViolation
 from distxla.ops.support.sharding_rules import check_sharding, meaning
 from distxla.text.shardings import parse_domain
 

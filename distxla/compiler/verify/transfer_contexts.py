@@ -14,8 +14,8 @@ from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ops.channel import is_context
-from distxla.ops.op import Lowering
 from distxla.ops.tuple import GetTupleElement
 
 TOKEN = 2  # place of a context's token

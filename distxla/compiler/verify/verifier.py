@@ -20,9 +20,10 @@ from distxla.errors import VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import CollectiveOp, RuleViolation
 from distxla.ops.support.collective import GroupedCollective
+from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.time_limit import at
 
 ADDRESSABLE_BYTES = 1 << 47  # of a process; 64-bit processors give it as many or more
@@ -246,7 +247,7 @@ class _Verifier:
             operands = tuple(o.shape for o in computation.operands(i))
             try:
                 converted = i.op.verified(i.shape, operands, self._called)
-                i.op.verify_annotations(i)
+                executable(i.op).verify_annotations(i)
                 shape, operands = (i.shape, operands) if converted is None else (converted.shape, converted.operands)
                 if self.replicas is not None and self.partitions is not None:
                     self._groups(i, shape, operands, self.replicas, self.partitions)

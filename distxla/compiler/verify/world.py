@@ -20,10 +20,11 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.errors import CollectiveMismatchError, VerificationError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.location import Location
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.op import CollectiveOp, Lowering
+from distxla.ops.support.executable import CollectiveOp
 
 # which devices act together, and for permutes how: members meet where these are equal
 _Key = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]

@@ -7,13 +7,11 @@ partitioner (compiler/passes/partitioning.py); what is left of these calls then 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from distxla.ops.custom_calls.target import Call, Target, target
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
 
 SHARDING = ("Sharding", "xla.sdy.FuncResultSharding")
 BARRIER = "xla.sdy.PropagationBarrier"

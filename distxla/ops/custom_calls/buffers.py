@@ -6,14 +6,12 @@ any other: both executors pass on arrays, and a routine that changes a buffer fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.target import Call, Target, target
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
 
 PIN: Final = "Pin"
 UNPIN: Final = "Unpin"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target, target
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.run_time_sizes import cut, widened
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
 
 PAD_TO_STATIC: Final = "PadToStatic"
 SLICE_TO_DYNAMIC: Final = "SliceToDynamic"

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Op, RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.custom_call import CustomCall
 from distxla.ops.custom_calls.config import ConfigError
-from distxla.ops.custom_calls.target import Call, Target, call_obstacle
-from distxla.ops.op import Op, RuleViolation
+from distxla.ops.custom_calls.registry import call_obstacle
+from distxla.ops.custom_calls.target import Call, Target
+from distxla.ops.expanding.composed_build import ComposedBuild
 from distxla.ops.parameter import Parameter
+from distxla.ops.registry import op_class
+from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.expansion import Build
-
-if TYPE_CHECKING:
-    from distxla.ops.support.evaluation import Evaluation
 
 Names = Callable[[str], str]  # from the name that is wanted to one that nobody else has
 
@@ -69,7 +69,7 @@ def _numbered() -> Names:
     return lambda wanted: f"{wanted}.{next(numbers)}"
 
 
-class CallBuild(Build):
+class CallBuild(ComposedBuild):
     """A `Build` of a new computation that may call targets, too. done: the finished computations, which it may call."""
 
     def __init__(self, name: str, origin: Instruction, done: dict[str, Computation], fresh: Names) -> None:
@@ -104,7 +104,8 @@ class CallBuild(Build):
 
     def custom_call(self, target_name: str, config: str, shape: Shape, *operands: str) -> str:
         """Append a call of another target; ConfigError where that can't execute it."""
-        name = self._append(CustomCall(custom_call_target=target_name), operands, shape, config)
+        custom_call: Any = op_class("custom-call")  # its class asks for targets, so it lies above
+        name = self._append(custom_call(custom_call_target=target_name), operands, shape, config)
         why = call_obstacle(Call(self.instructions[name], tuple(self.shape(operand) for operand in operands)))
         if why is not None:
             raise ConfigError(f"as {why}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.call import Call as CallOp
-from distxla.ops.custom_call import called_target
 from distxla.ops.custom_calls.target import Call, Target, target
 from distxla.ops.support.rewriter import Rewriter, replaced
 
@@ -48,4 +47,4 @@ def with_host_calls(module: Module) -> Module:
 def _computation(instruction: Instruction) -> str | None:
     """The one computation that it wants run on the host, by name."""
     called = instruction.op.called_computations
-    return called[0] if called_target(instruction) == HOST_EXECUTE and len(called) == 1 else None
+    return called[0] if instruction.op.called_target == HOST_EXECUTE and len(called) == 1 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from distxla.ops.custom_calls.householder import reflected, reflector
 from distxla.ops.custom_calls.lapack_geqrf import TABLE
 from distxla.ops.custom_calls.lapack_target import BLOCK, LapackTarget, Work, fit, lapack_names, real_type
 from distxla.ops.custom_calls.target import Call, target
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer
+from distxla.ops.support.emit import Buffer
 
 
 @target(*lapack_names("gehrd"))

@@ -10,18 +10,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.element_type import F32, F64, PRED, S32, ElementType, element_type
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target
+from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
+from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.lapack import LARGEST, LETTERS, call_lapack, part
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, Index, KernelEmitter, Value
-    from distxla.ops.support.evaluation import Evaluation
 
 BLOCK = 32  # columns that LAPACK's blocked algorithms take at a time, given the memory for it
 _TYPES = {letter: element_type(name) for name, letter in LETTERS.items()}

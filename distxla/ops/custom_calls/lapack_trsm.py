@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.lapack_target import LapackTarget, Work, fit, lapack_names
 from distxla.ops.custom_calls.target import Call, target
+from distxla.ops.support.emit import Buffer
 from distxla.ops.support.lapack import call_trsm
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer
 
 
 @target(*lapack_names("trsm"))

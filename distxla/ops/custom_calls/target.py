@@ -16,19 +16,40 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from distxla.errors import DistxlaError, UnsupportedOpError
 from distxla.ir.instruction import Instruction
 from distxla.ir.shape import Shape
-from distxla.ops.custom_calls.config import BackendConfig, ConfigError, read_config
-
-if TYPE_CHECKING:
-    from distxla.ops.custom_call import CustomCall
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ir.window import ConvolutionDimensions, Window
+from distxla.ops.custom_calls.config import BackendConfig, read_config
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
 
 T = TypeVar("T", bound="type[Target]")
+
+
+class CustomCallAttributes(Protocol):
+    """What targets ask of the op of a custom-call."""
+
+    @property
+    def custom_call_target(self) -> str: ...
+    @property
+    def api_version(self) -> str: ...
+    @property
+    def called_computations(self) -> tuple[str, ...]: ...
+    @property
+    def operand_layout_constraints(self) -> tuple[Shape, ...] | None: ...
+    @property
+    def output_to_operand_aliasing(self) -> tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...]: ...
+    @property
+    def window(self) -> Window: ...
+    @property
+    def dim_labels(self) -> ConvolutionDimensions | None: ...
+    @property
+    def feature_group_count(self) -> int: ...
+    @property
+    def batch_group_count(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +63,7 @@ class Call:
     operands: tuple[Shape, ...]
 
     @property
-    def op(self) -> CustomCall:
+    def op(self) -> CustomCallAttributes:
         return self.instruction.op  # type: ignore[return-value]
 
     @property
@@ -115,36 +136,3 @@ def built_in_targets() -> dict[str, Target]:
             importlib.import_module(found.name)
         _loaded = True
     return _targets
-
-
-def find_target(name: str) -> Target | None:
-    """What executes the custom-calls of that name: built in, or registered by the user; None if nothing does."""
-    from distxla.ops.custom_calls.user import user_target
-
-    return built_in_targets().get(name) or user_target(name)
-
-
-def call_obstacle(call: Call) -> str | None:
-    """What keeps this version from executing the call; None if nothing does."""
-    found = find_target(call.name)
-    if found is None:
-        return (
-            f'nothing executes the custom-call target "{call.name}"; register it with '
-            f"dx.register_custom_call or --custom-call"
-        )
-    for shape in (call.shape, *call.operands):
-        if shape.is_unbounded or (shape.is_dynamic and not found.takes_dynamic):
-            return f'custom-call of "{call.name}" with the dynamic shape {shape}'
-    try:
-        return found.obstacle(call)
-    except ConfigError as error:
-        return f'custom-call of "{call.name}": {error}'
-
-
-def require_target(call: Call) -> Target:
-    """The call's target; UnsupportedOpError where there is none or the call is not as it wants it."""
-    why = call_obstacle(call)
-    found = find_target(call.name)
-    if why is not None or found is None:
-        raise UnsupportedOpError(why or "")
-    return found

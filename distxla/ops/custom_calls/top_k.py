@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distxla.ir.shape import ProgramShape
 from distxla.ops.custom_calls.target import Call, Target, target
 from distxla.ops.sort import TopK
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
 
 
 @target("TopK", "__gpu$TopK")

@@ -7,7 +7,7 @@ now (collectives/spread_collectives.py) where they can be executed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
@@ -16,11 +16,9 @@ from distxla.ops.custom_calls.annotation import Annotation
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.target import Call, Target, target
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
-    from distxla.ops.support.expansion import Build
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.expansion import Build
 
 
 @target("AssumeGatherIndicesInBound", "GatherScatterIndicesBitpacked")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distxla.ir.element_type import C64, F32, F64, S64, U32, U64, ElementType
 from distxla.ops.custom_calls.config import ConfigError
 from distxla.ops.custom_calls.expanded import ExpandedTarget
 from distxla.ops.custom_calls.target import Call, target
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
+from distxla.ops.support.expansion import Build
 
 HALVES: dict[ElementType, ElementType] = {S64: U32, U64: U32, F64: F32, C64: F32}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from distxla.ir.element_type import held_number
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ops.custom_calls.target import Call, Target, built_in_targets
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter
-    from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.emit import Buffer, KernelEmitter
+from distxla.ops.support.evaluation import Evaluation
 
 ORIGINAL = "API_VERSION_ORIGINAL"
 
@@ -194,10 +192,7 @@ def user_targets(module: Module) -> tuple[UserTarget, ...]:
     if not _registered:
         return ()
     names = {
-        name
-        for computation in module.computations
-        for i in computation
-        if (name := getattr(i.op, "custom_call_target", None)) in _registered
+        name for computation in module.computations for i in computation if (name := i.op.called_target) in _registered
     }
     return tuple(_registered[name] for name in sorted(names))
 

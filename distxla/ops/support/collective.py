@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from distxla.ir.attribute import attribute
+from distxla.ir.mixed_precision import Computed, in_type_of
 from distxla.ir.replica_groups import GroupMode, ReplicaGroups, device_groups
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.unwritten import empty
-from distxla.ops.op import CollectiveOp
-from distxla.ops.support.attribute import attribute
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
-from distxla.ops.support.mixed_precision import Computed, in_type_of
+from distxla.ops.support.executable import CollectiveOp
 
 EVERYBODY = ReplicaGroups()
 

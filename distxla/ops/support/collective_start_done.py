@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import U64
 from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import CollectiveOp, Lowering, Op
 from distxla.ops.support.collective import GroupedCollective, synchronous
 from distxla.ops.support.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from distxla.ops.support.expansion import Build
+from distxla.ops.support.executable import CollectiveOp
+from distxla.ops.support.expansion import Build
 
 TICKET = Shape(U64)
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from distxla.ir.element_type import ElementType
 from distxla.ir.shape import Shape
 from distxla.ir.window import ConvolutionDimensions, Window
-from distxla.ops.support.emit import RunProducts
+from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, RunProducts, Value
 from distxla.ops.support.matrix_views import (
     Matrices,
     accumulation_type,
@@ -29,9 +28,6 @@ from distxla.ops.support.matrix_views import (
     store_result,
 )
 from distxla.ops.support.window_position import both, emit_axis
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
 
 # Products of an output element's group below which runs are too short to pay for what surrounds them.
 NARROW = 16

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distxla.ir.element_type import ElementType
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
-from distxla.ops.op import Op
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
+from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
-
-if TYPE_CHECKING:
-    from distxla.ir.computation import Computation
-    from distxla.ir.instruction import Instruction
 
 
 class IndexValue(Protocol):

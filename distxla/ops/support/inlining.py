@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from distxla.ir.computation import Computation
+from distxla.ir.effects_order import has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.names import Names
-from distxla.ops.op import Lowering
-from distxla.ops.support.effects import has_effects
+from distxla.ir.op import Lowering
 
 
 def is_call(instruction: Instruction) -> bool:

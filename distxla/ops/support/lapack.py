@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from distxla.ir.element_type import F32, S32, U8, ElementType
 from distxla.ir.literal import Literal
 from distxla.ir.shape import Shape
-from distxla.ops.support.emit import Buffer
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Argument, Index, IndexLike, KernelEmitter, Value
+from distxla.ops.support.emit import Argument, Buffer, Index, IndexLike, KernelEmitter, Value
 
 # the letter that a routine's name begins with
 LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}

@@ -11,11 +11,11 @@ from distxla.errors import CompileError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
-from distxla.ops.control_flow import While
-from distxla.ops.op import NO_MEMORY, Lowering
+from distxla.ir.op import NO_MEMORY, Lowering
 
 Value = int | None  # a number within the computation; None for a token, which has no memory
 FOREVER = 1 << 60
+LOOP_BODY = 1  # of the computations that a loop calls: its condition, its body
 
 
 @dataclass
@@ -104,9 +104,9 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
             leaves = values.leaves[instruction.operands[0]]
         else:
             leaves = new(instruction, position)
-            if isinstance(op, While):
+            if op.is_loop:
                 initial = values.leaves[instruction.operands[0]]
-                unchanged = of(op.body).invariant
+                unchanged = of(op.called_computations[LOOP_BODY]).invariant
                 leaves = tuple(initial[k] if k in unchanged else leaf for k, leaf in enumerate(leaves))
             elif op.lowering is Lowering.COMMUNICATION:
                 given = values.operands(instruction)
@@ -131,7 +131,7 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
 
 def overwritable(values: Values, instruction: Instruction, leaf: int) -> Value:
     """The operand value whose memory result leaf `leaf` could take over if nobody needs it afterwards, or None."""
-    if isinstance(instruction.op, While):
+    if instruction.op.is_loop:
         number = leaf
     elif (in_place := instruction.op.in_place_operand) is not None:
         number = sum(len(values.leaves[o]) for o in instruction.operands[:in_place]) + leaf

@@ -7,13 +7,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING
 
 from distxla.ir.element_type import F32, PRED, S32, U32, ElementType
 from distxla.ir.shape import Shape
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
+from distxla.ops.support.emit import Buffer, IndexLike, KernelEmitter, Value
 
 
 def row_major_strides(dims: Sequence[int]) -> tuple[int, ...]:

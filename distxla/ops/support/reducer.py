@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from distxla.ir.element_type import ElementType
+from distxla.ir.op import Op
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.op import Op
 
 
 def check_scalar_computation(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.names import Names
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
-from distxla.ops.op import Op
 
 
 class Rewriter:

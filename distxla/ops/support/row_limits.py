@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from distxla.ir.computation import Computation
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ops.op import Lowering
 
 
 @dataclass(frozen=True)

@@ -13,64 +13,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from distxla.ir.dynamic_shape import is_dynamic
+from distxla.ir.module import Module
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 
-if TYPE_CHECKING:
-    from distxla.ir.module import Module
-    from distxla.ops.op import Op
-
 Array = np.ndarray[Any, Any]
-Agreement = tuple[tuple[int, int], ...]  # (operand, dimension) of the dimensions that must have one extent
-
-
-def is_dynamic(shape: Shape, dimension: int) -> bool:
-    """Whether that dimension of an array shape has an extent of its own at run time."""
-    return bool(shape.dynamic) and shape.dynamic[dimension]
 
 
 def has_dynamic_dimensions(module: Module) -> bool:
     """Whether the extents of some array are known at run time only."""
     return any(i.op.sets_extents or i.shape.is_dynamic for computation in module.computations for i in computation)
-
-
-def static_shape(shape: Shape) -> Shape:
-    """The shape with every dimension at its bound; tuples recursively; without layouts."""
-    if shape.elements is not None:
-        return Shape.tuple(tuple(static_shape(e) for e in shape.elements))
-    return Shape(shape.element_type, shape.dims)
-
-
-def emptied(op: Op, operands: Sequence[Shape]) -> list[Shape]:
-    """The operands' shapes with no elements along dynamic dimensions and along those that agree with them."""
-    dims = [list(operand.dims) for operand in operands]
-    empty = {(k, d) for k, operand in enumerate(operands) for d in range(operand.rank) if is_dynamic(operand, d)}
-    for agreement in op.agreeing_dimensions(operands):
-        if any(place in empty for place in agreement):
-            empty.update(agreement)
-    for k, d in empty:
-        dims[k][d] = 0
-    return [o if o.is_tuple else Shape(o.element_type, tuple(n)) for o, n in zip(operands, dims, strict=True)]
-
-
-def marked_where_different(shape: Shape, other: Shape) -> Shape:
-    """`shape` with the dimensions marked as dynamic in which `other` has another extent."""
-    if shape.elements is not None:
-        pairs = zip(shape.elements, other.elements or (), strict=True)
-        return Shape.tuple(tuple(marked_where_different(mine, theirs) for mine, theirs in pairs))
-    flags = tuple(n != m for n, m in zip(shape.dims, other.dims, strict=True))
-    return Shape(shape.element_type, shape.dims, flags)
-
-
-def same_positions(operands: Sequence[Shape]) -> tuple[Agreement, ...]:
-    """Agreements of operands that are walked through together: dimension d of each, scalars left out."""
-    ranks = [s.rank if s.is_array else 0 for s in operands]
-    rank = max(ranks, default=0)
-    members = [k for k, r in enumerate(ranks) if r == rank]
-    return tuple(tuple((k, d) for k in members) for d in range(rank)) if len(members) > 1 else ()
 
 
 def widened(array: Array, dims: Sequence[int]) -> Array:
@@ -122,15 +79,6 @@ def fitted(op: Op, operands: Sequence[Shape], values: Sequence[Any]) -> list[Any
             elif have > common:
                 arrays[k] = arrays[k][(slice(None),) * d + (slice(common),)]
     return arrays
-
-
-def with_extents(stated: Shape, actual: Shape) -> Shape:
-    """The stated shape's types with the extents of another shape of the same structure, no dimension dynamic."""
-    if stated.elements is not None:
-        return Shape.tuple(
-            tuple(with_extents(s, a) for s, a in zip(stated.elements, actual.elements or (), strict=True))
-        )
-    return Shape(stated.element_type, actual.dims)
 
 
 def reshaped_extents(source: Shape, target: Shape, inferred: int | None = None) -> list[ReshapeGroup]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from distxla.ir.op import RuleViolation
 from distxla.ir.shape import Shape
 from distxla.ir.sharding import Placement, Sharding
-from distxla.ops.op import RuleViolation
 
 
 def check_sharding(sharding: Sharding, shape: Shape, partitions: int | None, at: str = "sharding") -> None:

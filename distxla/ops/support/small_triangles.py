@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from distxla.ir.element_type import BF16, F16, F32, F64, ElementType
 from distxla.ir.unwritten import empty
+from distxla.ops.support.emit import Buffer, KernelEmitter, Value
 from distxla.ops.support.lapack import part
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, KernelEmitter, Value
 
 LARGEST_TRIANGLE = 8
 _TYPES = (F16, BF16, F32, F64)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ir.window import Window, WindowDimension
-from distxla.ops.op import Op
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Emitter, Index, IndexLike, Value
+from distxla.ops.support.emit import Emitter, Index, IndexLike, Value
 
 Array = np.ndarray[Any, Any]
 

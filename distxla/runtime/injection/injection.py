@@ -14,8 +14,8 @@ from distxla.diagnosis.blocked import Injected
 from distxla.errors import DistxlaError, ReplicaLostError, StreamEndError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.location import Location
-from distxla.ops.op import Lowering
 from distxla.runtime.hosts.host import Records
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind

@@ -13,9 +13,10 @@ from distxla.ir.computation import Computation
 from distxla.ir.element_type import BF16, F32, F64, S8, S32, S64
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
-from distxla.ops.op import Lowering, Op
 from distxla.ops.support.emit import Imported
+from distxla.ops.support.executable import ExecutableOp
 from distxla.targets.registry import resolve_import
 from tests.compiler.runner import run_single
 from tests.ops.case import Array
@@ -24,7 +25,7 @@ from tests.ops.case import Array
 def ran(kernel: Any, *results: Shape) -> list[Array]:
     """The results of a program whose one instruction is emitted by `kernel(emit, results)`."""
 
-    class Emitted(Op):
+    class Emitted(ExecutableOp):
         opcode: ClassVar[str] = "test-kernel"
         lowering: ClassVar[Lowering] = Lowering.KERNEL
 

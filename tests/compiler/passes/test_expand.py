@@ -9,8 +9,8 @@ from distxla.compiler.passes.one_thread import OneThread
 from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ops.all_gather import AllGather
-from distxla.ops.op import Lowering
 from distxla.ops.support.collective_start_done import Half, half_of, whole
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import changed, opcodes

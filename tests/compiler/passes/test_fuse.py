@@ -11,7 +11,7 @@ from distxla.compiler.passes.fuse_rows import FuseRows
 from distxla.compiler.passes.simplify import Simplify
 from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
-from distxla.ops.op import Lowering
+from distxla.ir.op import Lowering
 from tests.compiler.passes.equivalence import assert_same, changed, opcodes
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"

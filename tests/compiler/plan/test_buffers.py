@@ -10,8 +10,8 @@ from distxla.compiler.compile import optimised
 from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, Region, place
 from distxla.compiler.plan.plan_program import plan
 from distxla.errors import CompileError, UnsupportedOpError
+from distxla.ir.op import Lowering
 from distxla.ops.fft import Fft
-from distxla.ops.op import Lowering
 from distxla.text.parser import parse_module
 
 

@@ -13,10 +13,10 @@ from distxla.errors import DistxlaError, UnsupportedOpError, VerificationError
 from distxla.ir.element_type import F32
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
+from distxla.ir.op import Lowering
 from distxla.ir.shape import Layout, Shape
 from distxla.ops.cholesky import Cholesky
 from distxla.ops.fft import Fft
-from distxla.ops.op import Lowering
 from distxla.text.parser import parse_module
 from tests.executable import require_executable
 

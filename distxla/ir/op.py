@@ -1,34 +1,29 @@
-"""`Op`: the base of every opcode's class. An instance holds the opcode's attributes."""
+"""`Op`: what holds of an opcode with its attributes, before anybody executes it: declared properties, rules of shapes.
+
+How it is executed: ops/support/executable.py.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from distxla.errors import DistxlaError
-from distxla.ir.replica_groups import GroupMode, ReplicaGroups
-from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.support.attribute import AttributeSpec, attribute_specs, computation_attributes
-from distxla.ops.support.effects import Effects
-from distxla.ops.support.mixed_precision import Computed, float_types, in_one_type
-from distxla.ops.support.run_time_sizes import (
+from distxla.errors import DistxlaError, UnsupportedOpError
+from distxla.ir.attribute import AttributeSpec, attribute_specs, computation_attributes
+from distxla.ir.dynamic_shape import (
     Agreement,
-    emptied,
+    is_dynamic,
     marked_where_different,
     same_positions,
     static_shape,
     with_extents,
 )
-
-if TYPE_CHECKING:
-    from distxla.ir.instruction import Instruction
-    from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
-    from distxla.ops.support.evaluation import Evaluation
-    from distxla.ops.support.expansion import Build
-    from distxla.ops.support.stream_key import StreamKey
+from distxla.ir.effects import Effects
+from distxla.ir.mixed_precision import Computed, float_types, in_one_type
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ir.stream_key import StreamKey
 
 T = TypeVar("T")
 NO_MEMORY = -1
@@ -82,7 +77,7 @@ _COMPUTING = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.CO
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Op:
-    """Base class. A subclass is decorated with `@register` (ops/registry.py), which makes it a frozen dataclass.
+    """Base of every opcode's class. An instance holds the opcode's attributes.
 
     Class attributes: opcode; effects; lowering; min_operands and max_operands (None: any number);
     needs_shape (the text must state the result shape: it can't be inferred).
@@ -121,7 +116,7 @@ class Op:
     completes: ClassVar[tuple[str, ...]] = ()
     # that operand may also come out of a tuple (a transfer that is carried round a loop)
     completes_indirectly: ClassVar[bool] = False
-    # waits for others, and nobody ever waits for it (ops/support/effects.py)
+    # waits for others, and nobody ever waits for it (ir/effects_order.py)
     only_waits: ClassVar[bool] = False
     # takes the device's random state and moves it on, so that the next run gives something else (ops/rng.py)
     advances_state: ClassVar[bool] = False
@@ -133,8 +128,10 @@ class Op:
     is_elementwise: ClassVar[bool] = False
     # ELEMENT: one element costs far more than a load (transcendental functions); fusion never computes it twice
     is_expensive: ClassVar[bool] = False
-    # floats of several types may meet where one is asked for (ops/support/mixed_precision.py)
+    # floats of several types may meet where one is asked for (ir/mixed_precision.py)
     mixes_precision: ClassVar[bool] = True
+    # the name of the routine that a custom-call calls
+    called_target: ClassVar[str] = ""
     # the result has extents that an operand's value gives at run time
     sets_extents: ClassVar[bool] = False
 
@@ -211,7 +208,7 @@ class Op:
         if inferred is not None and not inferred.compatible(shape):
             raise self.violation("shape", f"the result is {inferred}, the text says {shape}", at="shape")
 
-    # --- mixed precision (see ops/support/mixed_precision.py) -------------------------------------------------------
+    # --- mixed precision (see ir/mixed_precision.py) -------------------------------------------------------
 
     def computed_in(
         self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
@@ -258,9 +255,6 @@ class Op:
             return None
         return found
 
-    def verify_annotations(self, instruction: Instruction) -> None:
-        """Check what constraints say of the instruction's annotations; most have none."""
-
     # --- dynamic dimensions (see ops/support/run_time_sizes.py) -----------------------------------------------------
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
@@ -299,21 +293,21 @@ class Op:
         operands: with the dimensions marked whose extents are known at run time only, whatever the text states.
         """
         static = [static_shape(operand) for operand in operands]
-        smallest = self.run_time_shape(static_shape(shape), static, emptied(self, operands), called)
+        smallest = self.run_time_shape(static_shape(shape), static, self._emptied(operands), called)
         return marked_where_different(static_shape(shape), smallest)
 
-    # --- execution ----------------------------------------------------------------------------------------------
+    def _emptied(self, operands: Sequence[Shape]) -> list[Shape]:
+        """The operands' shapes with no elements along dynamic dimensions and along those that agree with them."""
+        dims = [list(operand.dims) for operand in operands]
+        empty = {(k, d) for k, operand in enumerate(operands) for d in range(operand.rank) if is_dynamic(operand, d)}
+        for agreement in self.agreeing_dimensions(operands):
+            if any(place in empty for place in agreement):
+                empty.update(agreement)
+        for k, d in empty:
+            dims[k][d] = 0
+        return [o if o.is_tuple else Shape(o.element_type, tuple(n)) for o, n in zip(operands, dims, strict=True)]
 
-    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        """The result by NumPy: an array (or a tuple of results) from operand arrays (or tuples). The oracle.
-
-        Clarity is the only aim. Operands must not be modified. `run` gives shapes and called computations.
-        """
-        raise self.unsupported()
-
-    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
-        """ELEMENT ops: the value of the element at `index` (one i64 per dimension) of the result of `shape`."""
-        raise self.unsupported()
+    # --- memory and obstacles --------------------------------------------------------------------------------------
 
     def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
         """ALIAS ops: the result's leaves, depth first, each one of the operands' leaves.
@@ -338,14 +332,6 @@ class Op:
         """
         return tuple(shape.rank if self.is_elementwise and o.dims == shape.dims else 0 for o in operands)
 
-    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
-        """KERNEL ops: fill the result buffers (one a leaf of the result shape)."""
-        raise self.unsupported()
-
-    def expand(self, build: Build, instruction: Instruction) -> str:
-        """EXPANSION ops: add instructions that compute `instruction`; the name of the one that has its result."""
-        raise self.unsupported()
-
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
         """What keeps this version from executing the instruction, in a sentence; None if nothing does.
 
@@ -358,16 +344,6 @@ class Op:
             if value.is_unbounded:
                 return f"this version cannot execute {self.opcode} of the unbounded shape {value}: `?` needs a bound"
         return None
-
-    def instruction_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
-        """`obstacle`, for ops that have to look at the instruction's annotations, too."""
-        return self.obstacle(instruction.shape, operands)
-
-    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
-        """What keeps the reference from evaluating the instruction, in a sentence; None if nothing does."""
-        if type(self).evaluate is not Op.evaluate or self.is_parameter:
-            return None
-        return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
 
     @property
     def is_device_transfer(self) -> bool:
@@ -383,57 +359,8 @@ class Op:
         """What the instruction gives to its stream, or takes from it, at a time; None if it does neither."""
         return None
 
-    def code_annotations(self, instruction: Instruction) -> Any:
-        """Those of the instruction's annotations that its code depends on, hashable; None for none."""
-        return None
-
     def unsupported(self) -> DistxlaError:
-        from distxla.errors import UnsupportedOpError
-
         return UnsupportedOpError(f"this version cannot execute {self.opcode}")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class CollectiveOp(Op):
-    """Common to the ops whose groups of devices act together."""
-
-    is_collective: ClassVar[bool] = True
-    effects: ClassVar[Effects] = Effects.COLLECTIVE
-    lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
-    needs_shape: ClassVar[bool] = True
-    # each operand is handled for itself and gives one leaf of the result: equal ones can be merged into one round
-    combines: ClassVar[bool] = False
-
-    @property
-    def round_opcode(self) -> str:
-        """What members must come with to meet: an asynchronous start meets the synchronous form."""
-        return self.opcode
-
-    @property
-    @abstractmethod
-    def group_mode(self) -> GroupMode:
-        """What the ids in the groups mean for this instruction."""
-
-    @abstractmethod
-    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
-        """Ordered flattened device ids of every group; each device is in exactly one."""
-
-    @abstractmethod
-    def evaluate_group(
-        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
-    ) -> Sequence[Any]:
-        """The results of all members of one group from all their operands, both in group order. The oracle."""
-
-    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
-        """Each result keeps the dynamic dimensions of the operand that it is shaped like."""
-        leaves = [
-            operand if operand.dims == leaf.dims else static_shape(leaf)
-            for leaf, operand in zip(shape.leaves(), operands)
-        ]
-        return Shape.tuple(tuple(leaves)) if shape.is_tuple else leaves[0]
-
-    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        return run.join(operands)
-
-
-__all__ = ["CollectiveOp", "Lowering", "Op", "ReplicaGroups", "RuleViolation"]
+__all__ = ["NO_MEMORY", "Lowering", "Op", "RuleViolation"]

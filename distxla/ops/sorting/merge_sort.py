@@ -9,14 +9,12 @@ must make the same comparisons: a change here is a change of both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from distxla.ir.element_type import S64
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 Before = Callable[[Sequence[Any], Sequence[Any]], Any]
 BOTH_ENDS = 32  # elements of a run from which on merging from both ends pays for its code

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from distxla.cli.op_documentation import describe, location, markdown_table, table
 from distxla.errors import ArgumentError
-from distxla.ops.op import Lowering
+from distxla.ir.op import Lowering
 from distxla.ops.registry import op_class, op_classes
-from distxla.ops.support.documentation import describe, location, markdown_table, table
 
 
 @pytest.mark.parametrize("opcode", op_classes())
@@ -25,9 +25,9 @@ def test_page_says_everything(opcode: str) -> None:
 def test_location_is_the_class_or_its_row() -> None:
     from pathlib import Path
 
-    import distxla.ops.support.documentation as documentation
+    import distxla.cli.op_documentation as documentation
 
-    for opcode, start in (("transpose", "class Transpose(Op):"), ("tanh", '_transcendental("tanh"')):
+    for opcode, start in (("transpose", "class Transpose(ExecutableOp):"), ("tanh", '_transcendental("tanh"')):
         file, _, line = location(op_class(opcode)).partition(":")
         text = (Path(documentation.ROOT) / file).read_text().splitlines()[int(line) - 1]
         assert start in text

@@ -6,7 +6,6 @@ import json
 from typing import Final
 
 from distxla.ir.instruction import Instruction
-from distxla.ops.custom_call import called_target
 
 KERNEL: Final = "tpu_custom_call"
 
@@ -17,7 +16,7 @@ def communicates(instruction: Instruction) -> bool:
     The flag is `custom_call_config.has_communication` of the backend_config, which the compiler sets.
     """
     config = instruction.backend_config or ""
-    if called_target(instruction) != KERNEL or "has_communication" not in config:
+    if instruction.op.called_target != KERNEL or "has_communication" not in config:
         return False
     try:
         found = json.loads(config)["custom_call_config"]["has_communication"]

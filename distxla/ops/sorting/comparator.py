@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from distxla.ir.computation import Computation
+from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ops.compare import Compare
 from distxla.ops.registry import op_class
 from distxla.ops.select import Select
-from distxla.ops.support.effects import Effects
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from distxla.ir.element_type import F32, PRED, S32, S64, U8, U32, U64, ElementType, element_type
 from distxla.ir.shape import Shape
-
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 LONGEST_NETWORK = 64  # elements of a line; the code for longer ones takes longer to compile than to radix sort them
 # A bit above the places. Without it LLVM 22 knows that their half holds nothing else, takes the half's value for the

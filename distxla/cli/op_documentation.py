@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from distxla.errors import ArgumentError
+from distxla.ir.attribute import KINDS
+from distxla.ir.op import Lowering, Op
 from distxla.ir.replica_groups import ReplicaGroups
 from distxla.ops.custom_calls.target import built_in_targets
-from distxla.ops.op import Lowering, Op
 from distxla.ops.registry import op_class, op_classes, with_similar_opcode
-from distxla.ops.support.attribute import KINDS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 SUPPORT: dict[Lowering, str] = {
     Lowering.ELEMENT: "compiled, fuses",

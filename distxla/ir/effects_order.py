@@ -1,37 +1,11 @@
-"""What an instruction does besides computing its result; scheduler and passes ask this, never the opcode."""
+"""The order in which the effects of a computation stay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from distxla.ir.instruction import Instruction
-    from distxla.ir.module import Module
-
-
-class Effects(Enum):
-    """PURE may be moved, merged, dropped. The others keep their order among themselves and are never dropped,
-    but for COLLECTIVE: dropped only if the whole program drops it on every device (we never do).
-
-    RANDOM: has no order, but two of them aren't merged.
-    """
-
-    PURE = "pure"
-    RANDOM = "random"
-    COLLECTIVE = "collective"
-    CHANNEL = "channel"
-    FEED = "feed"
-    CUSTOM = "custom"
-
-    @property
-    def is_free(self) -> bool:
-        """Without an order of its own: may be moved, and dropped where nobody reads it."""
-        return self in (Effects.PURE, Effects.RANDOM)
-
-
-COMMUNICATING = (Effects.COLLECTIVE, Effects.CHANNEL, Effects.FEED)  # with other devices or with the host
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
 
 
 def effectful_computations(module: Module) -> frozenset[str]:

@@ -14,25 +14,34 @@ of a ring in one instruction).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from distxla.ir.element_type import PRED
+from distxla.ir.instruction import Instruction
+from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.dynamic_slice import DynamicSlice, evaluated_starts
-from distxla.ops.op import Op
-
-if TYPE_CHECKING:
-    from distxla.ir.instruction import Instruction
-    from distxla.ops.collective_permute import CollectivePermute
-    from distxla.ops.support.expansion import Build
+from distxla.ops.support.expansion import Build
 
 Pairs = tuple[tuple[int, int], ...]
 T = TypeVar("T")
 
 
-def check_slices(op: CollectivePermute, operands: Sequence[Shape]) -> None:
+class SlicedPermute(Protocol):
+    """A collective-permute with slice_sizes."""
+
+    @property
+    def channel_id(self) -> int | None: ...
+    @property
+    def source_target_pairs(self) -> Pairs: ...
+    @property
+    def slice_sizes(self) -> tuple[tuple[int, ...], ...]: ...
+    def require(self, condition: object, rule: str, message: str, at: str | None = None) -> None: ...
+
+
+def check_slices(op: SlicedPermute, operands: Sequence[Shape]) -> None:
     """C3 and C6 to C8 of `collective-permute`, and C1 within every stretch of pairs."""
     op.require(len(operands) == 4, "C3", f"{len(operands)} operands with slice_sizes", at="operands")
     inputs, outputs = _buffers(operands[0]), _buffers(operands[1])
@@ -69,7 +78,7 @@ def check_slices(op: CollectivePermute, operands: Sequence[Shape]) -> None:
     stretches(op, count)
 
 
-def _check_indices(op: Op, indices: Shape, is_tuple: bool, buffers: Sequence[Shape], count: int) -> None:
+def _check_indices(op: SlicedPermute, indices: Shape, is_tuple: bool, buffers: Sequence[Shape], count: int) -> None:
     """C7 for one of the two operands."""
     wanted = f"indices of {count} slice(s) of {', '.join(map(str, buffers))}"
 
@@ -96,7 +105,7 @@ def _check_indices(op: Op, indices: Shape, is_tuple: bool, buffers: Sequence[Sha
     )
 
 
-def stretches(op: CollectivePermute, count: int) -> tuple[Pairs, ...]:
+def stretches(op: SlicedPermute, count: int) -> tuple[Pairs, ...]:
     """The pairs that carry each of an array's `count` slices; RuleViolation C1 where they are not one-to-one."""
     pairs = op.source_target_pairs
     if _is_one_to_one(pairs):
@@ -133,7 +142,7 @@ def positions(indices: T, shape: Shape, of_tuple: bool, count: int, part: Callab
 
 
 def exchanged(
-    op: CollectivePermute, ids: Sequence[int], operands: Sequence[tuple[Any, ...]], shapes: Sequence[Shape]
+    op: SlicedPermute, ids: Sequence[int], operands: Sequence[tuple[Any, ...]], shapes: Sequence[Shape]
 ) -> list[Any]:
     """The results of the devices `ids`, in their order, by NumPy."""
     of_tuple = shapes[0].is_tuple
@@ -160,9 +169,13 @@ def _box(starts: Sequence[int], sizes: Sequence[int]) -> tuple[Any, ...]:
     return (*(slice(start, start + size) for start, size in zip(starts, sizes, strict=True)), ...)
 
 
-def expand_slices(op: CollectivePermute, build: Build, instruction: Instruction) -> str:
-    """Slices are cut out, permuted, and written over the output of those who are somebody's target."""
-    from distxla.ops.collective_permute import CollectivePermute
+def expand_slices(
+    op: SlicedPermute, build: Build, instruction: Instruction, permute_whole: Callable[[Pairs], Op]
+) -> str:
+    """Slices are cut out, permuted, and written over the output of those who are somebody's target.
+
+    permute_whole: the op that sends whole arrays along pairs.
+    """
 
     given, kept, *indices = instruction.operands
     of_tuple = build.shape(given).is_tuple
@@ -184,10 +197,9 @@ def expand_slices(op: CollectivePermute, build: Build, instruction: Instruction)
                 sizes = op.slice_sizes[b * count + j]
                 cut.append(build.add(DynamicSlice(dynamic_slice_sizes=sizes), sources[b], *theirs[b][j]))
                 places.append((b, mine[b][j]))
-        permute = CollectivePermute(channel_id=op.channel_id, source_target_pairs=pairs)
         shapes = [build.shape(c) for c in cut]
         shape = shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))
-        arrived = build.add(permute, *cut, shape=shape, name=name)
+        arrived = build.add(permute_whole(pairs), *cut, shape=shape, name=name)
         name = None
         is_target = _is_one_of(op, build, [target for _, target in pairs])
         for k, (b, at) in enumerate(places):
@@ -199,7 +211,7 @@ def expand_slices(op: CollectivePermute, build: Build, instruction: Instruction)
     return build.join(*results) if of_tuple else results[0]
 
 
-def _is_one_of(op: CollectivePermute, build: Build, ids: Sequence[int]) -> str:
+def _is_one_of(op: SlicedPermute, build: Build, ids: Sequence[int]) -> str:
     """pred[]: whether this device's id is among `ids`. Higher ids read the table's last entry, which is false."""
     own = build.compute("replica-id" if op.channel_id is None else "partition-id")
     table = np.zeros(max(ids) + 2, bool)

@@ -8,15 +8,15 @@ from distxla.errors import UnsupportedOpError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
+from distxla.ir.mixed_precision import Computed
 from distxla.ir.module import Module
 from distxla.ir.names import Names
+from distxla.ir.op import RuleViolation
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from distxla.ops.convert import Convert
-from distxla.ops.op import RuleViolation
 from distxla.ops.support.collective import ReducingCollective
 from distxla.ops.support.collective_start_done import single_collective
-from distxla.ops.support.mixed_precision import Computed
 from distxla.ops.support.rewriter import Rewriter, replaced
 from distxla.ops.tuple import GetTupleElement, Tuple
 

@@ -1,0 +1,1 @@
+"""The algorithms of `sort`, and what they find out about its comparator."""

@@ -1,0 +1,113 @@
+"""`ExecutableOp`: the base of every opcode's class, with what both executors ask of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from distxla.ir.dynamic_shape import static_shape
+from distxla.ir.effects import Effects
+from distxla.ir.instruction import Instruction
+from distxla.ir.op import Lowering, Op
+from distxla.ir.replica_groups import GroupMode
+from distxla.ir.shape import ProgramShape, Shape
+from distxla.ops.support.emit import ArrayRef, Buffer, Emitter, Index, KernelEmitter, Value
+from distxla.ops.support.evaluation import Evaluation
+from distxla.ops.support.expansion import Build
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExecutableOp(Op):
+    """A subclass is decorated with `@register` (ops/registry.py), which makes it a frozen dataclass."""
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        """The result by NumPy: an array (or a tuple of results) from operand arrays (or tuples). The oracle.
+
+        Clarity is the only aim. Operands must not be modified. `run` gives shapes and called computations.
+        """
+        raise self.unsupported()
+
+    def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
+        """ELEMENT ops: the value of the element at `index` (one i64 per dimension) of the result of `shape`."""
+        raise self.unsupported()
+
+    def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
+        """KERNEL ops: fill the result buffers (one a leaf of the result shape)."""
+        raise self.unsupported()
+
+    def expand(self, build: Build, instruction: Instruction) -> str:
+        """EXPANSION ops: add instructions that compute `instruction`; the name of the one that has its result."""
+        raise self.unsupported()
+
+    # --- the instruction's annotations -----------------------------------------------------------------------------
+
+    def verify_annotations(self, instruction: Instruction) -> None:
+        """Check what constraints say of the instruction's annotations; most have none."""
+
+    def instruction_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        """`obstacle`, for ops that have to look at the instruction's annotations, too."""
+        return self.obstacle(instruction.shape, operands)
+
+    def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
+        """What keeps the reference from evaluating the instruction, in a sentence; None if nothing does."""
+        if type(self).evaluate is not ExecutableOp.evaluate or self.is_parameter:
+            return None
+        return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
+
+    def code_annotations(self, instruction: Instruction) -> Any:
+        """Those of the instruction's annotations that its code depends on, hashable; None for none."""
+        return None
+
+
+def executable(op: Op) -> ExecutableOp:
+    """The op of an instruction, to be executed: every opcode that is registered is one."""
+    assert isinstance(op, ExecutableOp)
+    return op
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CollectiveOp(ExecutableOp):
+    """Common to the ops whose groups of devices act together."""
+
+    is_collective: ClassVar[bool] = True
+    effects: ClassVar[Effects] = Effects.COLLECTIVE
+    lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
+    needs_shape: ClassVar[bool] = True
+    # each operand is handled for itself and gives one leaf of the result: equal ones can be merged into one round
+    combines: ClassVar[bool] = False
+
+    @property
+    def round_opcode(self) -> str:
+        """What members must come with to meet: an asynchronous start meets the synchronous form."""
+        return self.opcode
+
+    @property
+    @abstractmethod
+    def group_mode(self) -> GroupMode:
+        """What the ids in the groups mean for this instruction."""
+
+    @abstractmethod
+    def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
+        """Ordered flattened device ids of every group; each device is in exactly one."""
+
+    @abstractmethod
+    def evaluate_group(
+        self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
+    ) -> Sequence[Any]:
+        """The results of all members of one group from all their operands, both in group order. The oracle."""
+
+    def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
+        """Each result keeps the dynamic dimensions of the operand that it is shaped like."""
+        leaves = [
+            operand if operand.dims == leaf.dims else static_shape(leaf)
+            for leaf, operand in zip(shape.leaves(), operands)
+        ]
+        return Shape.tuple(tuple(leaves)) if shape.is_tuple else leaves[0]
+
+    def evaluate(self, run: Evaluation, *operands: Any) -> Any:
+        return run.join(operands)
+
+
+__all__ = ["CollectiveOp", "ExecutableOp", "executable"]
