@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distxla.builder.blame import broken_rule
-from distxla.builder.recorder import OperandLike, Recorder
+from distxla.builder.recorder import Recorder
 from distxla.builder.values import as_integers
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.reshape import Reshape

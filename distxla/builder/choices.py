@@ -6,8 +6,8 @@ from typing import Any, overload
 
 from distxla.builder.blame import broken_rule
 from distxla.builder.broadcasting import Broadcasting
-from distxla.builder.recorder import ComputationLike, OperandLike
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.recorder import ComputationLike
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import PRED
 from distxla.ir.shape import Shape
 from distxla.ops.clamp import Clamp

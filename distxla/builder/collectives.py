@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from distxla.builder.blame import broken_rule
-from distxla.builder.recorder import ComputationLike, OperandLike
+from distxla.builder.recorder import ComputationLike
 from distxla.builder.tuples import Tuples
 from distxla.builder.values import as_flag, as_integer, as_integers, as_sequence
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.errors import HloSyntaxError
 from distxla.ir.op import Op
 from distxla.ir.replica_groups import ReplicaGroups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distxla.builder.blame import broken_rule
-from distxla.builder.recorder import OperandLike, Recorder
+from distxla.builder.recorder import Recorder
 from distxla.builder.values import ElementTypeLike, as_element_type, as_integer, as_integers, as_sequence, as_word
 from distxla.builder.windows import (
     ConvolutionDimensionsLike,
@@ -16,7 +16,7 @@ from distxla.builder.windows import (
     as_dot_dimensions,
     as_window,
 )
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import S32
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape

@@ -12,9 +12,8 @@ import numpy as np
 
 from distxla.builder.blame import broken_rule
 from distxla.builder.broadcasting import Broadcasting
-from distxla.builder.recorder import OperandLike
 from distxla.builder.values import ElementTypeLike, ShapeLike, as_element_type, as_integer, as_integers, as_shape
-from distxla.builder.xla_op import IndexItem, XlaOp
+from distxla.builder.xla_op import IndexItem, OperandLike, XlaOp
 from distxla.ir.shape import Shape
 from distxla.ir.window import PaddingDimension, SliceDimension
 from distxla.ops.broadcast import Broadcast

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from distxla.builder.choices import Choices
 from distxla.builder.comparisons import Comparisons
 from distxla.builder.elementwise_unary import ElementwiseUnary
-from distxla.builder.recorder import OperandLike
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ops.registry import op_class
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distxla.builder.recorder import OperandLike, Recorder
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.recorder import Recorder
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ops.registry import op_class
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from distxla.builder.blame import broken_rule
-from distxla.builder.recorder import ComputationLike, OperandLike, Recorder
+from distxla.builder.recorder import ComputationLike, Recorder
 from distxla.builder.values import ShapeLike, as_flag, as_integer, as_integers, as_shape
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
 from distxla.ir.window import SliceDimension

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from distxla.builder.blame import broken_rule
 from distxla.builder.call_site import CallSite, call_site, shown
 from distxla.builder.imports import copied_computations, shared_key
-from distxla.builder.values import ConstantLike, as_integer, as_literal, as_sequence, as_word
-from distxla.errors import HloSyntaxError
+from distxla.builder.values import ShapeLike, as_integer, as_literal, as_sequence, as_shape, as_word
+from distxla.builder.xla_op import OperandLike, XlaOp
+from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ELEMENT_TYPES, ElementType
 from distxla.ir.instruction import Instruction
@@ -31,14 +33,8 @@ from distxla.ops.tuple import Tuple
 from distxla.text.lexer import Lexer
 from distxla.text.shardings import read_sharding
 
-if TYPE_CHECKING:
-    from distxla.builder.xla_builder import XlaBuilder
-    from distxla.builder.xla_op import XlaOp
-
-# An operand: what the builder gave, or a constant.
-OperandLike: TypeAlias = "XlaOp | ConstantLike"
 # A computation: what `build` gave, a builder that is built now, or a Python function that is run once on parameters.
-ComputationLike: TypeAlias = "Module | XlaBuilder | Callable[..., Any]"
+ComputationLike: TypeAlias = "Module | Recorder | Callable[..., Any]"
 
 # Words that XLA's text does not take for names.
 _KEYWORDS = frozenset(
@@ -89,6 +85,9 @@ class Annotations:
 class Recorder:
     """Common to the families of operations that make up `XlaBuilder`: adding, checking, annotating."""
 
+    _aliases: Sequence[str] = ()
+    _donors: Sequence[str] = ()
+
     def __init__(self, name: str, *, replica_count: int | None = None, num_partitions: int | None = None) -> None:
         self.name = legal_name(as_word(name, "name"))
         self.replica_count = replica_count
@@ -106,6 +105,12 @@ class Recorder:
             if count is not None and as_integer(count, argument) < 1:
                 raise broken_rule(f"argument: {argument}={count} must be positive", argument)
 
+    def create_sub_builder(self, name: str) -> Self:
+        """A builder for a computation that this one will call."""
+        inner = type(self)(name, replica_count=self.replica_count, num_partitions=self.num_partitions)
+        inner._annotations = Annotations(f"{self._annotations.scope}/{inner.name}")
+        return inner
+
     # --- instructions -----------------------------------------------------------------------------------------------
 
     def _add(
@@ -122,8 +127,6 @@ class Recorder:
 
         shape: the result's where the op cannot infer it.  Raises VerificationError at the caller's line.
         """
-        from distxla.builder.xla_op import XlaOp
-
         for operand in operands:
             self._check_own(operand)
         site = call_site()
@@ -148,7 +151,19 @@ class Recorder:
         self._instructions.append(instruction)
         if isinstance(op, Parameter):
             self._parameters[op.number] = site
-        return XlaOp(self._self(), instruction)
+        return self._result(instruction)
+
+    @abstractmethod
+    def _result(self, instruction: Instruction) -> XlaOp:
+        """What stands for an instruction's result."""
+
+    def parameter(self, number: int, shape: ShapeLike, name: str | None = None) -> XlaOp:
+        """Argument `number` of the computation, from 0; each number once."""
+        which = as_integer(number, "number")
+        if which in self._parameters:
+            raise broken_rule(f"parameter.number: parameter {which} exists already", "number")
+        wanted = f"p{which}" if name is None else as_word(name, "name")
+        return self._add(Parameter(number=which), (), as_shape(shape), name=wanted)
 
     def _verified(self, op: Op, operands: Sequence[Shape], shape: Shape | None) -> Shape:
         """The result's shape once all rules of the op hold, those of its groups included where the counts are known."""
@@ -176,19 +191,10 @@ class Recorder:
     def _called(self, name: str) -> ProgramShape:
         return self._computations[name].program_shape
 
-    def _self(self) -> XlaBuilder:
-        """Recorder is the base of XlaBuilder alone."""
-        from distxla.builder.xla_builder import XlaBuilder
-
-        assert isinstance(self, XlaBuilder)
-        return self
-
     # --- operands ---------------------------------------------------------------------------------------------------
 
     def _operand(self, value: OperandLike, like: ElementType | None = None) -> XlaOp:
         """An operand of this builder; anything else becomes a constant, numbers of Python of type `like`."""
-        from distxla.builder.xla_op import XlaOp
-
         if isinstance(value, XlaOp):
             self._check_own(value)
             return value
@@ -202,8 +208,6 @@ class Recorder:
 
     def _value(self, value: Any) -> XlaOp:
         """Like `_operand`, but a tuple of Python becomes a tuple, and so does a list that holds operands."""
-        from distxla.builder.xla_op import XlaOp
-
         if isinstance(value, tuple) or (isinstance(value, list) and any(isinstance(v, XlaOp) for v in value)):
             return self._add(Tuple(), [self._value(element) for element in value])
         return self._operand(value)
@@ -212,11 +216,10 @@ class Recorder:
         return self._add(Constant(literal=literal), (), literal.shape)
 
     def _check_own(self, operand: XlaOp) -> None:
-        from distxla.builder.xla_op import XlaOp
-
         if not isinstance(operand, XlaOp):
             raise broken_rule(f"operand: {shown(operand)} is no value of a builder", culprits=[operand])
-        if operand.builder is not self:
+        mine: object = self
+        if operand.builder is not mine:
             raise broken_rule(
                 f"operand: {operand.name} belongs to the builder {operand.builder.name}, not to {self.name}; pass it "
                 "to the computation as an argument",
@@ -242,7 +245,7 @@ class Recorder:
         if isinstance(value, Recorder):
             if value is self:
                 raise broken_rule(f"computation: {self.name} cannot call itself", argument)
-            return self._import(value._self().build())
+            return self._import(value.build())
         if not callable(value):
             raise broken_rule(
                 f"computation: {argument} must be a module, a builder or a function, not {shown(value)}", argument
@@ -252,7 +255,7 @@ class Recorder:
     def _traced(self, function: Callable[..., Any], parameters: Sequence[Shape]) -> Module:
         """What a Python function does to parameters of these shapes."""
         name = getattr(function, "__name__", type(function).__name__)
-        inner = self._self().create_sub_builder("lambda" if name == "<lambda>" else name)
+        inner = self.create_sub_builder("lambda" if name == "<lambda>" else name)
         with suppress(ValueError):  # where Python does not know the signature
             try:
                 signature(function).bind(*parameters)
@@ -281,6 +284,45 @@ class Recorder:
         if key is not None:
             self._shared[key] = entry
         return entry
+
+    # --- the module -------------------------------------------------------------------------------------------------
+
+    def build(self, root: XlaOp | None = None) -> Module:
+        """The module whose entry computes `root`, by default the value that was added last.
+
+        Raises VerificationError where the parameters are not numbered from 0 without a gap. The builder can go on, and
+        build again.
+        """
+        entry = self._computation_of(root)
+        header = []
+        for name, entries in (("input_output_alias", self._aliases), ("buffer_donor", self._donors)):
+            if entries:
+                header.append((name, "{ " + ", ".join(entries) + " }"))
+        return Module(
+            self.name,
+            (*self._computations.values(), entry),
+            entry.name,
+            replica_count=self.replica_count,
+            num_partitions=self.num_partitions,
+            header=tuple(header),
+        )
+
+    def _computation_of(self, root: Any) -> Computation:
+        if root is None and not self._instructions:
+            raise broken_rule(f"build: {self.name} has no instructions")
+        if root is not None and not isinstance(root, XlaOp):
+            raise broken_rule(f"build: {root!r} is no value of a builder", "root")
+        if root is not None:
+            self._check_own(root)
+        for due, number in enumerate(sorted(self._parameters)):
+            if due != number:
+                raise VerificationError(
+                    f"parameter.number: the parameters of {self.name} must be numbered from 0 without a gap; "
+                    f"{number} comes where {due} is due",
+                    self._parameters[number].location(),
+                )
+        name = self._instructions[-1].name if root is None else root.name
+        return Computation(self.name, tuple(self._instructions), name)
 
     # --- annotations ------------------------------------------------------------------------------------------------
 

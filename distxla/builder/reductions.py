@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distxla.builder.blame import broken_rule
+from distxla.builder.comparisons import Comparisons
 from distxla.builder.indexing import Indexing
-from distxla.builder.recorder import ComputationLike, OperandLike
+from distxla.builder.recorder import ComputationLike
 from distxla.builder.values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.windows import PaddingLike, as_window
-from distxla.builder.xla_op import XlaOp
+from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import ElementType
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
@@ -21,7 +22,7 @@ from distxla.ops.select_and_scatter import SelectAndScatter
 from distxla.ops.sort import Sort, TopK
 
 
-class Reductions(Indexing):
+class Reductions(Indexing, Comparisons):
     """Pages Reduce, ReduceWindow, SelectAndScatter, Map, Sort.
 
     operands and init_values: one of each, or as many in two lists; the result of several is a tuple, and computations
@@ -174,6 +175,6 @@ class Reductions(Indexing):
         element: ElementType = scalars[0].dtype
         if element.is_complex:
             raise broken_rule(f"sort.comparator: {element} has no order; a comparator is needed", "operands")
-        inner = self._self().create_sub_builder("less_than")
+        inner = self.create_sub_builder("less_than")
         parameters = [inner.parameter(k, shape, f"p{k}") for k, shape in enumerate(scalars)]
         return inner.build(inner.lt_total_order(parameters[0], parameters[1]))

@@ -12,29 +12,23 @@ from distxla.builder.collectives import Collectives
 from distxla.builder.contractions import Contractions
 from distxla.builder.control_flow import ControlFlow
 from distxla.builder.numerics import Numerics
-from distxla.builder.recorder import Annotations
 from distxla.builder.reductions import Reductions
 from distxla.builder.transfers import Transfers
 from distxla.builder.values import (
     ConstantLike,
     ElementTypeLike,
-    ShapeLike,
     as_element_type,
     as_integer,
     as_integers,
     as_literal,
-    as_shape,
     as_word,
 )
 from distxla.builder.xla_op import XlaOp
-from distxla.errors import VerificationError
-from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
+from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
-from distxla.ir.module import Module
 from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import ProgramShape, Shape
-from distxla.ops.parameter import Parameter
 from distxla.ops.support.conversion import integer_range
 
 
@@ -56,24 +50,10 @@ class XlaBuilder(PublicNames, Numerics, Contractions, Reductions, Collectives, C
     replica_count, num_partitions: what the module's header says; with both known, groups are checked against them.
     """
 
-    _aliases: Sequence[str] = ()
-    _donors: Sequence[str] = ()
+    def _result(self, instruction: Instruction) -> XlaOp:
+        return XlaOp(self, instruction)
 
-    def create_sub_builder(self, name: str) -> XlaBuilder:
-        """A builder for a computation that this one will call."""
-        inner = type(self)(name, replica_count=self.replica_count, num_partitions=self.num_partitions)
-        inner._annotations = Annotations(f"{self._annotations.scope}/{inner.name}")
-        return inner
-
-    # --- parameters and constants -----------------------------------------------------------------------------------
-
-    def parameter(self, number: int, shape: ShapeLike, name: str | None = None) -> XlaOp:
-        """Argument `number` of the computation, from 0; each number once."""
-        which = as_integer(number, "number")
-        if which in self._parameters:
-            raise broken_rule(f"parameter.number: parameter {which} exists already", "number")
-        wanted = f"p{which}" if name is None else as_word(name, "name")
-        return self._add(Parameter(number=which), (), as_shape(shape), name=wanted)
+    # --- constants --------------------------------------------------------------------------------------------------
 
     def constant(self, value: ConstantLike | Literal, element_type: ElementTypeLike | None = None) -> XlaOp:
         """A constant of any element type.
@@ -132,43 +112,6 @@ class XlaBuilder(PublicNames, Numerics, Contractions, Reductions, Collectives, C
     def add_buffer_donor(self, param_number: int, param_index: Sequence[int] = ()) -> None:
         """A parameter's memory may be used for results."""
         self._donors = (*self._donors, f"({_entry(param_number, param_index)})")
-
-    def build(self, root: XlaOp | None = None) -> Module:
-        """The module whose entry computes `root`, by default the value that was added last.
-
-        Raises VerificationError where the parameters are not numbered from 0 without a gap. The builder can go on, and
-        build again.
-        """
-        entry = self._computation_of(root)
-        header = []
-        for name, entries in (("input_output_alias", self._aliases), ("buffer_donor", self._donors)):
-            if entries:
-                header.append((name, "{ " + ", ".join(entries) + " }"))
-        return Module(
-            self.name,
-            (*self._computations.values(), entry),
-            entry.name,
-            replica_count=self.replica_count,
-            num_partitions=self.num_partitions,
-            header=tuple(header),
-        )
-
-    def _computation_of(self, root: Any) -> Computation:
-        if root is None and not self._instructions:
-            raise broken_rule(f"build: {self.name} has no instructions")
-        if root is not None and not isinstance(root, XlaOp):
-            raise broken_rule(f"build: {root!r} is no value of a builder", "root")
-        if root is not None:
-            self._check_own(root)
-        for due, number in enumerate(sorted(self._parameters)):
-            if due != number:
-                raise VerificationError(
-                    f"parameter.number: the parameters of {self.name} must be numbered from 0 without a gap; "
-                    f"{number} comes where {due} is due",
-                    self._parameters[number].location(),
-                )
-        name = self._instructions[-1].name if root is None else root.name
-        return Computation(self.name, tuple(self._instructions), name)
 
 
 def _entry(param_number: int, param_index: Sequence[int]) -> str:
