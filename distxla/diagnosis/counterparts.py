@@ -61,7 +61,9 @@ def is_same(one: Located, other: Located) -> bool:
         return True
     if type(mine) is not type(theirs) or _types(one) != _types(other):
         return False
-    return (mine == theirs and one.module is other.module) or _meaning(one) == _meaning(other)
+    if mine == theirs and one.module is other.module:
+        return True
+    return _called(one) == _called(other) and _meaning(one) == _meaning(other)
 
 
 def needs_result(one: Located, other: Located) -> bool:
@@ -88,13 +90,14 @@ def _meaning(located: Located) -> Op:
     return located.instruction.op.rename_computations(lambda name: structure_of(located.module, name))
 
 
-def _types(located: Located) -> list[str]:
+def _called(located: Located) -> list[str]:
+    """What the called computations compute."""
+    return [structure_of(located.module, name) for name in located.instruction.op.called_computations]
+
+
+def _types(located: Located) -> list[Shape]:
     """Of the result and the operands, on which members of a round must agree."""
-    return [*map(_type, (located.instruction.shape, *located.operands))]
-
-
-def _type(shape: Shape) -> str:
-    return str(shape.without_layout())
+    return [shape.without_layout() for shape in (located.instruction.shape, *located.operands)]
 
 
 __all__ = ["counterpart", "is_same", "needs_result"]
