@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distxla.cli.op_documentation import markdown_table, markdown_targets
 from distxla.collectives.protocols.documentation import markdown_areas
+from distxla.collectives.protocols.models.drawing import markdown_models
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
 from distxla.runtime.hosts.commands import DRIVER_FRAMES
 from distxla.wire.documentation import markdown_frames
@@ -29,9 +30,12 @@ def updated_custom_calls(text: str) -> str:
 
 
 def updated_protocols(text: str) -> str:
-    """docs/protocols.md's text with the sections that the declarations give."""
+    """docs/protocols.md's text with the sections that the declarations and the models give."""
     frames = "\n".join(markdown_frames(sort) for sort in (PROXY_FRAMES, DRIVER_FRAMES))
-    return _between(_between(text, "protocols", markdown_areas()), "frames", frames)
+    sections = {"protocols": markdown_areas(), "models": markdown_models(), "frames": frames}
+    for name, section in sections.items():
+        text = _between(text, name, section)
+    return text
 
 
 def _between(text: str, name: str, table: str) -> str:

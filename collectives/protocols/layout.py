@@ -162,9 +162,9 @@ class Area:
     def i16(self, at: int, name: str, by: str, order: Order, meaning: str) -> Word:
         return self._declare(at, name, 16, by, order, meaning, signed=True)
 
-    def place(self, word: Word, at: int, by: str) -> None:
+    def place(self, word: Word, at: int, by: str) -> Word:
         """Declare a word of another area, which lies within this one from `at` on."""
-        self._declare(
+        return self._declare(
             at + word, word.name, word.bits, by, word.order, word.meaning, signed=word.signed, count=word.count
         )
 

@@ -2,64 +2,128 @@
 
     with the words of group.py:    p.store(E_PHASE, 2)    p.load("now", E_PHASE)    p.add("arrived", E_ARRIVED, 1)
 
-Every access has the order that its word declares (layout.py). Values are integers or functions of the registers. What
-may follow what, with weak memory, is decided by who explores a program.
+Every access has the order that its word declares (layout.py). Nothing but integers, names of registers and comparisons
+of two of them: so a program can be explored, drawn, and compared with emitted code. What may follow what, with weak
+memory, is decided by who explores a program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distxla.collectives.protocols.layout import Order, Word
 
-Registers = Mapping[str, int]
-Value = int | Callable[[Registers], int]
+Value = int | str  # a number, or the register that holds it
+Condition = tuple[str, str, Value]  # register, one of ==, !=, <, >=, value
 Place = tuple[str, int]  # a word, and of which instance (slot, member, message)
 
-OK, ABORTED = 1, 2
+OK, ABORTED, MISMATCH = 1, 2, 3
+ALWAYS: Condition = ("", "==", "")
+NEVER: Condition = ("", "!=", "")
+NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a process. kind: load, store, add, swap, fence, sleep, wake, jump, check, end."""
+    """One step of a process.
+
+    kind: load, store, add, swap, cas, fence, sleep, nap, wake, assign, increment, jump, check, end, call.  word: None
+    for memory that is no shared word.  tag: for mutants.  routine: what the step is a part of, of code that is shared
+    ("wait", "work"), with its arguments.  again: a pass of a loop over members or leaves after the first.  depth: of
+    branches and loops around it.  role: of a jump: when, leave, again, repeat.
+    """
 
     kind: str
     place: Place = ("", 0)
     register: str = ""
     value: Value = 0
     order: Order = Order.PLAIN
+    condition: Condition = ALWAYS
     target: int = -1
+    word: Word | None = None
     tag: str = ""
+    routine: str = ""
+    again: bool = False
+    depth: int = 0
+    role: str = ""
+
+
+NOTHING = Step("jump", condition=NEVER)
 
 
 @dataclass
 class Process:
-    """The steps of one process. tag: of the steps that are written while it is set, for mutants."""
+    """The steps of one process.
+
+    start: registers that are not 0 at its begin; a branch that none of the starts takes is stated, but not explored.
+    """
 
     name: str
+    start: Mapping[str, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     tag: str = ""
+    part_of: str = ""
+    is_again: bool = False
+    depth: int = 0
 
     def _add(self, kind: str, **fields: object) -> None:
-        self.steps.append(Step(kind, tag=self.tag, **fields))  # type: ignore[arg-type]
+        around = {"tag": self.tag, "routine": self.part_of, "again": self.is_again, "depth": self.depth}
+        self.steps.append(Step(kind, **around, **fields))  # type: ignore[arg-type]
 
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
-        """Name the steps of the with-body."""
-        kept, self.tag = self.tag, tag
+        """Name the steps of the with-body, within the names around it."""
+        kept, self.tag = self.tag, f"{self.tag}/{tag}" if self.tag else tag
         yield
         self.tag = kept
 
+    @contextmanager
+    def routine(self, name: str, *words: Word) -> Iterator[None]:
+        """The with-body is what a shared routine does with these words."""
+        kept = self.part_of
+        self.part_of = self.part_of or " ".join([name, *(f"[{word.name}]" for word in words)])
+        yield
+        self.part_of = kept
+
+    def each(self, numbers: Sequence[int]) -> Iterator[int]:
+        """The body of a for-statement, for members or leaves: in the code it is a loop."""
+        kept = self.is_again
+        for place, number in enumerate(numbers):
+            self.is_again = kept or place > 0
+            yield number
+        self.is_again = kept
+
+    def assign(self, register: str, value: Value) -> None:
+        """Set a register."""
+        self._add("assign", register=register, value=value)
+
+    def increment(self, register: str, other: str) -> None:
+        """Set a register to another one plus 1."""
+        self._add("increment", register=register, value=other)
+
     def load(self, register: str, word: Word, at: int = 0) -> None:
         """Read a word, with acquire order if it publishes."""
-        self._add("load", place=_place(word, at), register=register, order=word.order)
+        order = Order.RELEASE if word.order.publishes else word.order
+        self._add("load", place=_place(word, at), register=register, order=order, word=word)
+
+    def load_in_race(self, register: str, word: Word, at: int = 0) -> None:
+        """Read a word with seq_cst order."""
+        self._add("load", place=_place(word, at), register=register, order=Order.FENCED, word=word)
 
     def store(self, word: Word, value: Value, at: int = 0) -> None:
         """Write a word as declared; one that is updated by several is reset plainly."""
         order = Order.PLAIN if word.order is Order.UPDATED else word.order
-        self._add("store", place=_place(word, at), value=value, order=order)
+        self._add("store", place=_place(word, at), value=value, order=order, word=word)
+
+    def store_in_race(self, word: Word, value: Value, at: int = 0) -> None:
+        """Write a word with seq_cst order, which is stronger than declared."""
+        self._add("store", place=_place(word, at), value=value, order=Order.FENCED, word=word)
+
+    def load_own(self, register: str, word: Word, at: int = 0) -> None:
+        """Read a word plainly: this process is its only writer."""
+        self._add("load", place=_place(word, at), register=register, order=Order.PLAIN, word=word)
 
     def data(self, name: str, value: Value, at: int = 0) -> None:
         """Write memory that is no shared word: operands, results, payloads."""
@@ -71,64 +135,100 @@ class Process:
 
     def add(self, register: str, word: Word, amount: int, at: int = 0) -> None:
         """Add to a word, a full fence; the value before."""
-        self._add("add", place=_place(word, at), register=register, value=amount, order=word.order)
+        self._add("add", place=_place(word, at), register=register, value=amount, order=word.order, word=word)
 
     def swap(self, register: str, word: Word, value: Value, at: int = 0) -> None:
         """Exchange a word, a full fence; the value before."""
-        self._add("swap", place=_place(word, at), register=register, value=value, order=word.order)
+        self._add("swap", place=_place(word, at), register=register, value=value, order=word.order, word=word)
 
-    def fence(self) -> None:
-        """A full fence."""
-        self._add("fence")
+    def compare_and_swap(self, register: str, word: Word, expected: Value, value: Value, at: int = 0) -> None:
+        """Set a word if it is what was expected, a full fence; 1 if it was, else 0."""
+        condition = ("", "==", expected)
+        place = _place(word, at)
+        self._add("cas", place=place, register=register, value=value, order=word.order, condition=condition, word=word)
+
+    def fence(self, *, acquire: bool = False) -> None:
+        """A full fence. acquire: the code has an acquire fence, which the exploration takes for a full one."""
+        self._add("fence", order=Order.RELEASE if acquire else Order.FENCED)
 
     def sleep(self, word: Word, value: Value, at: int = 0) -> None:
         """A full fence; sleep if the word has this value."""
-        self._add("sleep", place=_place(word, at), value=value)
+        self._add("sleep", place=_place(word, at), value=value, order=word.order, word=word)
+
+    def nap(self, word: Word, value: Value, at: int = 0) -> None:
+        """Sleep with a time limit: it may return at any time, so nobody need wake it."""
+        self._add("nap", place=_place(word, at), value=value, order=word.order, word=word)
 
     def wake(self, word: Word, at: int = 0) -> None:
-        """Wake all who sleep there."""
-        self._add("wake", place=_place(word, at))
+        """Wake all who sleep there. Models take it for no fence."""
+        self._add("wake", place=_place(word, at), word=word)
 
-    def check(self, holds: Callable[[Registers], int], tag: str) -> None:
-        """What must hold here."""
-        with self.tagged(tag):
-            self._add("check", value=holds)
+    def call(self, routine: str) -> None:
+        """A shared routine that the model leaves out; it changes no word of it."""
+        with self.routine(routine):
+            self._add("call")
 
-    def end(self, status: int) -> None:
+    def check(self, register: str, value: Value, tag: str) -> None:
+        """What must hold here: the register has this value. tag: says what that means."""
+        self.steps.append(Step("check", condition=(register, "==", value), tag=tag, routine=self.part_of))
+
+    def end(self, status: int = OK) -> None:
         """Leave the protocol."""
         self._add("end", value=status)
 
     @contextmanager
-    def when(self, holds: Callable[[Registers], int]) -> Iterator[None]:
+    def when(self, register: str, relation: str, value: Value) -> Iterator[None]:
         """The with-body runs where this holds."""
         at = len(self.steps)
-        self._add("jump")
+        self._add("jump", condition=(register, NEGATED[relation], value), role="when")
+        self.depth += 1
         yield
-        self.steps[at] = Step("jump", value=lambda r: not holds(r), target=len(self.steps), tag=self.steps[at].tag)
+        self.depth -= 1
+        self._aim(at)
+
+    @contextmanager
+    def block(self) -> Iterator[Loop]:
+        """The with-body once, until `leave`."""
+        block = Loop(self, len(self.steps), [])
+        yield block
+        for at in block.leaves:
+            self._aim(at)
 
     @contextmanager
     def forever(self) -> Iterator[Loop]:
         """The with-body again and again, until `leave`."""
+        self._add("jump", condition=NEVER, role="repeat")
+        self.depth += 1
         loop = Loop(self, len(self.steps), [])
         yield loop
-        self._add("jump", value=1, target=loop.begin)
-        for at, holds in loop.leaves:
-            self.steps[at] = Step("jump", value=holds, target=len(self.steps), tag=self.steps[at].tag)
+        self._add("jump", target=loop.begin, role="again")
+        self.depth -= 1
+        for at in loop.leaves:
+            self._aim(at)
+
+    def _aim(self, at: int) -> None:
+        """Let a jump lead to the step that comes next."""
+        self.steps[at] = replace(self.steps[at], target=len(self.steps))
 
 
 @dataclass
 class Loop:
-    """A loop that is being written."""
+    """A loop or a block that is being written."""
 
     process: Process
     begin: int
-    leaves: list[tuple[int, Callable[[Registers], int]]]
+    leaves: list[int]
 
-    def leave(self, holds: Callable[[Registers], int]) -> None:
-        """Go on behind the loop where this holds."""
-        self.leaves.append((len(self.process.steps), holds))
-        self.process._add("jump")
+    def leave(self, register: str, relation: str, value: Value) -> None:
+        """Go on behind it where this holds."""
+        self.leaves.append(len(self.process.steps))
+        self.process._add("jump", condition=(register, relation, value), role="leave")
+
+
+def title(word: Word) -> str:
+    """How programs call a word: its area and its name."""
+    return f"{word.area.name}: {word.name}"
 
 
 def _place(word: Word, at: int) -> Place:
-    return f"{word.area.name}: {word.name}", at
+    return title(word), at

@@ -16,8 +16,7 @@ _SOURCE, _TARGET, _BOTH = "source", "target", "source and target"
 _PAYLOAD = 192 + SLOT_BYTES
 MESSAGE_BYTES = _PAYLOAD + MAILBOX_BYTES
 MESSAGE = Area("message of a permute", "RING a pair; its head is as that of a post", MESSAGE_BYTES)
-for _word in (S_SIGNATURE, S_SITE, S_DEVICE):
-    MESSAGE.place(_word, 0, _SOURCE)
+M_SIGNATURE, M_SITE, M_DEVICE = (MESSAGE.place(word, 0, _SOURCE) for word in (S_SIGNATURE, S_SITE, S_DEVICE))
 M_KEPT = MESSAGE.u32(
     16,
     "kept",

@@ -1,218 +1,385 @@
 """Every execution of a few processes over shared words, weak memory included (collectives/protocols/machine.py).
 
 Memory is that of release and acquire with views: a word has the values that were stored in it, in order, and a process
-a view, the oldest value of each word that it may still read. A plain load reads any value from there on. A release
-store carries its writer's view along, an acquire load takes it over. Updates, and the kernel's comparison in
-FUTEX_WAIT, read the newest value. Full fences (updates and FUTEX_WAIT, too) share one view, each with all before.
+a view, the oldest value of each word that it may still read. A load reads any value from there on. A release store
+carries its writer's view along, an acquire load takes it over. Updates, and the kernel's comparison before a sleep,
+read the newest value. Full fences (updates and sleeps, too) share one view, each with all before; a seq_cst store
+notes itself there, and a seq_cst load of the word reads nothing older.
 
 So stores may be seen late and in another order, and loads may be early, as far as the declared orders allow. A store
 is never seen before the loads that precede it in its program (load buffering).
 
-Plain stores, and steps that touch registers only, follow the step before at once: the values that were there before
-may still be read, so no execution is lost.
+A process may die anywhere: to die is to do nothing any more, and every execution in which it does nothing for a while
+is explored anyway. So states in which all others sleep or have ended are looked at as if it had died there. From every
+state that is seen an end must be within reach, else the processes run for ever.
+
+Fewer states than executions have, none of them lost:
+
+    steps that nobody can tell from the same step earlier follow the step before at once (`_is_local`)
+    a load of a word that nobody else writes any more is the only step that is explored where it stands
+    what nobody reads any more (values, registers, parts of views) is dropped
+    of states that are the same but for a rotation of the members one is kept
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
 
 from distxla.collectives.protocols.layout import Order
-from distxla.collectives.protocols.machine import Process, Step
+from distxla.collectives.protocols.machine import Process
+from tests.collectives.protocols.programs import JUMPS, Program, Ready, compiled, rotations
 
-T = TypeVar("T")
-RUNS, ASLEEP, ENDED, KILLED = range(4)
+RUNS, ASLEEP, ENDED = range(3)
+MOST_STEPS = 10_000  # of all processes at once
+MOST_VALUES = 40  # of a word that somebody may still read; right models have 5
 View = tuple[int, ...]
-Message = tuple[int, View | None]  # a value, and what its writer had seen where the store was a release
-
-
-class State(NamedTuple):
-    """pcs: of each process its next step.  modes: RUNS, ..; places: the word on which each sleeps, -1 for none."""
-
-    pcs: tuple[int, ...]
-    modes: tuple[int, ...]
-    places: tuple[int, ...]
-    registers: tuple[tuple[int, ...], ...]
-    views: tuple[View, ...]
-    fenced: View
-    memory: tuple[tuple[Message, ...], ...]
+Message = tuple[int, View]  # a value, and what its writer had seen; () where the store was no release
+Local = tuple[int, int, int, tuple[int, ...], View]  # next step, mode, where it sleeps, registers, view
+State = tuple[tuple[Local, ...], View, tuple[tuple[Message, ...], ...]]
 
 
 @dataclass(frozen=True)
 class Found:
-    """What an exploration has seen. problem: the first wrong execution's, or nothing."""
+    """What an exploration has seen. problem: the first wrong execution's, or nothing; path: its steps."""
 
     states: int
     problem: str
+    path: tuple[str, ...] = ()
 
 
 class Wrong(Exception):
     """An execution does what it must not."""
 
 
+class _Work:
+    """A state that is being changed."""
+
+    __slots__ = ("fenced", "memory", "modes", "pcs", "places", "registers", "views")
+
+    def __init__(self, state: State) -> None:
+        procs, self.fenced, memory = state
+        self.pcs = [p[0] for p in procs]
+        self.modes = [p[1] for p in procs]
+        self.places = [p[2] for p in procs]
+        self.registers = [p[3] for p in procs]
+        self.views = [p[4] for p in procs]
+        self.memory = list(memory)
+
+    def set_register(self, who: int, number: int, value: int) -> None:
+        old = self.registers[who]
+        self.registers[who] = (*old[:number], value, *old[number + 1 :])
+
+    def see(self, who: int, at: int, number: int) -> None:
+        view = self.views[who]
+        self.views[who] = (*view[:at], number, *view[at + 1 :])
+
+    def append(self, who: int, at: int, value: int, *, release: bool) -> None:
+        self.see(who, at, len(self.memory[at]))
+        self.memory[at] = (*self.memory[at], (value, self.views[who] if release else ()))
+
+    def fence(self, who: int) -> None:
+        self.views[who] = self.fenced = tuple(map(max, self.views[who], self.fenced))
+
+
 class _Explorer:
-    def __init__(self, processes: Sequence[Process], kills: bool) -> None:
+    def __init__(self, processes: Sequence[Process], *, kills: int, symmetric: bool) -> None:
         self.processes, self.kills = processes, kills
-        places = sorted({s.place for p in processes for s in p.steps if s.place[0]})
-        self.index = {place: i for i, place in enumerate(places)}
-        self.names = [sorted({s.register for s in p.steps if s.register}) for p in processes]
-        self.steps = [tuple(p.steps) for p in processes]
+        self.programs, self.titles = compiled(processes)
+        self.width = len(self.titles)
+        self.rotations = rotations(processes, self.titles) if symmetric else []
+        self.is_aborter = [p.name == "aborter" for p in processes]
 
     def start(self) -> State:
-        count, width = len(self.processes), len(self.index)
-        zero = (0,) * width
-        state = State(
-            (0,) * count,
-            (RUNS,) * count,
-            (-1,) * count,
-            tuple((0,) * len(names) for names in self.names),
-            (zero,) * count,
-            zero,
-            (((0, None),),) * width,
-        )
-        for who in range(count):
-            state = self.settle(state, who)
-        return state
+        zero = (0,) * self.width
+        procs = tuple((0, RUNS, -1, program.start, zero) for program in self.programs)
+        work = _Work((procs, zero, (((0, ()),),) * self.width))
+        self.settle(work)
+        return self.frozen(work)
 
     def explore(self, most: int) -> Found:
-        seen = {begin := self.start()}
+        begin = self.start()
+        numbers = {begin: 0}
+        before: list[list[int]] = [[]]  # by state those that it follows, the one that found it first
         waiting = [begin]
+        ends = []
         while waiting:
             state = waiting.pop()
+            number = numbers[state]
             try:
-                following = list(self.following(state))
+                self.require_progress(state)
+                for _, work in self.following(state):
+                    after = self.frozen(work)
+                    found = numbers.setdefault(after, len(before))
+                    if found == len(before):
+                        before.append([])
+                        waiting.append(after)
+                    before[found].append(number)
             except Wrong as error:
-                return Found(len(seen), str(error))
-            if not following and any(mode in (RUNS, ASLEEP) for mode in state.modes):
-                stuck = [p.name for p, mode in zip(self.processes, state.modes, strict=True) if mode == ASLEEP]
-                return Found(len(seen), f"asleep for ever: {', '.join(stuck)}")
-            for after in following:
-                after = canonical(after)
-                if after not in seen:
-                    seen.add(after)
-                    waiting.append(after)
-            if len(seen) > most:
+                return Found(len(numbers), str(error), self._path(numbers, before, number))
+            if not any(local[1] != ENDED for local in state[0]):
+                ends.append(number)
+            if len(numbers) > most:
                 raise AssertionError(f"more than {most} states")
-        return Found(len(seen), "")
+        return Found(len(numbers), *self._endless(numbers, before, ends))
 
-    def following(self, state: State) -> Iterator[State]:
-        for who, mode in enumerate(state.modes):
-            if mode == RUNS:
-                for after in self.perform(state, who, self.steps[who][state.pcs[who]]):
-                    yield self.settle(after, who)
-        if self.kills and KILLED not in state.modes:
-            for who, mode in enumerate(state.modes):
-                if mode in (RUNS, ASLEEP) and self.processes[who].name != "aborter":
-                    yield state._replace(modes=_with(state.modes, who, KILLED))
+    def _endless(
+        self, numbers: dict[State, int], before: list[list[int]], ends: list[int]
+    ) -> tuple[str, tuple[str, ...]]:
+        """What is wrong where some state is followed by no end, and how it comes to that."""
+        good, waiting = bytearray(len(before)), list(ends)
+        while waiting:
+            number = waiting.pop()
+            if not good[number]:
+                good[number] = 1
+                waiting += before[number]
+        bad = good.find(0)
+        return ("", ()) if bad < 0 else ("never ends", self._path(numbers, before, bad))
 
-    def settle(self, state: State, who: int) -> State:
-        """Perform steps that nobody can come between."""
-        while state.modes[who] == RUNS:
-            step = self.steps[who][state.pcs[who]]
-            is_plain = step.kind == "store" and step.order in (Order.PLAIN, Order.MONOTONIC)
-            if step.kind not in ("jump", "check", "end") and not is_plain:
-                return state
-            (state,) = self.perform(state, who, step)
-        return state
+    def _path(self, numbers: dict[State, int], before: list[list[int]], number: int) -> tuple[str, ...]:
+        """The steps from the begin to a state."""
+        states = list(numbers)
+        path = []
+        while number:
+            previous = before[number][0]
+            path += [text for text, work in self.following(states[previous]) if numbers[self.frozen(work)] == number][
+                :1
+            ]
+            number = previous
+        return tuple(reversed(path))
 
-    def value(self, state: State, who: int, step: Step) -> int:
-        if isinstance(step.value, int):
-            return step.value
-        return int(step.value(dict(zip(self.names[who], state.registers[who], strict=True))))
+    def require_progress(self, state: State) -> None:
+        """Wrong where some sleep, and nobody is left to wake them, or could die now."""
+        asleep = [p.name for p, local in zip(self.processes, state[0], strict=True) if local[1] == ASLEEP]
+        running = [i for i, local in enumerate(state[0]) if local[1] == RUNS]
+        if asleep and len(running) <= self.kills and not any(self.is_aborter[i] for i in running):
+            raise Wrong(f"asleep for ever: {', '.join(asleep)}")
 
-    def perform(self, state: State, who: int, step: Step) -> Iterator[State]:
-        onwards = state._replace(pcs=_with(state.pcs, who, state.pcs[who] + 1))
-        at = self.index.get(step.place, -1)
+    def following(self, state: State) -> Iterator[tuple[str, _Work]]:
+        running = [i for i, local in enumerate(state[0]) if local[1] == RUNS]
+        futures = [self.programs[i].futures[local[0]] for i, local in enumerate(state[0])]
+        for who in running:
+            step = self.programs[who].steps[state[0][who][0]]
+            if step.kind == "load" and not any(
+                futures[i].writes >> step.at & 1 for i, local in enumerate(state[0]) if i != who and local[1] != ENDED
+            ):
+                running = [who]
+                break
+        for who in running:
+            yield from self.performed(state, who)
+
+    def performed(self, state: State, who: int) -> Iterator[tuple[str, _Work]]:
+        step = self.programs[who].steps[state[0][who][0]]
         if step.kind == "load":
-            for number in range(state.views[who][at], len(state.memory[at])):
-                yield self.load(onwards, who, at, number, step)
-        elif step.kind == "store":
-            yield self.append(onwards, who, at, self.value(state, who, step), release=step.order.publishes)
-        elif step.kind in ("add", "swap"):
-            newest = len(state.memory[at]) - 1
-            old = state.memory[at][newest][0]
-            after = self.fence(self.load(onwards, who, at, newest, step), who)
-            value = self.value(state, who, step)
-            after = self.append(after, who, at, old + value if step.kind == "add" else value, release=True)
-            yield self.fence(after, who)
-        elif step.kind == "fence":
-            yield self.fence(onwards, who)
-        elif step.kind == "sleep":
-            yield self.sleep(state, onwards, who, at, step)
-        elif step.kind == "wake":
-            woken = [i for i, m in enumerate(state.modes) if m == ASLEEP and state.places[i] == at]
-            for other in woken:
-                pcs = _with(onwards.pcs, other, onwards.pcs[other] + 1)
-                modes, places = _with(onwards.modes, other, RUNS), _with(onwards.places, other, -1)
-                onwards = self.settle(onwards._replace(pcs=pcs, modes=modes, places=places), other)
-            yield onwards
-        elif step.kind == "jump":
-            yield state._replace(pcs=_with(state.pcs, who, step.target)) if self.value(state, who, step) else onwards
-        elif step.kind == "check":
-            if not self.value(state, who, step):
-                raise Wrong(f"{self.processes[who].name}: not {step.tag}")
-            yield onwards
+            messages = state[2][step.at]
+            for number in range(self.oldest(state[0][who][4], state[1], step), len(messages)):
+                work = _Work(state)
+                self.load(work, who, step, number)
+                yield self.settled(work, who, step, f" = {messages[number][0]}")
         else:
-            yield state._replace(modes=_with(state.modes, who, ENDED))
+            work = _Work(state)
+            self.perform(work, who, step)
+            yield self.settled(work, who, step, "")
 
-    def load(self, state: State, who: int, at: int, number: int, step: Step) -> State:
-        value, carried = state.memory[at][number]
-        view = _with(state.views[who], at, number)
-        if carried is not None and step.order.publishes:
-            view = _join(view, carried)
-        registers = state.registers
-        if step.register and step.register != "_":
-            mine = _with(registers[who], self.names[who].index(step.register), value)
-            registers = _with(registers, who, mine)
-        return state._replace(registers=registers, views=_with(state.views, who, view))
+    def settled(self, work: _Work, who: int, step: Ready, more: str) -> tuple[str, _Work]:
+        self.settle(work)
+        return f"{self.processes[who].name}: {step.kind} {step.place[0]} [{step.place[1]}]{more}", work
 
-    def append(self, state: State, who: int, at: int, value: int, *, release: bool) -> State:
-        view = _with(state.views[who], at, len(state.memory[at]))
-        messages = (*state.memory[at], (value, view if release else None))
-        return state._replace(memory=_with(state.memory, at, messages), views=_with(state.views, who, view))
+    @staticmethod
+    def oldest(view: View, fenced: View, step: Ready) -> int:
+        return max(view[step.at], fenced[step.at]) if step.order is Order.FENCED else view[step.at]
 
-    def fence(self, state: State, who: int) -> State:
-        joined = _join(state.views[who], state.fenced)
-        return state._replace(views=_with(state.views, who, joined), fenced=joined)
+    def settle(self, work: _Work) -> None:
+        """Perform the steps that nobody can come between."""
+        changed, left = True, MOST_STEPS
+        while changed:
+            changed = False
+            for who, program in enumerate(self.programs):
+                while work.modes[who] == RUNS:
+                    step = program.steps[work.pcs[who]]
+                    if step.kind not in JUMPS and not self._is_local(work, who, step):
+                        break
+                    self.perform(work, who, step)
+                    changed = True
+                    if (left := left - 1) < 0:
+                        raise Wrong(f"{self.processes[who].name} never comes to rest")
 
-    def sleep(self, state: State, onwards: State, who: int, at: int, step: Step) -> State:
-        newest = len(state.memory[at]) - 1
-        if state.memory[at][newest][0] == self.value(state, who, step):
-            asleep = state._replace(modes=_with(state.modes, who, ASLEEP), places=_with(state.places, who, at))
-            return self.fence(asleep, who)
-        seen = onwards._replace(views=_with(state.views, who, _with(state.views[who], at, newest)))
-        return self.fence(seen, who)
+    def _is_local(self, work: _Work, who: int, step: Ready) -> bool:
+        """Whether nobody can tell that the step comes at once, and it does only one thing.
+
+        Others' loads may still read what was there before a store. A load comes at once where there is but one value.
+        """
+        if step.kind not in ("load", "store", "fence"):
+            return False
+        writes = newest = fences = 0
+        for i, program in enumerate(self.programs):
+            if i != who and work.modes[i] != ENDED:
+                future = program.futures[work.pcs[i]]
+                writes |= future.writes
+                newest |= future.newest
+                fences |= future.fences
+        if step.kind == "fence":
+            return not fences
+        if step.kind == "load":
+            only = len(work.memory[step.at]) - 1
+            return not writes >> step.at & 1 and self.oldest(work.views[who], work.fenced, step) == only
+        return not (writes | newest) >> step.at & 1 and not (step.order is Order.FENCED and fences)
+
+    def perform(self, work: _Work, who: int, step: Ready) -> None:
+        kind, at = step.kind, step.at
+        registers = work.registers[who]
+        value = step.value if step.value_register < 0 else registers[step.value_register]
+        if kind == "jump":
+            work.pcs[who] = step.target if step.holds(registers) else work.pcs[who] + 1
+            return
+        if kind == "sleep":
+            self.sleep(work, who, at, value)
+            return
+        if kind == "load":
+            self.load(work, who, step, len(work.memory[at]) - 1)
+            return
+        work.pcs[who] += 1
+        if kind == "store":
+            work.append(who, at, value, release=step.order.publishes)
+            if step.order is Order.FENCED:
+                work.fenced = (*work.fenced[:at], len(work.memory[at]) - 1, *work.fenced[at + 1 :])
+        elif kind in ("add", "swap"):
+            old = self.newest(work, who, step)
+            self.update(work, who, step, old + value if kind == "add" else value)
+            if step.register_number >= 0:
+                work.set_register(who, step.register_number, old)
+        elif kind == "cas":
+            self.compare_and_swap(work, who, step, value)
+        elif kind in ("fence", "nap"):
+            work.fence(who)
+        elif kind == "assign":
+            work.set_register(who, step.register_number, value)
+        elif kind == "increment":
+            work.set_register(who, step.register_number, value + 1)
+        elif kind == "wake":
+            for other, mode in enumerate(work.modes):
+                if mode == ASLEEP and work.places[other] == at:
+                    work.modes[other], work.places[other] = RUNS, -1
+                    work.pcs[other] += 1
+        elif kind == "check":
+            if not step.holds(registers):
+                raise Wrong(f"{self.processes[who].name}: not {step.tag}")
+        else:
+            work.modes[who] = ENDED
+
+    def load(self, work: _Work, who: int, step: Ready, number: int) -> None:
+        value, carried = work.memory[step.at][number]
+        work.see(who, step.at, number)
+        if carried and step.order.publishes:
+            work.views[who] = tuple(map(max, work.views[who], carried))
+        if step.register_number >= 0:
+            work.set_register(who, step.register_number, value)
+        work.pcs[who] += 1
+
+    @staticmethod
+    def newest(work: _Work, who: int, step: Ready) -> int:
+        """What an update finds; it is a full fence unless it was made a plain one."""
+        old, carried = work.memory[step.at][-1]
+        work.see(who, step.at, len(work.memory[step.at]) - 1)
+        if step.order.publishes:
+            if carried:
+                work.views[who] = tuple(map(max, work.views[who], carried))
+            work.fence(who)
+        return old
+
+    @staticmethod
+    def update(work: _Work, who: int, step: Ready, value: int) -> None:
+        """Store what an update has made; a plain one carries on what the value before did."""
+        carried = work.memory[step.at][-1][1]
+        work.append(who, step.at, value, release=step.order.publishes)
+        if step.order.publishes:
+            work.fence(who)
+        else:
+            work.memory[step.at] = (*work.memory[step.at][:-1], (value, carried))
+
+    def compare_and_swap(self, work: _Work, who: int, step: Ready, value: int) -> None:
+        expected = step.right if step.right_register < 0 else work.registers[who][step.right_register]
+        succeeds = self.newest(work, who, step) == expected
+        if succeeds:
+            self.update(work, who, step, value)
+        work.set_register(who, step.register_number, int(succeeds))
+
+    def sleep(self, work: _Work, who: int, at: int, expected: int) -> None:
+        if work.memory[at][-1][0] == expected:
+            work.modes[who], work.places[who] = ASLEEP, at
+        else:
+            work.see(who, at, len(work.memory[at]) - 1)
+            work.pcs[who] += 1
+        work.fence(who)
+
+    def frozen(self, work: _Work) -> State:
+        """The state without what nobody reads any more, by the rotation of the members that is the first."""
+        live = [i for i, mode in enumerate(work.modes) if mode != ENDED]
+        if not live:
+            return tuple((0, ENDED, -1, (), ()) for _ in work.pcs), (), ()
+        low = self._low(work, live)
+        if max(map(len, work.memory)) > MOST_VALUES:
+            raise Wrong("never ends: values pile up")
+        fenced = tuple([a - b if a > b else 0 for a, b in zip(work.fenced, low, strict=True)])
+        memory = tuple(
+            [
+                tuple(
+                    [
+                        (value, tuple([a - b if a > b else 0 for a, b in zip(view, low, strict=True)]) if view else ())
+                        for value, view in messages[first:]
+                    ]
+                )
+                for messages, first in zip(work.memory, low, strict=True)
+            ]
+        )
+        procs: list[Local] = []
+        for i, program in enumerate(self.programs):
+            if work.modes[i] == ENDED:
+                procs.append((0, ENDED, -1, (), ()))
+                continue
+            registers = program.kept(work.pcs[i], work.registers[i])
+            view = tuple([a - b if a > b else 0 for a, b in zip(work.views[i], low, strict=True)])
+            procs.append((work.pcs[i], work.modes[i], work.places[i], registers, view))
+        state = (tuple(procs), fenced, memory)
+        return min([state, *(self.rotated(state, by) for by in self.rotations)]) if self.rotations else state
+
+    def _low(self, work: _Work, live: Sequence[int]) -> list[int]:
+        """By place the oldest value that somebody may still read."""
+        low = [len(messages) - 1 for messages in work.memory]
+        for i in live:
+            loads = self.programs[i].futures[work.pcs[i]].loads
+            for at, number in enumerate(work.views[i]):
+                if number < low[at] and loads >> at & 1:
+                    low[at] = number
+        return low
+
+    def rotated(self, state: State, by: tuple[tuple[int, ...], tuple[int, ...]]) -> State:
+        """The same state where every member is called otherwise. by: what members and places come from."""
+        procs, fenced, memory = state
+        whose, places = by
+        if not memory:
+            return state
+        came_to = {old: new for new, old in enumerate(places)}
+        turned = []
+        for old in whose:
+            pc, mode, asleep_at, registers, view = procs[old]
+            view = tuple([view[p] for p in places]) if view else view
+            turned.append((pc, mode, came_to.get(asleep_at, -1), registers, view))
+        carried = tuple(
+            [
+                tuple([(value, tuple([view[p] for p in places]) if view else ()) for value, view in memory[p]])
+                for p in places
+            ]
+        )
+        return tuple(turned), tuple([fenced[p] for p in places]), carried
 
 
-def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
-    return (*values[:at], value, *values[at + 1 :])
+def explore(processes: Sequence[Process], *, kills: int = 0, symmetric: bool = False, most: int = 3_000_000) -> Found:
+    """All executions. kills: so many processes, but not the aborter, may end anywhere.
+
+    symmetric: the processes are the same but for a rotation; AssertionError if they are not.
+    """
+    return _Explorer(processes, kills=kills, symmetric=symmetric).explore(most)
 
 
-def _join(a: View, b: View) -> View:
-    return tuple(map(max, a, b))
-
-
-def canonical(state: State) -> State:
-    """The same state without values that nobody can read any more, nor registers and views of who has ended."""
-    live = [i for i, mode in enumerate(state.modes) if mode in (RUNS, ASLEEP)]
-    if not live:
-        return State(state.pcs, state.modes, state.places, (), (), (), ())
-    low = tuple(map(min, *(state.views[i] for i in live))) if len(live) > 1 else state.views[live[0]]
-
-    def rebased(view: View) -> View:
-        return tuple(max(0, a - b) for a, b in zip(view, low, strict=True))
-
-    def kept(message: Message) -> Message:
-        return message[0], None if message[1] is None else rebased(message[1])
-
-    memory = tuple(tuple(kept(m) for m in messages[first:]) for messages, first in zip(state.memory, low, strict=True))
-    nothing = (0,) * len(low)
-    views = tuple(rebased(view) if i in live else nothing for i, view in enumerate(state.views))
-    registers = tuple(r if i in live else () for i, r in enumerate(state.registers))
-    return state._replace(views=views, registers=registers, fenced=rebased(state.fenced), memory=memory)
-
-
-def explore(processes: Sequence[Process], *, kills: bool = False, most: int = 1_000_000) -> Found:
-    """All executions. kills: one process, but for the aborter, may end anywhere."""
-    return _Explorer(processes, kills).explore(most)
+__all__ = ["Found", "Program", "explore"]

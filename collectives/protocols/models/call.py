@@ -1,0 +1,137 @@
+"""Model of calls: the driver gives commands, devices serve them (call_loops.py), one call after the other."""
+
+from __future__ import annotations
+
+from distxla.collectives.protocols import control_block as block
+from distxla.collectives.protocols.control_block import CommandKind, DeviceState
+from distxla.collectives.protocols.machine import Process
+from distxla.collectives.protocols.models.model import Model
+
+FAILED = 2  # a status
+
+
+def calls(devices: int, count: int, *, fails: int = -1) -> Model:
+    """Some calls of all devices, then the driver stops them. fails: a device that fails in every call."""
+    driver = Process("driver")
+    served = []
+    for device in range(devices):
+        p = Process(f"device {device}", {"status": FAILED if device == fails else 0})
+        serve(p, device)
+        p.end()
+        served.append(p)
+    for r in range(count):
+        driver.store(block.H_POISON, 0)
+        issue(driver, devices, r)
+        call(driver, r + 1, (r + 1) * devices)
+        with driver.when("aborted", "!=", 0):
+            _await_all(driver, (r + 1) * devices)
+        for device in range(devices):
+            with driver.when("aborted", "==", 0):
+                driver.read("got", "result", device)
+                driver.check("got", r + 1, "the call's result")
+    _stop(driver, devices, count)
+    driver.end()
+    return Model([driver, *served], [(block.H_COMMAND, 0), (block.H_DONE, 0)])
+
+
+def issue(p: Process, devices: int, r: int) -> None:
+    """Write the commands: runtime/hosts/local.py, issue."""
+    for device in range(devices):
+        p.data("arguments", r + 1, device)
+        with p.tagged("write the command"):
+            p.store(block.R_COMMAND_KIND, CommandKind.RUN, device)
+            p.store(block.R_COMMAND_SEQUENCE, r + 1, device)
+    with p.tagged("say how many"):
+        p.store(block.H_DONE_TARGET, (r + 1) * devices)
+
+
+def call(p: Process, sequence: int, target: int) -> None:
+    """Start the call and wait for its end: distxla_call."""
+    p.load("command", block.H_COMMAND)
+    with p.when("command", "!=", sequence):
+        with p.tagged("raise the command"):
+            p.store(block.H_COMMAND, sequence)
+        with p.tagged("wake the devices"):
+            p.wake(block.H_COMMAND)
+    with p.forever() as over:
+        with p.tagged("look at the count"):
+            p.load("finished", block.H_DONE)
+            over.leave("finished", ">=", target)
+        with p.tagged("look for failures"):
+            p.load("aborted", block.H_POISON)
+            over.leave("aborted", "!=", 0)
+        with p.tagged("driver sleeps"):
+            p.sleep(block.H_DONE, "finished")
+        with p.when("expired", "!=", 0):
+            p.end()
+
+
+def _await_all(p: Process, target: int) -> None:
+    """After a failure, until all devices are back (runtime/hosts/local.py, end; it looks again and again)."""
+    with p.forever() as over:
+        p.load("finished", block.H_DONE)
+        over.leave("finished", ">=", target)
+        p.sleep(block.H_DONE, "finished")
+
+
+def serve(p: Process, device: int) -> None:
+    """Take commands until told to stop: distxla_serve."""
+    with p.forever() as stopped:
+        with p.tagged("await a command"):
+            _next_command(p)
+        p.load("number", block.R_COMMAND_SEQUENCE, device)
+        with p.when("number", "==", "seen"):
+            p.load_own("kind", block.R_COMMAND_KIND, device)
+            stopped.leave("kind", "==", CommandKind.STOP)
+            p.store(block.R_STATE, DeviceState.RUNNING, device)
+            with p.routine("run"):
+                p.read("arguments", "arguments", device)
+                p.check("arguments", "seen", "the call's arguments")
+                p.data("result", "arguments", device)
+            _finish(p, device)
+
+
+def _next_command(p: Process) -> None:
+    with p.forever() as spun:
+        p.load("command", block.H_COMMAND)
+        spun.leave("command", "!=", "seen")
+        spun.leave("spins left", "==", 0)
+    with p.forever() as awake:
+        with p.tagged("look for a command"):
+            p.load("command", block.H_COMMAND)
+            awake.leave("command", "!=", "seen")
+        with p.tagged("device sleeps"):
+            p.sleep(block.H_COMMAND, "seen")
+    p.load("seen", block.H_COMMAND)
+
+
+def _finish(p: Process, device: int) -> None:
+    p.store(block.R_STATUS, "status", device)
+    p.store(block.R_STATE, DeviceState.IDLE, device)
+    with p.when("status", "!=", 0), p.tagged("set abort"):
+        p.store_in_race(block.H_POISON, "status")
+    with p.tagged("command is over"):
+        p.store(block.R_COMMAND_KIND, CommandKind.NONE, device)
+    p.load("target", block.H_DONE_TARGET)
+    with p.tagged("count the end"):
+        p.add("before", block.H_DONE, 1)
+    p.assign("wakes", 0)
+    with p.when("status", "!=", 0):
+        p.assign("wakes", 1)
+    p.increment("done", "before")
+    with p.when("done", "==", "target"):
+        p.assign("wakes", 1)
+    with p.when("wakes", "!=", 0), p.tagged("wake the driver"):
+        p.wake(block.H_DONE)
+
+
+def _stop(p: Process, devices: int, count: int) -> None:
+    """runtime/hosts/local.py, stop."""
+    for device in range(devices):
+        with p.tagged("write the stop"):
+            p.store(block.R_COMMAND_KIND, CommandKind.STOP, device)
+            p.store(block.R_COMMAND_SEQUENCE, count + 1, device)
+    with p.tagged("raise the stop"):
+        p.store(block.H_COMMAND, count + 1)
+    with p.tagged("wake for the stop"):
+        p.wake(block.H_COMMAND)

@@ -1,0 +1,205 @@
+"""Model of a channel's pair: send, send-done, recv and recv-done of two transfers through one slot.
+
+A value is inline (in the message), or large: kept where it is until one side copies it, or copied by the send at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distxla.collectives.protocols import channel as words
+from distxla.collectives.protocols.layout import Word
+from distxla.collectives.protocols.machine import MISMATCH, Process
+from distxla.collectives.protocols.models.model import Model
+from distxla.collectives.protocols.models.wait import await_word, wake
+
+SLOTS = 1  # of the model's ring
+
+
+@dataclass(frozen=True)
+class Value:
+    """How a value travels. kept: by the send, in its operand.  lands: the recv says where it goes."""
+
+    inline: bool = False
+    kept: bool = False
+    lands: bool = False
+
+
+def channel_pair(transfers: int, value: Value) -> Model:
+    """A source that sends and waits, a target that receives and waits."""
+    source, target = Process("source", {"takes part": 1}), Process("target", {"takes part": 1})
+    for r in range(transfers):
+        source.data("operand", r + 1)
+        send(source, r, value)
+        send_done(source, r, value)
+        recv(target, r, value)
+        recv_done(target, r, value)
+        target.read("got", "result")
+        target.check("got", r + 1, "the value")
+    source.data("operand", 0)  # after the send-done the program may write there
+    source.end()
+    target.end()
+    sleeps = [(word, 0) for word in (words.W_TAKEN, words.C_RECVS, words.W_SENT, words.W_MOVED)]
+    return Model([source, target], sleeps)
+
+
+def send(p: Process, r: int, value: Value) -> None:
+    """Post the value: emit of _Send and _KeptSend."""
+    _begin(p)
+    with p.tagged("slot is free"):
+        await_word(p, 0, words.W_TAKEN, r + 1 - SLOTS, words.W_TAKEN_SLEEPERS)
+    p.store(words.M_SIGNATURE, r + 1)
+    if value.inline:
+        p.store(words.M_KIND, words.INLINE)
+        with p.routine("copy"), p.tagged("fill the message"):
+            p.read("operand", "operand")
+            p.data("payload", "operand")
+    elif value.kept:
+        with p.when("target is elsewhere", "!=", 0):
+            _stage(p)
+        with p.when("target is elsewhere", "==", 0):
+            p.store(words.M_KIND, words.IN_PLACE)
+            p.store(words.M_OFFSETS, r + 1)
+    else:
+        _copy_at_once(p, r)
+    p.store(words.C_SENDS, r + 1)
+    _publish(p, "send", words.W_SENT, words.W_SENT_SLEEPERS, r)
+    _tell(p, "target")
+
+
+def _copy_at_once(p: Process, r: int) -> None:
+    p.load("received", words.C_RECVS)
+    p.load("type", words.L_SIGNATURE)
+    p.load("landing", words.L_NUMBER)
+    p.assign("lands", 0)
+    with p.when("received", ">=", r + 1), p.when("landing", "==", r + 1):
+        p.check("type", r + 1, "the recv's type")
+        p.assign("lands", 1)
+    with p.when("lands", "!=", 0):
+        p.store(words.M_KIND, words.LANDED)
+        p.load("where", words.L_OFFSETS)
+        p.check("where", r + 1, "the recv's place")
+        with p.routine("copy"):
+            p.read("operand", "operand")
+            p.data("result", "operand")
+    with p.when("lands", "==", 0):
+        _stage(p)
+
+
+def _stage(p: Process) -> None:
+    p.store(words.M_KIND, words.STAGED)
+    with p.routine("copy"):
+        p.read("operand", "operand")
+        p.data("staged", "operand")
+
+
+def send_done(p: Process, r: int, value: Value) -> None:
+    """Wait for the recv, and see to it that a kept value is copied: emit of _SendDone."""
+    _begin(p)
+    with p.tagged("await the recv"):
+        await_word(p, 0, words.C_RECVS, r + 1, words.C_SOURCE_SLEEPS)
+    if value.inline:
+        return
+    p.load("taken", words.W_TAKEN)
+    p.load_own("kind", words.M_KIND)
+    with p.when("kind", "==", words.IN_PLACE), p.when("taken", "<", r + 1):
+        _claim(p, r)
+        with p.when("claimed", "!=", r + 1):
+            p.load_own("where", words.M_OFFSETS)
+            p.load("landing", words.L_NUMBER)
+            with p.when("landing", "==", r + 1):
+                p.load("type", words.L_SIGNATURE)
+                with p.when("type", "!=", r + 1):
+                    p.check("type", r + 1, "the recv's type")
+                    p.end(MISMATCH)
+                p.load("where", words.L_OFFSETS)
+                p.check("where", r + 1, "the recv's place")
+                with p.routine("copy"):
+                    p.read("operand", "operand")
+                    p.data("result", "operand")
+                p.store(words.M_COPIED_TO, words.LANDED)
+            with p.when("landing", "!=", r + 1):
+                with p.routine("copy"):
+                    p.read("operand", "operand")
+                    p.data("staged", "operand")
+                p.store(words.M_COPIED_TO, words.STAGED)
+            _publish(p, "moved", words.W_MOVED, words.W_MOVED_SLEEPERS, r)
+        with p.when("claimed", "==", r + 1), p.tagged("wait until moved"):
+            await_word(p, 0, words.W_MOVED, r + 1, words.W_MOVED_SLEEPERS)
+
+
+def recv(p: Process, r: int, value: Value) -> None:
+    """Say that the value may come, and where it goes if that is known: emit of _Recv and _KeptRecv."""
+    _begin(p)
+    p.load_own("recvs", words.C_RECVS)
+    if value.lands:
+        p.load_own("taken", words.W_TAKEN)
+        with p.when("taken", ">=", r + 1 - SLOTS), p.tagged("say where it lands"):
+            p.store(words.L_SIGNATURE, r + 1)
+            p.store(words.L_OFFSETS, r + 1)
+            p.store(words.L_NUMBER, r + 1)
+    _publish(p, "receive", words.C_RECVS, words.C_SOURCE_SLEEPS, r)
+    _tell(p, "source")
+
+
+def recv_done(p: Process, r: int, value: Value) -> None:
+    """Wait for the message and take the value: emit of _RecvDone."""
+    _begin(p)
+    with p.tagged("await the message"):
+        await_word(p, 1, words.W_SENT, r + 1, words.W_SENT_SLEEPERS)
+    p.load("signature", words.M_SIGNATURE)
+    with p.when("signature", "!=", r + 1):
+        p.check("signature", r + 1, "the message's signature")
+        p.end(MISMATCH)
+    if value.inline:
+        with p.routine("copy"):
+            p.read("payload", "payload")
+            p.data("result", "payload")
+    else:
+        _take_large(p, r)
+    _publish(p, "received", words.W_TAKEN, words.W_TAKEN_SLEEPERS, r)
+    _tell(p, "source")
+
+
+def _take_large(p: Process, r: int) -> None:
+    p.load("how", words.M_KIND)
+    with p.when("how", "==", words.IN_PLACE):
+        _claim(p, r)
+        with p.when("claimed", "!=", r + 1):
+            p.load("where", words.M_OFFSETS)
+            p.check("where", r + 1, "the send's place")
+            with p.routine("copy"):
+                p.read("operand", "operand")
+                p.data("result", "operand")
+            p.assign("how", words.LANDED)
+            _publish(p, "moved", words.W_MOVED, words.W_MOVED_SLEEPERS, r)
+        with p.when("claimed", "==", r + 1):
+            with p.tagged("wait until moved"):
+                await_word(p, 1, words.W_MOVED, r + 1, words.W_MOVED_SLEEPERS)
+            p.load("how", words.M_COPIED_TO)
+    with p.when("how", "==", words.STAGED), p.routine("copy"):
+        p.read("staged", "staged")
+        p.data("result", "staged")
+
+
+def _begin(p: Process) -> None:
+    """A device that takes no part in the transfer returns at once."""
+    with p.when("takes part", "==", 0):
+        p.end()
+
+
+def _claim(p: Process, r: int) -> None:
+    with p.tagged("claim"):
+        p.swap("claimed", words.W_CLAIM, r + 1)
+
+
+def _publish(p: Process, tag: str, word: Word, sleepers: Word, r: int) -> None:
+    with p.tagged(tag):
+        p.store(word, r + 1)
+    with p.tagged(f"wake for {tag}"):
+        wake(p, word, sleepers)
+
+
+def _tell(p: Process, side: str) -> None:
+    with p.when(f"{side} is elsewhere", "!=", 0):
+        p.call("hand over")

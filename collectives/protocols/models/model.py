@@ -1,0 +1,26 @@
+"""What an exploration begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distxla.collectives.protocols.machine import Process
+from distxla.collectives.protocols.models.wait import Sleep, aborter
+
+
+@dataclass(frozen=True)
+class Model:
+    """The members of a protocol.
+
+    sleeps: the words on which they sleep.  symmetric: their programs, and the instances of words that they use, are the
+    same but for a rotation.
+    """
+
+    members: Sequence[Process]
+    sleeps: Sequence[Sleep]
+    symmetric: bool = False
+
+    def with_abort(self) -> Model:
+        """And somebody who aborts them at any time. No longer symmetric: who aborts goes from device to device."""
+        return Model([*self.members, aborter(len(self.members), self.sleeps)], self.sleeps)

@@ -1,0 +1,65 @@
+"""What each emitted routine does with the shared words, by the models: its first round, transfer, item or call.
+
+The documentation draws them, and a test compares them with the emitted code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from distxla.collectives.protocols.machine import Process
+from distxla.collectives.protocols.models import call, channel, group, permute, stream, wait
+from distxla.collectives.protocols.models.channel import Value
+
+MEMBERS = 2
+INLINE, LARGE, LANDING, KEPT = Value(inline=True), Value(), Value(lands=True), Value(kept=True)
+_ENDS = permute.Ends(0, 1, 1)
+Write = Callable[[Process], None]
+
+
+def _permute(half: Callable[..., None], *, small: bool) -> Write:
+    return lambda p: half(p, _ENDS, 0, small=small)
+
+
+def _channel(op: Callable[[Process, int, Value], None], value: Value) -> Write:
+    return lambda p: op(p, 0, value)
+
+
+_ROUTINES: dict[str, Write] = {
+    "wait": partial(wait.waiting, device=0, word=wait.A_WORD, seen="seen", sleepers=wait.A_SLEEPERS),
+    "wake": partial(wait.waking, word=wait.A_WORD, sleepers=wait.A_SLEEPERS),
+    "group round": partial(group.group_round, me=0, members=MEMBERS, r=0),
+    "group begin": partial(group.group_begin, me=0, members=MEMBERS, r=0),
+    "group end": partial(group.group_end, me=0, members=MEMBERS, r=0),
+    "small permute round": _permute(permute.permute_round, small=True),
+    "small permute begin": _permute(permute.permute_begin, small=True),
+    "small permute end": _permute(permute.permute_end, small=True),
+    "large permute round": _permute(permute.permute_round, small=False),
+    "large permute begin": _permute(permute.permute_begin, small=False),
+    "large permute end": _permute(permute.permute_end, small=False),
+    "inline send": _channel(channel.send, INLINE),
+    "inline send-done": _channel(channel.send_done, INLINE),
+    "inline recv-done": _channel(channel.recv_done, INLINE),
+    "large send": _channel(channel.send, LARGE),
+    "large send in place": _channel(channel.send, KEPT),
+    "large send-done": _channel(channel.send_done, LARGE),
+    "recv": _channel(channel.recv, LARGE),
+    "recv with a place": _channel(channel.recv, LANDING),
+    "large recv-done": _channel(channel.recv_done, LARGE),
+    "stream await": partial(stream.device_await, r=0),
+    "stream taken": partial(stream.device_taken, r=0),
+    "stream room": partial(stream.device_room, r=0),
+    "stream posted": partial(stream.device_posted, r=0),
+    "serve": partial(call.serve, device=0),
+    "call": partial(call.call, sequence=1, target=1),
+}
+NAMES = tuple(_ROUTINES)
+
+
+def routine(name: str) -> Process:
+    """The program of a routine."""
+    p = Process(name)
+    _ROUTINES[name](p)
+    p.end()
+    return p
