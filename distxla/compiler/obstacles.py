@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from distxla.compiler.passes.dynamic_site import Refused
+from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
+from distxla.compiler.pipeline import Pipeline
 from distxla.compiler.verify.obstacles import Obstacle, visible_obstacles
 from distxla.ir.module import Module
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
@@ -15,11 +18,6 @@ def obstacles(module: Module) -> list[Obstacle]:
     found = visible_obstacles(module)
     if found or not has_dynamic_dimensions(module):
         return found
-    # a hundred files, which take a tenth of a second, and most modules do without
-    from distxla.compiler.passes.dynamic_site import Refused
-    from distxla.compiler.passes.pad_dynamic_dimensions import PadDynamicDimensions
-    from distxla.compiler.pipeline import Pipeline
-
     try:
         Pipeline().through(PadDynamicDimensions.name).run(module)
     except Refused as refused:
