@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -20,11 +21,44 @@ from distxla.errors import ArgumentError
 from distxla.time_limit import phase
 
 if TYPE_CHECKING:
+    from distxla.cli.arguments import Arguments
     from distxla.cli.comparison import Difference
-    from distxla.cli.execution import Array, Leaves
+    from distxla.cli.execution import Array, Execution, Leaves
     from distxla.cli.feeds import Feeds
+    from distxla.cli.programs import World
     from distxla.ir.element_type import ElementType
     from distxla.ir.shape import Shape
+    from distxla.runtime.injection.injection import Injection
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line says, in the words of its options."""
+
+    modules: tuple[str, ...]
+    replicas: int | None
+    partitions: int | None
+    args_file: str | None
+    out_file: str | None
+    infeed: str | None
+    outfeed: str | None
+    backend: str
+    compare: str | None
+    expected: str | None
+    tolerance: float | None
+    custom_calls: tuple[str, ...]
+    address: str | None
+    devices_per_host: tuple[int, ...] | None
+    device_memory: int | None
+    reduction_order: str | None
+    repeat: int
+    time_limit: float | None
+    generate: bool
+    seed: int
+    as_json: bool
+    report: str | None
+    inject: tuple[str, ...]
+    trace: str | None
 
 
 @click.command(
@@ -111,127 +145,163 @@ if TYPE_CHECKING:
     "--trace", metavar="FILE.json", shell_complete=files, help="Write a timeline of all devices, which Perfetto opens."
 )
 @click.pass_context
-def command(
-    ctx: click.Context,
-    modules: tuple[str, ...],
-    replicas: int | None,
-    partitions: int | None,
-    args_file: str | None,
-    out_file: str | None,
-    infeed: str | None,
-    outfeed: str | None,
-    backend: str,
-    compare: str | None,
-    expected: str | None,
-    tolerance: float | None,
-    custom_calls: tuple[str, ...],
-    address: str | None,
-    devices_per_host: tuple[int, ...] | None,
-    device_memory: int | None,
-    reduction_order: str | None,
-    repeat: int,
-    time_limit: float | None,
-    generate: bool,
-    seed: int,
-    as_json: bool,
-    report: str | None,
-    inject: tuple[str, ...],
-    trace: str | None,
-) -> None:
+def command(ctx: click.Context, /, **values: Any) -> None:
     """Run one SPMD module on all its devices, or several programs on disjoint devices: a.hlo@0-3 b.hlo@4,5.
 
     Without --args, arguments are generated from --seed; those that its file lacks only with --generate. Every step
     computes on the same arguments. Types that NumPy lacks stand in .npz files as unsigned integers of the same width
     that hold the bits.
     """
-    if trace is not None and backend == "reference":
-        raise ArgumentError("--trace goes with the cpu backend: the reference runs one device at a time")
-    if inject and backend == "reference":
-        raise ArgumentError("--inject goes with the cpu backend: the reference has no processes that could fail")
-    if backend == "gpu":
-        raise ArgumentError("the gpu backend is not available in this version; use --backend cpu")
-    if backend == "reference" and address is not None:
-        raise ArgumentError("--address goes with the cpu backend: the reference runs in this process")
-    if backend == "reference" and devices_per_host is not None:
-        raise ArgumentError("--devices-per-host goes with the cpu backend: the reference runs in this process")
-    if address is None and devices_per_host is not None and len(devices_per_host) > 1:
-        raise ArgumentError("--devices-per-host names several hosts, which takes --address: an embedded Ray has one")
+    options = RunOptions(**values)
+    _require_possible(options)
     signal.signal(signal.SIGTERM, _terminate)
+    if not _run(options):
+        ctx.exit(1)
 
-    from distxla.cli import comparison, execution, summary
+
+def _require_possible(options: RunOptions) -> None:
+    """ArgumentError for options that don't go together."""
+    if options.trace is not None and options.backend == "reference":
+        raise ArgumentError("--trace goes with the cpu backend: the reference runs one device at a time")
+    if options.inject and options.backend == "reference":
+        raise ArgumentError("--inject goes with the cpu backend: the reference has no processes that could fail")
+    if options.backend == "gpu":
+        raise ArgumentError("the gpu backend is not available in this version; use --backend cpu")
+    if options.backend == "reference" and options.address is not None:
+        raise ArgumentError("--address goes with the cpu backend: the reference runs in this process")
+    if options.backend == "reference" and options.devices_per_host is not None:
+        raise ArgumentError("--devices-per-host goes with the cpu backend: the reference runs in this process")
+    if options.address is None and options.devices_per_host is not None and len(options.devices_per_host) > 1:
+        raise ArgumentError("--devices-per-host names several hosts, which takes --address: an embedded Ray has one")
+
+
+def _run(options: RunOptions) -> bool:
+    """Run, compare, and tell. False where results differ from those that they are compared with."""
+    from distxla.cli import execution, summary
     from distxla.cli.arguments import read_arguments
-    from distxla.cli.array_files import read_leaves, write_results
-    from distxla.cli.feeds import read_feeds, write_outfeeds
+    from distxla.cli.array_files import read_leaves
+    from distxla.cli.feeds import read_feeds
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
 
     terminal.require_stdout()
-    for path in (out_file, outfeed, report, trace):
+    for path in (options.out_file, options.outfeed, options.report, options.trace):
         if path is not None:
             require_writable(path)
-    register_all(custom_calls)
-    world = read_world(modules, replicas, partitions).in_order(reduction_order).settled()
-    injection = None
-    if inject:
-        from distxla.runtime.injection.injection import Injection
-
-        injection = Injection(inject, world.device_count, "--inject")
-    nodes = Nodes(address, devices_per_host, device_memory)
-    execution.require_memory(world, nodes, backend)
+    register_all(options.custom_calls)
+    world = read_world(options.modules, options.replicas, options.partitions)
+    world = world.in_order(options.reduction_order).settled()
+    injection = _injection(options, world)
+    nodes = Nodes(options.address, options.devices_per_host, options.device_memory)
+    execution.require_memory(world, nodes, options.backend)
     with phase("reading arguments"):
-        arguments = read_arguments(world, args_file, seed, generate)
-        feeds = read_feeds(world, infeed, keeps=outfeed is not None or compare is not None)
+        arguments = read_arguments(world, options.args_file, options.seed, options.generate)
+        keeps = options.outfeed is not None or options.compare is not None
+        feeds = read_feeds(world, options.infeed, keeps=keeps)
     shapes = {device: summary.result_leaves(program) for device, program in world.program_of.items()}
+    expected = options.expected
     wanted = read_leaves(expected, "out", shapes, partial(world.shard, "out")) if expected is not None else {}
     if expected is not None and not wanted:
         raise ArgumentError(f"{expected} holds no results")
 
-    try:
-        if backend == "reference":
-            with terminal.progress("evaluating"):
-                done = execution.run_on_reference(world, arguments, repeat, feeds)
-        else:
-            done = execution.run_on_cluster(world, arguments, repeat, nodes, feeds, trace, injection)
-    except BaseException:
-        if outfeed is not None and feeds.taken:
-            write_outfeeds(outfeed, feeds)  # what was produced before the error
-        raise
-    if outfeed is not None:
-        write_outfeeds(outfeed, feeds)
-
-    if out_file is not None:
-        leaves: list[tuple[int, int | None, Array, ElementType]] = [
-            (k, device, array, shapes[device][k].dtype)
-            for device, row in done.outs.items()
-            for k, array in enumerate(row)
-            if array is not None
-        ]
-        for program in world.programs:
-            kinds = shapes[program.devices[0]]
-            leaves += [(k, None, array, kinds[k].dtype) for k, array in world.joined(program, done.outs)]
-        write_results(out_file, leaves)
+    done = _executed(options, world, arguments, feeds, nodes, injection)
+    if options.out_file is not None:
+        _write_results(options.out_file, world, done, shapes)
     comparisons: list[tuple[str, list[Difference]]] = []
     if expected is not None:
-        comparisons.append((expected, _differences(done.outs, wanted, shapes, tolerance)))
-    if compare is not None:
-        with terminal.progress("evaluating the reference"):
-            steps = repeat if execution.differs_by_step(world, feeds) else 1
-            again = feeds.again()
-            other = execution.run_on_reference(world, arguments, steps, again)
-        values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
-        differences = _differences(done.outs, values, shapes, tolerance) + _outfeed_differences(feeds, again, tolerance)
-        comparisons.append(("the reference", differences))
+        comparisons.append((expected, _differences(done.outs, wanted, shapes, options.tolerance)))
+    if options.compare is not None:
+        found = _compared_with_reference(options, world, arguments, feeds, done, shapes)
+        comparisons.append(("the reference", found))
+    _tell(options, world, arguments, feeds, done, comparisons)
+    return all(d.fits for _, differences in comparisons for d in differences)
 
-    if as_json:
-        terminal.write_json(summary.as_json(world, backend, arguments, done, comparisons, feeds))
-    else:
-        for line in summary.text(world, backend, arguments, done, seed, feeds):
-            terminal.write(line, hang=summary.HANG)
-        for name, differences in comparisons:
-            for number, line in enumerate(comparison.lines(differences, name)):
-                terminal.write(f"  {'compared ' if number == 0 else '         '}  {line}", hang=summary.HANG)
-    if not all(d.fits for _, differences in comparisons for d in differences):
-        ctx.exit(1)
+
+def _injection(options: RunOptions, world: World) -> Injection | None:
+    """The faults to inject."""
+    if not options.inject:
+        return None
+    from distxla.runtime.injection.injection import Injection
+
+    return Injection(options.inject, world.device_count, "--inject")
+
+
+def _executed(
+    options: RunOptions, world: World, arguments: Arguments, feeds: Feeds, nodes: Nodes, injection: Injection | None
+) -> Execution:
+    """All steps on the backend. What was taken from outfeeds is written, also before an error."""
+    from distxla.cli import execution
+    from distxla.cli.feeds import write_outfeeds
+
+    try:
+        if options.backend == "reference":
+            with terminal.progress("evaluating"):
+                done = execution.run_on_reference(world, arguments, options.repeat, feeds)
+        else:
+            done = execution.run_on_cluster(world, arguments, options.repeat, nodes, feeds, options.trace, injection)
+    except BaseException:
+        if options.outfeed is not None and feeds.taken:
+            write_outfeeds(options.outfeed, feeds)
+        raise
+    if options.outfeed is not None:
+        write_outfeeds(options.outfeed, feeds)
+    return done
+
+
+def _write_results(path: str, world: World, done: Execution, shapes: dict[int, list[Shape]]) -> None:
+    """Every device's leaves, and those of global modules as a whole."""
+    from distxla.cli.array_files import write_results
+
+    leaves: list[tuple[int, int | None, Array, ElementType]] = [
+        (k, device, array, shapes[device][k].dtype)
+        for device, row in done.outs.items()
+        for k, array in enumerate(row)
+        if array is not None
+    ]
+    for program in world.programs:
+        kinds = shapes[program.devices[0]]
+        leaves += [(k, None, array, kinds[k].dtype) for k, array in world.joined(program, done.outs)]
+    write_results(path, leaves)
+
+
+def _compared_with_reference(
+    options: RunOptions,
+    world: World,
+    arguments: Arguments,
+    feeds: Feeds,
+    done: Execution,
+    shapes: dict[int, list[Shape]],
+) -> list[Difference]:
+    from distxla.cli import execution
+
+    with terminal.progress("evaluating the reference"):
+        steps = options.repeat if execution.differs_by_step(world, feeds) else 1
+        again = feeds.again()
+        other = execution.run_on_reference(world, arguments, steps, again)
+    values = {(k, d): a for d, leaves in other.outs.items() for k, a in enumerate(leaves) if a is not None}
+    differences = _differences(done.outs, values, shapes, options.tolerance)
+    return differences + _outfeed_differences(feeds, again, options.tolerance)
+
+
+def _tell(
+    options: RunOptions,
+    world: World,
+    arguments: Arguments,
+    feeds: Feeds,
+    done: Execution,
+    comparisons: list[tuple[str, list[Difference]]],
+) -> None:
+    """The summary and the comparisons, as lines or as JSON."""
+    from distxla.cli import comparison, summary
+
+    if options.as_json:
+        terminal.write_json(summary.as_json(world, options.backend, arguments, done, comparisons, feeds))
+        return
+    for line in summary.text(world, options.backend, arguments, done, options.seed, feeds):
+        terminal.write(line, hang=summary.HANG)
+    for name, differences in comparisons:
+        for number, line in enumerate(comparison.lines(differences, name)):
+            terminal.write(f"  {'compared ' if number == 0 else '         '}  {line}", hang=summary.HANG)
 
 
 def _differences(
