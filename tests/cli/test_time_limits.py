@@ -19,7 +19,6 @@ import pytest
 from distxla.cli import arguments, check, programs, time_limits
 from distxla.cli.main import main
 from distxla.cli.time_limits import enforced
-from distxla.compiler import obstacles
 from distxla.compiler.verify import verifier
 from distxla.errors import TimeLimitError
 from distxla.time_limit import at, current_limit, phase, seconds_left, time_limit
@@ -64,7 +63,7 @@ PHASES = [
     (("check",), programs, "load_module", "reading the modules"),
     (("check",), programs, "verify_world", "checking"),
     (("check",), programs, "order_communication", "ordering what devices do together"),
-    (("check",), obstacles, "obstacles", "checking what can be executed"),
+    (("check",), check, "_obstacles", "checking what can be executed"),
     (("check",), check, "_examined", "looking for deadlocks"),
     (("compile",), verifier, "verify_module", "checking"),
     (("run", "--backend", "reference"), programs, "device_program", "partitioning"),
