@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,31 @@ from distxla.runtime.handle import Handle
 if TYPE_CHECKING:
     from distxla.compiler.passes.manual_partitions import PerDevice
     from distxla.ir.module import Module
+    from distxla.machine.heap import Heap
     from distxla.ops.custom_calls.user import UserTarget
-    from distxla.runtime.cluster import Cluster
+    from distxla.runtime.hosts.host import DeviceMemory
 
 Row = list[DeviceArray]
+
+
+class Devices(Protocol):
+    """What an executable asks of the cluster that compiled it."""
+
+    heap: Heap
+
+    def memory(self, device: int) -> DeviceMemory:
+        """A device's memory as the driver sees it."""
+
+    def call(
+        self,
+        calls: list[tuple[Executable, list[Sequence[Any]]]],
+        *,
+        time_limit: float | None = None,
+        repeat: int = 1,
+    ) -> list[list[Row]]:
+        """Run executables at once, each with its rows of arguments by device."""
+
+
 _SHOWN = 6  # leaves in a repr
 
 
@@ -68,7 +89,7 @@ class Executable(Handle):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Devices,
         program: CompiledProgram,
         devices: tuple[int, ...],
         compile_s: float,
