@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL
 from distxla.compiler.artifact import CompiledProgram
+from distxla.compiler.execution_context import ExecutionContext
 from distxla.errors import ClusterError
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
@@ -104,7 +105,6 @@ class Replica:
             None if descriptor is None else Segment.open(owner, descriptor, size, (attachment.common, size))
             for descriptor in attachment.memories
         ]
-        self._memory_table = (ctypes.c_void_p * count)(*(m.address if m is not None else None for m in self._memories))
         self._record = self._control.segment.address + control.record_offset(self._device)
         self._control.words[(control.record_offset(self._device) + control.R_PID) // 4] = os.getpid()
         self._support = load_shared(support, image)
@@ -139,41 +139,32 @@ class Replica:
             loaded = LoadedRoutines(routines, memory.address, memory.bytes.nbytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
         image = load_shared(program, source, loaded.resolve if loaded is not None else None)
-        table = (ctypes.c_void_p * max(1, len(program.sites)))(
-            *(
+        base = self._control.segment.address
+        context = ExecutionContext(
+            self._device,
+            [None if memory is None else memory.address for memory in self._memories],
+            partitions=self._attachment.partitions,
+            control=base,
+            record=self._record,
+            arena=placement.arena,
+            parameters=base + placement.parameters,
+            results=base + placement.results,
+            routines=[
                 ctypes.cast(callbacks[site.index], ctypes.c_void_p).value
                 if site.index in callbacks
                 else image.address_of(COMMUNICATE_SYMBOL.format(site=site.index))
                 for site in program.sites
-            )
-        )
-        base = self._control.segment.address
-        states = (ctypes.c_void_p * max(1, len(placement.communicators)))(
-            *(None if offset is None else base + offset for offset in placement.communicators)
-        )
-        shared = (ctypes.c_uint64 * max(1, len(placement.shared)))(*placement.shared)
-        context = Context(
-            memory=ctypes.addressof(self._memory_table),
-            arena=placement.arena,
-            parameters=base + placement.parameters,
-            results=base + placement.results,
-            communicate=ctypes.addressof(table),
-            communicators=ctypes.addressof(states),
-            control=base,
-            record=self._record,
-            device=self._device,
-            replica=self._device // self._attachment.partitions,
-            partition=self._device % self._attachment.partitions,
-            device_count=len(self._memories),
-            shared=ctypes.addressof(shared),
+            ],
+            communicators=[None if offset is None else base + offset for offset in placement.communicators],
+            shared=placement.shared,
         )
         hook = None
         if self._injector is not None and program.points:
             hook = self._injector.hook(program.points)
-            context.inject = ctypes.cast(hook, ctypes.c_void_p).value
-        self._loaded[placement.number] = (image, table, states, shared, context, loaded, callbacks, hook)
+            context.context.inject = ctypes.cast(hook, ctypes.c_void_p).value
+        self._loaded[placement.number] = (image, context, loaded, callbacks, hook)
         row = self._row(placement.number)
-        row[0], row[1] = image.address_of(ENTRY_SYMBOL), ctypes.addressof(context)
+        row[0], row[1] = image.address_of(ENTRY_SYMBOL), context.address
 
     def unload(self, number: int) -> None:
         """Unmap a program that is not run any more; does nothing if it is not loaded."""

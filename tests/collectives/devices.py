@@ -17,8 +17,8 @@ from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
 from distxla.collectives.transports.shared_memory.emitter import SharedMemory
 from distxla.collectives.transports.shared_memory.wait_and_wake import release_waiters
-from distxla.compiler import abi
 from distxla.compiler.artifact import CommunicatorSpec, Site
+from distxla.compiler.execution_context import ExecutionContext
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -111,28 +111,23 @@ class World:
         words[block.H_DEVICES // 4] = words[block.H_HERE // 4] = self.devices
         words[block.H_CORES // 4] = cores or len(os.sched_getaffinity(0))
         words.release()
-        self._keep: list[Any] = []
         places: dict[tuple[int, int], int] = {}
         at = fixed
         for number, spec in enumerate(code.specs):
             for group, size in zip(spec.groups, spec.state_bytes, strict=True):
                 places.update({(number, device): base + at for device in group})
                 at += (size + 63) // 64 * 64
-        table = (ctypes.c_void_p * self.devices)(*[_address(m) for m in self.memory])
+        memories = [_address(m) for m in self.memory]
         self.contexts = []
         for device in range(self.devices):
-            states = (ctypes.c_void_p * len(code.specs))(*[places[k, device] for k in range(len(code.specs))])
-            context = abi.Context(
-                memory=ctypes.cast(table, ctypes.c_void_p),
-                communicators=ctypes.cast(states, ctypes.c_void_p),
+            context = ExecutionContext(
+                device,
+                memories,
+                partitions=partitions,
                 control=base,
                 record=base + block.record_offset(device),
-                device=device,
-                replica=device // partitions,
-                partition=device % partitions,
-                device_count=self.devices,
+                communicators=[places[k, device] for k in range(len(code.specs))],
             )
-            self._keep += [states, table]
             self.contexts.append(context)
 
     def array(self, device: int, offset: int, shape: Shape) -> np.ndarray[Any, Any]:
@@ -143,7 +138,7 @@ class World:
         """Run a site's routine on a device; blocks. The Status."""
         sent, received = ((ctypes.c_uint64 * max(1, len(o)))(*o) for o in (operands, results))
         return self.code.loops[site](
-            ctypes.addressof(self.contexts[device]), times, ctypes.addressof(sent), ctypes.addressof(received)
+            self.contexts[device].address, times, ctypes.addressof(sent), ctypes.addressof(received)
         )
 
     def run(self, calls: Sequence[Callable[[], int]], seconds: float = 20) -> list[int | None]:

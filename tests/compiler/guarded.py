@@ -16,9 +16,10 @@ import numpy as np
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block
-from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
+from distxla.compiler.execution_context import ExecutionContext
 from distxla.compiler.lower import entry
 from distxla.compiler.plan import plan_program
 from distxla.compiler.plan.buffers import Buffer
@@ -26,7 +27,7 @@ from distxla.ir.element_type import S32
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.targets.registry import load_image
-from tests.compiler.runner import Array, _aligned, _padded, _pointers, _words
+from tests.compiler.runner import Array, _aligned, _padded
 
 PAGE = mmap.PAGESIZE
 PROT_READ_WRITE = 3
@@ -117,27 +118,19 @@ def _run(program: CompiledProgram, base: int, arena: int, offsets: Sequence[Sequ
     struct.pack_into("<I", control_memory, control_block.H_HERE, 1)
     struct.pack_into("<I", control_memory, control_block.H_CORES, 1)
     routines = [image.address_of(COMMUNICATE_SYMBOL.format(site=site.index)) for site in program.sites]
-    tables = (
-        *(_pointers([base]), _words(offsets[0]), _words(offsets[1])),
-        *(_pointers(routines), _pointers([control + place for place in places])),
-    )
-    memory, parameters, results, communicate, communicators = map(ctypes.addressof, tables)
-    context = Context(
-        memory=memory,
-        arena=arena,
-        parameters=parameters,
-        results=results,
-        communicate=communicate,
-        communicators=communicators,
+    context = ExecutionContext(
+        0,
+        [base],
         control=control,
         record=control + control_block.record_offset(0),
-        device=0,
-        replica=0,
-        partition=0,
-        device_count=1,
+        arena=arena,
+        parameters=offsets[0],
+        results=offsets[1],
+        routines=routines,
+        communicators=[control + place for place in places],
     )
     entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(image.address_of(ENTRY_SYMBOL))
-    return int(entry(ctypes.addressof(context)))
+    return int(entry(context.address))
 
 
 def _results(program: CompiledProgram, base: int, offsets: Sequence[int]) -> list[Array]:

@@ -16,8 +16,9 @@ import numpy as np
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols.stream import AREA_BYTES, SLOTS_BYTES, STATE_BYTES
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
+from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
 from distxla.compiler.artifact import CompiledProgram
+from distxla.compiler.execution_context import ExecutionContext
 from distxla.ir import unwritten
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape
@@ -91,32 +92,24 @@ class Devices:
         ):
             struct.pack_into("<I", self.control, field, value)
         routines = [self.image.address_of(COMMUNICATE_SYMBOL.format(site=s.index)) for s in program.sites]
-        tables = (_pointers(bases), _words(self.offsets[0]), _words(self.offsets[1]), _pointers(routines))
-        self.keep: list[Any] = [tables]
+        self.keep: list[Any] = []
         self.contexts = []
         for device in range(self.count):
-            own_states = _pointers([control + place for place in places[device]])
-            arenas = _words([0 if device in apart else places.get(device, 0) for places in shared])
-            self.keep += [own_states, arenas]
-            memory, parameters, results, communicate, communicators = map(ctypes.addressof, (*tables, own_states))
-            replica, partition = divmod(device, program.partitions)
-            self.contexts.append(
-                Context(
-                    memory=memory,
-                    arena=offset,
-                    parameters=parameters,
-                    results=results,
-                    communicate=communicate,
-                    communicators=communicators,
-                    control=control,
-                    record=control + control_block.record_offset(device),
-                    device=device,
-                    replica=replica,
-                    partition=partition,
-                    device_count=self.count,
-                    shared=ctypes.addressof(arenas),
-                )
+            context = ExecutionContext(
+                device,
+                bases,
+                partitions=program.partitions,
+                control=control,
+                record=control + control_block.record_offset(device),
+                arena=offset,
+                parameters=self.offsets[0],
+                results=self.offsets[1],
+                routines=routines,
+                communicators=[control + place for place in places[device]],
+                shared=[0 if device in apart else places.get(device, 0) for places in shared],
             )
+            self.keep.append(context)
+            self.contexts.append(context.context)
 
     def __call__(self, args: Sequence[Sequence[Any]]) -> list[list[Array]]:
         """outs[d][k], array leaves only. AssertionError for a status but OK."""
@@ -227,11 +220,3 @@ def run_single(program: CompiledProgram, arrays: Sequence[Any]) -> list[Array]:
 
 def _aligned(size: int) -> int:
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-
-
-def _pointers(addresses: Sequence[int]) -> Any:
-    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-
-
-def _words(offsets: Sequence[int]) -> Any:
-    return (ctypes.c_uint64 * max(1, len(offsets)))(*offsets)

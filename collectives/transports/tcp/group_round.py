@@ -10,13 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
-from distxla.collectives.protocols import group as group_words
-from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.transports.tcp.addressed_round import AddressedRound
 from distxla.collectives.transports.tcp.group_state import Area
 from distxla.collectives.transports.tcp.link import Done
-from distxla.collectives.transports.tcp.round_plan import ITEMS, Plan, Region, Rows, Stream, Way
+from distxla.collectives.transports.tcp.round_plan import Plan, Region, Rows, Stream, Way
 from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, Folding, Scratch, rows_at, view
-from distxla.compiler.abi import Context, Status
+from distxla.compiler.abi import Status
 from distxla.errors import ClusterError
 from distxla.ir.unwritten import empty
 from distxla.wire.checksums import Buffer
@@ -202,54 +201,34 @@ class Round:
             self._left += amount
 
     def _do_items(self, plan: Plan) -> None:
-        """Call the program's own function for what local members get: folds of all, or copies from local members.
-
-        It finds buffers by tables of our own, in which they are addresses of this process.
-        """
-        group, description = self.group, plan.description
-        size, count = len(group.members), description.operands + description.results
-        slots = np.zeros(group_words.round_bytes(size) // 8, np.uint64)
-        begin, each, offsets = group_words.E_SLOTS // 8, round_words.SLOT_BYTES // 8, round_words.S_OFFSETS // 8
-        base = self.relay.base
-        everybody: list[int] = []
+        """Call the program's own function for what local members get: folds of all, or copies from local members."""
+        group, description, base = self.group, plan.description, self.relay.base
+        count, here = description.operands + description.results, AddressedRound(description, self.group.members)
         for p in group.local:
-            place, own = begin + p * each + offsets, base(group.members[p])
-            values = [own + self.area.posted(p, leaf) for leaf in range(count)]
-            slots[place : place + count] = values
-            everybody.append(p)
+            own = base(group.members[p])
+            here.post(p, 0, [own + self.area.posted(p, leaf) for leaf in range(count)])
         for (p, leaf), mirror in self._mirrors.items():
-            slots[begin + p * each + offsets + leaf] = mirror.ctypes.data
-        memories = (ctypes.c_void_p * (max(group.members) + 1))()
-        context = Context(memory=ctypes.addressof(memories), device=group.members[0], device_count=len(memories))
-        arguments = (ctypes.addressof(context), int(slots.ctypes.data) + group_words.E_SLOTS, description.members)
-        items = ITEMS(description.do_items)
-
-        def run(targets: int, first: int, end: int) -> None:
-            items(*arguments, targets, description.table, first, end)
-
-        results = slice(description.operands, count)
-        kept = slots.copy() if any(m.targets == 1 for m in description.movements) else slots
+            here.post(p, leaf, [int(mirror.ctypes.data)])
+        here.keep()
+        results = [here.posted(p, description.operands, description.results) for p in group.local]
         for m in description.movements:
             sources = [0] if plan.needs_operands else [p for p in group.local if p < m.sources]
+            here.restore()
             if m.targets > 1:
-                slots[:] = kept
                 for s in sources:
                     for t in group.local:
-                        run(size, m.item(s, t), m.item(s, t) + m.pieces)
+                        here.do_items(len(group.members), m.item(s, t), m.item(s, t) + m.pieces)
                 continue
             # what all get goes to the first places of the table, one for each local member
-            places = [kept[begin + p * each + offsets :][results] for p in everybody]
-            for k, given in enumerate(places):
-                at = begin + k * each + offsets
-                slots[at + results.start : at + results.stop] = given
+            for position, given in enumerate(results):
+                here.post(position, description.operands, given)
             if self._once:
                 shared = [self.area.posted(self._once - 1, count + leaf) for leaf in range(description.results)]
                 own = base(group.members[self._once - 1])
-                at = begin + offsets + count
-                slots[at : at + description.results] = [own + place if place else 0 for place in shared]
-                slots[0:begin].view(np.uint32)[group_words.E_ONCE // 4] = 1
+                here.post(0, count, [own + place if place else 0 for place in shared])
+                here.write_once()
             for s in sources:
-                run(len(places), m.item(s, 0), m.item(s, 0) + m.pieces)
+                here.do_items(len(results), m.item(s, 0), m.item(s, 0) + m.pieces)
 
     # --- copies
 

@@ -24,22 +24,13 @@ from typing import NamedTuple
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.work_table import COLUMNS, DESCRIBED, RAGGED, RAGGED_COLUMNS
-from distxla.compiler.abi import ROUND_SYMBOL, Context
+from distxla.compiler.abi import ROUND_SYMBOL
+from distxla.compiler.execution_context import ExecutionContext
 from distxla.targets.target import LoadedImage
 
 EAGER_BYTES = 16 << 10  # of operands that one host sends to another in a round
 MOST_DESCRIBED = 4096  # rounds of one instruction
 DESCRIBED_MEMORY_BYTES = 64 << 20  # of a device that is none, zeros: more than any table of offsets
-ITEMS = ctypes.CFUNCTYPE(
-    None,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_int64,
-)
 
 
 class Way(Enum):
@@ -186,22 +177,20 @@ def describe(
     )()
     base = ctypes.addressof(descriptions)
     ctypes.c_uint32.from_address(base + group_words.G_RELAY).value = group_words.DESCRIBE
-    states = (ctypes.c_void_p * max(1, communicators))(*([base] * max(1, communicators)))
     zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it comes to the round
     memory = ctypes.c_char.from_buffer(zeros)
-    memories = (ctypes.c_void_p * (device + 1))(*([ctypes.addressof(memory)] * (device + 1)))
     nothing = (ctypes.c_uint64 * (4 * round_words.OFFSETS))()
-    context = Context(
-        memory=ctypes.addressof(memories),
-        communicators=ctypes.addressof(states),
-        control=ctypes.addressof(cores),
-        record=ctypes.addressof(cores),
-        device=device,
-        device_count=device + 1,
+    stands_for_all = ctypes.addressof(cores)
+    context = ExecutionContext(
+        device,
+        [ctypes.addressof(memory)] * (device + 1),
+        control=stands_for_all,
+        record=stands_for_all,
+        communicators=[base] * communicators,
     )
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
     routine = kind(image.address_of(ROUND_SYMBOL.format(site=site)))
-    routine(ctypes.addressof(context), site, ctypes.addressof(nothing), ctypes.addressof(nothing))
+    routine(context.address, site, ctypes.addressof(nothing), ctypes.addressof(nothing))
     del memory
     zeros.close()
     found = []

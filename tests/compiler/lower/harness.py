@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from distxla.compiler.abi import Context
+from distxla.compiler.execution_context import ExecutionContext
 from distxla.compiler.lower import libraries
 from distxla.compiler.lower.kernels import emit_kernel_function
 from distxla.ir import unwritten
@@ -56,10 +56,10 @@ class Kernel:
 
     def run(self, operands: Sequence[Array], results: Sequence[Array], replica: int = 0, partition: int = 0) -> None:
         """Call it on arrays that are aligned already."""
-        context = Context(replica=replica, partition=partition)
+        context = ExecutionContext(replica * (partition + 1) + partition, [None], partitions=partition + 1)
         scratch = aligned(unwritten.empty([self.scratch_bytes + 64], np.uint8))
         pointers = [a.ctypes.data for a in (*operands, *results)]
-        self.function(ctypes.addressof(context), *pointers, scratch.ctypes.data)
+        self.function(context.address, *pointers, scratch.ctypes.data)
 
 
 def aligned(array: Array) -> Array:

@@ -15,8 +15,9 @@ from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_memory.wait_and_wake import release_waiters
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults
 from distxla.collectives.transports.tcp.proxy import Relay
-from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Context, Status
+from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
 from distxla.compiler.artifact import CompiledProgram
+from distxla.compiler.execution_context import ExecutionContext
 from distxla.machine.segments import Segment
 from distxla.runtime.serve import support_program
 from distxla.targets.registry import load_image
@@ -75,7 +76,6 @@ class Host:
         self.zero()
         self.relay = Relay(index, self.control, self.memories, hosts, secret, support_program())
         self._images = [load_image(program) for program in programs]
-        self._keep: list[Any] = []
         self.contexts = {device: self._context(device, shared) for device in self.devices}
 
     def load(self) -> None:
@@ -83,39 +83,26 @@ class Host:
             mine = {d: row for d, row in rows.items() if self.running[d] == number}
             self.relay.load(number, program, mine)
 
-    def _context(self, device: int, shared: list[list[dict[int, int]]]) -> Context:
+    def _context(self, device: int, shared: list[list[dict[int, int]]]) -> ExecutionContext:
         number = self.running[device]
         program, image, base = self.programs[number], self._images[number], self.control.segment.address
         parameters, results, end = self.layouts[number]
         routines = [image.address_of(COMMUNICATE_SYMBOL.format(site=s.index)) for s in program.sites]
         states = [None if offset is None else base + offset for offset in self.states[number][device]]
-        tables = (
-            _pointers([memory.address if memory is not None else None for memory in self.memories]),
-            _words(parameters),
-            _words(results),
-            _pointers(routines),
-            _pointers(states),
-            _words([arena.get(device, 0) for arena in shared[number]]),
-        )
-        self._keep.append(tables)
-        memory, sent, received, communicate, communicators, arenas = map(ctypes.addressof, tables)
         record = control_block.record_offset(device)
         self.control.words[(record + control_block.R_PROGRAM) // 4] = number
-        replica, partition = divmod(device, program.partitions)
-        return Context(
-            memory=memory,
-            arena=end,
-            parameters=sent,
-            results=received,
-            communicate=communicate,
-            communicators=communicators,
+        return ExecutionContext(
+            device,
+            [memory.address if memory is not None else None for memory in self.memories],
+            partitions=program.partitions,
             control=base,
             record=base + record,
-            device=device,
-            replica=replica,
-            partition=partition,
-            device_count=len(self.memories),
-            shared=arenas,
+            arena=end,
+            parameters=parameters,
+            results=results,
+            routines=routines,
+            communicators=states,
+            shared=[arena.get(device, 0) for arena in shared[number]],
         )
 
     def store(self, device: int, arrays: Sequence[Any]) -> None:
@@ -137,7 +124,7 @@ class Host:
         entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(image.address_of(ENTRY_SYMBOL))
         status = 0
         for _ in range(repeat):
-            status = entry(ctypes.addressof(self.contexts[device])) or status
+            status = entry(self.contexts[device].address) or status
         return status
 
     def zero(self) -> None:
@@ -264,11 +251,3 @@ def _shared_arenas(programs: Sequence[CompiledProgram], begin: int) -> tuple[lis
                 found[-1][-1].update(dict.fromkeys(group, at if len(group) > 1 else 0))
                 at += arena.bytes
     return found, -(-(at - begin) // PAGE) * PAGE
-
-
-def _pointers(addresses: Sequence[int | None]) -> Any:
-    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-
-
-def _words(offsets: Sequence[int]) -> Any:
-    return (ctypes.c_uint64 * max(1, len(offsets)))(*offsets)

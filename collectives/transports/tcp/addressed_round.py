@@ -1,0 +1,64 @@
+"""The items of a round that are done by a proxy: the program's own function, on a round of our own."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distxla.collectives.protocols import group as group_words
+from distxla.collectives.protocols import rounds as round_words
+from distxla.collectives.transports.tcp.round_plan import Description
+from distxla.compiler.execution_context import ExecutionContext
+
+ITEMS = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+)
+
+
+class AddressedRound:
+    """An area of a group's round (protocols/group.py) outside of any control block. What its members have posted are
+    addresses of this process, and the context's memories begin at 0: so items work on any memory."""
+
+    def __init__(self, description: Description, members: Sequence[int]) -> None:
+        """members: device ids in group order."""
+        self._area: NDArray[np.uint64] = np.zeros(group_words.round_bytes(len(members)) // 8, np.uint64)
+        self._kept = self._area
+        self._context = ExecutionContext.of_addresses(members[0], max(members) + 1)
+        self._description = description
+        self._items = ITEMS(description.do_items)
+
+    def post(self, position: int, leaf: int, addresses: Sequence[int]) -> None:
+        """A member's buffers from leaf `leaf` on: operands, then results, then shared places."""
+        begin = group_words.E_SLOTS + position * round_words.SLOT_BYTES + round_words.S_OFFSETS + 8 * leaf
+        self._area[begin // 8 : begin // 8 + len(addresses)] = addresses
+
+    def posted(self, position: int, leaf: int, count: int) -> list[int]:
+        """What a member has posted."""
+        begin = group_words.E_SLOTS + position * round_words.SLOT_BYTES + round_words.S_OFFSETS + 8 * leaf
+        return [int(value) for value in self._area[begin // 8 : begin // 8 + count]]
+
+    def write_once(self) -> None:
+        """Results go to the shared places that the first member has posted."""
+        self._area.view(np.uint32)[group_words.E_ONCE // 4] = 1
+
+    def keep(self) -> None:
+        """Remember what is posted, for `restore`."""
+        self._kept = self._area.copy()
+
+    def restore(self) -> None:
+        self._area[:] = self._kept
+
+    def do_items(self, targets: int, first: int, end: int) -> None:
+        """Do these items. targets: members that get what all get, from the first place on; or the group's size."""
+        slots, description = int(self._area.ctypes.data) + group_words.E_SLOTS, self._description
+        self._items(self._context.address, slots, description.members, targets, description.table, first, end)
