@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distxla.diagnosis.blocked import Injected
     from distxla.runtime.cluster import Cluster
     from distxla.runtime.executable import Executable
-    from distxla.runtime.injection.injection import Injection
+    from distxla.runtime.fault_injection import Injection
 
 Array = np.ndarray[Any, Any]
 Leaves = list[Array | None]

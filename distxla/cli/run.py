@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distxla.cli.programs import World
     from distxla.ir.element_type import ElementType
     from distxla.ir.shape import Shape
-    from distxla.runtime.injection.injection import Injection
+    from distxla.runtime.fault_injection import Injection
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _injection(options: RunOptions, world: World) -> Injection | None:
     """The faults to inject."""
     if not options.inject:
         return None
-    from distxla.runtime.injection.injection import Injection
+    from distxla.runtime.fault_injection import Injection
 
     return Injection(options.inject, world.device_count, "--inject")
 

@@ -28,13 +28,13 @@ from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.machine.heap import Heap
 from distxla.ops.custom_calls.user import user_targets
+from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.device_array import DeviceArray
 from distxla.runtime.executable import Executable, Row, as_argument, expand, rows_of
+from distxla.runtime.fault_injection import Injection, injection_of
 from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.budget import checked_memory
-from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
-from distxla.runtime.injection.injection import Injection, injection_of
 from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory_need import Need
@@ -44,7 +44,7 @@ from distxla.time_limit import time_limit as within
 
 if TYPE_CHECKING:
     from distxla.diagnosis.blocked import Injected
-    from distxla.runtime.hosts.host import DeviceMemory
+    from distxla.runtime.host import DeviceMemory
     from distxla.runtime.streams import HostChannel, Infeed, Outfeed, Streams
     from distxla.runtime.trace import Trace
 

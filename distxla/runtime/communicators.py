@@ -9,7 +9,7 @@ from typing import Any
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.machine.heap import Block
-from distxla.runtime.hosts.host import Host
+from distxla.runtime.host import Host
 from distxla.runtime.streams import Streams
 
 

@@ -17,7 +17,7 @@ from distxla.ir.shape import Shape
 from distxla.machine.heap import Block
 from distxla.machine.segments import Segment
 from distxla.runtime.dlpack import CPU_DEVICE, Capsule, exported
-from distxla.runtime.hosts.host import DeviceMemory
+from distxla.runtime.host import DeviceMemory
 
 _FETCHED_TO_SHOW = 1 << 16  # bytes of an array on another host that a repr may fetch
 

@@ -25,13 +25,13 @@ from distxla.errors import (
 )
 from distxla.ops.ragged_all_to_all import out_of_range
 from distxla.runtime import stragglers
+from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.deadlocks import Deadlocks
-from distxla.runtime.hosts.host import Lost, Records
-from distxla.runtime.hosts.hosts import Hosts
+from distxla.runtime.fault_injection import Aftermath
+from distxla.runtime.host import Lost, Records
 from distxla.runtime.hosts.remote import RemoteHost, relay_waits
 from distxla.runtime.hosts.rings import read_rings
-from distxla.runtime.injection.injection import Aftermath
 from distxla.runtime.mismatch import mismatch
 from distxla.runtime.reports import Scene, stuck_error
 from distxla.runtime.stragglers import Stragglers

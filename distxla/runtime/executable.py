@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distxla.ir.module import Module
     from distxla.machine.heap import Heap
     from distxla.ops.custom_calls.user import UserTarget
-    from distxla.runtime.hosts.host import DeviceMemory
+    from distxla.runtime.host import DeviceMemory
 
 Row = list[DeviceArray]
 

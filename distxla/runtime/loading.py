@@ -18,9 +18,9 @@ from distxla.compiler.artifact import CompiledProgram, SharedArena
 from distxla.errors import ArgumentError, ClusterError, DistxlaError
 from distxla.machine.heap import Block, Heap
 from distxla.runtime.channels import Channels
+from distxla.runtime.cluster_hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.communicators import Communicators
 from distxla.runtime.dispatch import Dispatcher
-from distxla.runtime.hosts.hosts import ATTACH_LIMIT_S, Hosts
 from distxla.runtime.hosts.stream_memory import RemoteStreamMemory
 from distxla.runtime.replica import Placement
 from distxla.runtime.shared_image import without_image
@@ -30,7 +30,7 @@ from distxla.runtime.unloading import Unloader
 
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
-    from distxla.runtime.injection.injection import Injection
+    from distxla.runtime.fault_injection import Injection
     from distxla.runtime.routines import RoutineFailure
 
 

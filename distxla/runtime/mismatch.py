@@ -13,7 +13,7 @@ from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.sentences import mismatch_of, round_called, transfer_called
 from distxla.errors import CollectiveMismatchError
 from distxla.ir.module import Module
-from distxla.runtime.hosts.host import Records
+from distxla.runtime.host import Records
 from distxla.runtime.reports import group_of, instruction_of
 from distxla.runtime.watch import site_text
 

@@ -20,7 +20,7 @@ from distxla.errors import DeadlockError, DistxlaError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.runtime.deadlocks import Stuck
-from distxla.runtime.hosts.host import Lost, Records
+from distxla.runtime.host import Lost, Records
 from distxla.runtime.watch import current_site, current_step, has_begun
 
 UNSIGNED = 1 << 32

@@ -27,7 +27,7 @@ from distxla.ir.shape import Shape
 from distxla.ir.stream_key import INFEED, OUTFEED, StreamKey, StreamKind
 from distxla.machine.heap import Block
 from distxla.runtime.handle import Handle
-from distxla.runtime.hosts.host import Records
+from distxla.runtime.host import Records
 from distxla.runtime.shared_image import without_image
 from distxla.runtime.stream_ends import (
     SLICE_S,

@@ -23,8 +23,8 @@ from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
 from distxla.location import Location
+from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.handle import Handle
-from distxla.runtime.hosts.hosts import Hosts
 from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.timeline import Arrow, Slice, Span, Timeline
 

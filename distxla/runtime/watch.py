@@ -16,7 +16,7 @@ from distxla.compiler.artifact import CompiledProgram, Site
 from distxla.errors import ClusterError
 from distxla.ir.module import Module
 from distxla.location import Location
-from distxla.runtime.hosts.host import Lost, Records
+from distxla.runtime.host import Lost, Records
 from distxla.runtime.process_ends import KillCounts, ended_by, how_ended
 from distxla.runtime.replica import Identity
 

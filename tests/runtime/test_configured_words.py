@@ -9,7 +9,7 @@ import pytest
 
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.runtime.communicators import Communicators
-from distxla.runtime.hosts.host import Host
+from distxla.runtime.host import Host
 
 VALUES = (7, 8, 9)
 FIRST = 16  # word

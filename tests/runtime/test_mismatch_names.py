@@ -10,7 +10,7 @@ import pytest
 from distxla.collectives.protocols import control_block as control
 from distxla.compiler.abi import Status
 from distxla.diagnosis.blocked import DeviceState, Doing
-from distxla.runtime.hosts.host import Records
+from distxla.runtime.host import Records
 from distxla.runtime.mismatch import mismatch
 
 GROUP = (0, 1, 2, 3)

@@ -15,7 +15,7 @@ from distxla.collectives.protocols.control_block import CommandKind
 from distxla.compiler.abi import Status
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError
-from distxla.runtime.hosts.host import Records
+from distxla.runtime.host import Records
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.reports import EVENTS, Scene

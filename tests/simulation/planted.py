@@ -238,7 +238,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "the driver's host goes on when another one has failed",
-        "distxla.runtime.hosts.hosts:Hosts._on_trouble",
+        "distxla.runtime.cluster_hosts:Hosts._on_trouble",
         "self.local.poison()",
         "pass",
         ("sums", "loop"),

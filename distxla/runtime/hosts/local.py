@@ -17,7 +17,7 @@ from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
-from distxla.runtime.hosts.host import record_bytes
+from distxla.runtime.host import record_bytes
 from distxla.runtime.replica import Attachment, Identity
 from distxla.runtime.watch import Watch
 from distxla.targets.registry import load_image

@@ -16,8 +16,8 @@ from distxla.collectives.protocols import call_loops
 from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.location import printable
+from distxla.runtime.host import Lost
 from distxla.runtime.hosts import commands
-from distxla.runtime.hosts.host import Lost
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame

@@ -18,10 +18,10 @@ from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, Repl
 from distxla.machine.heap import Pages
 from distxla.machine.memory_limits import Limit, free_memory, keep_arenas_few
 from distxla.runtime import stragglers
+from distxla.runtime.host import DeviceMemory, Host
 from distxla.runtime.hosts import commands
 from distxla.runtime.hosts.agent import Agent, Made, RunShape
 from distxla.runtime.hosts.budget import Budget, HostHeadroom
-from distxla.runtime.hosts.host import DeviceMemory, Host
 from distxla.runtime.hosts.local import LocalHost, is_stopped
 from distxla.runtime.hosts.nodes import Facts, Node, alive_nodes, distribute, require_alike
 from distxla.runtime.hosts.remote import RemoteHost, RemoteMemory, RemotePages

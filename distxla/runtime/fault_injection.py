@@ -16,7 +16,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.location import Location
-from distxla.runtime.hosts.host import Records
+from distxla.runtime.host import Records
 from distxla.runtime.injection.drawing import draw, draw_between_hosts
 from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault, Kind
 from distxla.runtime.injection.grammar import MOST_FAULTS, parse_faults, refuse
