@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ops.elementwise_binary import ROWS
 from distxla.ops.registry import register
-from distxla.ops.support.conversion import Array
+from distxla.ops.support.conversion import Array, converted, widened
 from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
@@ -41,10 +43,6 @@ class Clamp(ExecutableOp):
         return x.without_layout()
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
-        import numpy as np
-
-        from distxla.ops.support.conversion import converted, widened
-
         element_type = run.shape.dtype
         low, x, high = (np.broadcast_to(widened(operand), run.shape.dims) for operand in operands)
         with np.errstate(all="ignore"):

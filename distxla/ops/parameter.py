@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from distxla.errors import InternalError
 from distxla.ir.attribute import attribute
 from distxla.ir.op import Lowering
 from distxla.ir.shape import ProgramShape, Shape
@@ -31,6 +32,4 @@ class Parameter(ExecutableOp):
         self.require(self.number >= 0, "C1", f"the parameter's number is {self.number}", at="operands")
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
-        from distxla.errors import InternalError
-
         raise InternalError(f"parameter {self.number} has no value of its own: the caller of a computation binds it")

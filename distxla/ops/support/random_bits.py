@@ -16,18 +16,15 @@ counts on by the blocks taken.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from distxla.ir.element_type import ELEMENT_TYPES, U32, U64, ElementType
 from distxla.ir.shape import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
+from distxla.ops.support.emit import Buffer, Index, IndexLike, KernelEmitter, Value
 
 # Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011)
 _THREEFRY_PARITY = 0x1BD11BDA

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from distxla.ops.support.emit import Index, IndexLike
+from distxla.ops.support.emit import Index, IndexLike
 
 
 def reshaped_index(index: Index, dims: Sequence[int], source_dims: Sequence[int]) -> list[IndexLike]:
