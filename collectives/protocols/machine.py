@@ -32,7 +32,8 @@ class Step:
     kind: load, store, add, swap, cas, fence, sleep, nap, wake, assign, increment, jump, check, end, call.  word: None
     for memory that is no shared word.  tag: for mutants.  routine: what the step is a part of, of code that is shared
     ("wait", "work"), with its arguments.  again: a pass of a loop over members or leaves after the first.  depth: of
-    branches and loops around it.  role: of a jump: when, leave, again, repeat.
+    branches and loops around it.  role: of a jump: when, else, leave, again,
+    repeat; of a sleep: timed.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Process:
     part_of: str = ""
     is_again: bool = False
     depth: int = 0
+    last_when: int = -1
 
     def _add(self, kind: str, **fields: object) -> None:
         around = {"tag": self.tag, "routine": self.part_of, "again": self.is_again, "depth": self.depth}
@@ -151,9 +153,10 @@ class Process:
         """A full fence. acquire: the code has an acquire fence, which the exploration takes for a full one."""
         self._add("fence", order=Order.RELEASE if acquire else Order.FENCED)
 
-    def sleep(self, word: Word, value: Value, at: int = 0) -> None:
-        """A full fence; sleep if the word has this value."""
-        self._add("sleep", place=_place(word, at), value=value, order=word.order, word=word)
+    def sleep(self, word: Word, value: Value, at: int = 0, *, timed: bool = False) -> None:
+        """A full fence; sleep if the word has this value. timed: it has a time limit, which is never reached here."""
+        role = "timed" if timed else ""
+        self._add("sleep", place=_place(word, at), value=value, order=word.order, word=word, role=role)
 
     def nap(self, word: Word, value: Value, at: int = 0) -> None:
         """Sleep with a time limit: it may return at any time, so nobody need wake it."""
@@ -181,6 +184,19 @@ class Process:
         """The with-body runs where this holds."""
         at = len(self.steps)
         self._add("jump", condition=(register, NEGATED[relation], value), role="when")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self._aim(at)
+        self.last_when = at
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """The with-body runs where the condition of the `when` just before does not hold."""
+        at = len(self.steps)
+        assert self.steps[self.last_when].target == at, "`otherwise` stands right behind its `when`"
+        self._add("jump", role="else")
+        self._aim(self.last_when)
         self.depth += 1
         yield
         self.depth -= 1

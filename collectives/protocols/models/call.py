@@ -60,10 +60,11 @@ def call(p: Process, sequence: int, target: int) -> None:
         with p.tagged("look for failures"):
             p.load("aborted", block.H_POISON)
             over.leave("aborted", "!=", 0)
-        with p.tagged("driver sleeps"):
-            p.sleep(block.H_DONE, "finished")
-        with p.when("expired", "!=", 0):
-            p.end()
+        with p.when("spins left", "==", 0):
+            with p.tagged("driver sleeps"):
+                p.sleep(block.H_DONE, "finished", timed=True)
+            with p.when("expired", "!=", 0):
+                p.end()
 
 
 def _await_all(p: Process, target: int) -> None:
@@ -84,7 +85,7 @@ def serve(p: Process, device: int) -> None:
             p.load_own("kind", block.R_COMMAND_KIND, device)
             stopped.leave("kind", "==", CommandKind.STOP)
             p.store(block.R_STATE, DeviceState.RUNNING, device)
-            with p.routine("run"):
+            with p.when("failed before", "==", 0), p.routine("run"):
                 p.read("arguments", "arguments", device)
                 p.check("arguments", "seen", "the call's arguments")
                 p.data("result", "arguments", device)

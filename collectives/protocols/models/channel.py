@@ -57,7 +57,7 @@ def send(p: Process, r: int, value: Value) -> None:
     elif value.kept:
         with p.when("target is elsewhere", "!=", 0):
             _stage(p)
-        with p.when("target is elsewhere", "==", 0):
+        with p.otherwise():
             p.store(words.M_KIND, words.IN_PLACE)
             p.store(words.M_OFFSETS, r + 1)
     else:
@@ -82,7 +82,7 @@ def _copy_at_once(p: Process, r: int) -> None:
         with p.routine("copy"):
             p.read("operand", "operand")
             p.data("result", "operand")
-    with p.when("lands", "==", 0):
+    with p.otherwise():
         _stage(p)
 
 
@@ -118,13 +118,13 @@ def send_done(p: Process, r: int, value: Value) -> None:
                     p.read("operand", "operand")
                     p.data("result", "operand")
                 p.store(words.M_COPIED_TO, words.LANDED)
-            with p.when("landing", "!=", r + 1):
+            with p.otherwise():
                 with p.routine("copy"):
                     p.read("operand", "operand")
                     p.data("staged", "operand")
                 p.store(words.M_COPIED_TO, words.STAGED)
             _publish(p, "moved", words.W_MOVED, words.W_MOVED_SLEEPERS, r)
-        with p.when("claimed", "==", r + 1), p.tagged("wait until moved"):
+        with p.otherwise(), p.tagged("wait until moved"):
             await_word(p, 0, words.W_MOVED, r + 1, words.W_MOVED_SLEEPERS)
 
 
@@ -144,7 +144,10 @@ def recv(p: Process, r: int, value: Value) -> None:
 
 def recv_done(p: Process, r: int, value: Value) -> None:
     """Wait for the message and take the value: emit of _RecvDone."""
-    _begin(p)
+    with p.when("takes part", "==", 0):
+        p.call("zero")
+        p.end()
+    p.load_own("recvs", words.C_RECVS)
     with p.tagged("await the message"):
         await_word(p, 1, words.W_SENT, r + 1, words.W_SENT_SLEEPERS)
     p.load("signature", words.M_SIGNATURE)
@@ -173,7 +176,7 @@ def _take_large(p: Process, r: int) -> None:
                 p.data("result", "operand")
             p.assign("how", words.LANDED)
             _publish(p, "moved", words.W_MOVED, words.W_MOVED_SLEEPERS, r)
-        with p.when("claimed", "==", r + 1):
+        with p.otherwise():
             with p.tagged("wait until moved"):
                 await_word(p, 1, words.W_MOVED, r + 1, words.W_MOVED_SLEEPERS)
             p.load("how", words.M_COPIED_TO)

@@ -98,7 +98,7 @@ def _jump(step: Step) -> str:
         return f"if {left} {NEGATED[relation]} {_value(right)}:"
     if step.role == "leave":
         return f"until {left} {relation} {_value(right)}"
-    return {"repeat": "repeat:"}.get(step.role, "")
+    return {"repeat": "repeat:", "else": "else:"}.get(step.role, "")
 
 
 def _short(place: str, word: Word | None) -> str:

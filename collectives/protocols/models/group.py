@@ -46,7 +46,7 @@ def group_begin(p: Process, me: int, members: int, r: int) -> None:
     p.load("first", group.E_FIRST)
     with p.when("first", "==", 0), p.tagged("note the first"):
         p.store(group.E_FIRST, r + 1)
-    with p.when("first", "!=", 0):
+    with p.otherwise():
         p.check("first", r + 1, "the round's own first signature")
         with p.when("differs", "!=", 0):
             _name_the_other(p, me, members)
@@ -60,7 +60,7 @@ def group_begin(p: Process, me: int, members: int, r: int) -> None:
             p.store(group.E_FIRST, 0)
         with p.when("relayed", "!=", 0):
             p.call("hand over")
-        with p.when("relayed", "==", 0):
+        with p.otherwise():
             _lead(p, me, members, r)
 
 
@@ -100,7 +100,7 @@ def _lead(p: Process, me: int, members: int, r: int) -> None:
             p.store(group.E_PHASE, 2 * r + 1)
         with p.when("wanted", "==", 0), p.tagged("wake helpers"):
             wake(p, group.E_PHASE, group.E_SLEEPERS)
-    with p.when("shared", "==", 0):
+    with p.otherwise():
         with p.when("outcome of it", "==", 0):
             work(p, me, members, r, range(ITEMS))
         _finish(p, r)

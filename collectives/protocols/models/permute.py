@@ -82,7 +82,7 @@ def _begin(p: Process, at: Ends, r: int, *, small: bool, ends_later: bool) -> No
         if not small:
             with p.when("source is elsewhere", "!=", 0):
                 p.call("hand over")
-            with p.when("source is elsewhere", "==", 0):
+            with p.otherwise():
                 _claim(p, at.me)
                 with p.when("claimed", "==", 2 * r + 1):
                     _await_message(p, at.me, r)
@@ -127,7 +127,7 @@ def _send(p: Process, at: Ends, r: int, *, small: bool) -> None:
         p.load("theirs", rounds.S_SIGNATURE, at.target)
         with p.when("claimed", "==", 2 * r):
             p.assign("keeps", 1)
-        with p.when("claimed", "!=", 2 * r):
+        with p.otherwise():
             p.check("theirs", r + 1, "the target's post")
             p.assign("keeps", 0)
         p.store(permute.M_KEPT, "keeps", at.target)

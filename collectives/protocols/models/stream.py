@@ -93,16 +93,13 @@ def device_room(p: Process, r: int) -> None:
             found_room.leave("taken", ">=", 2 * r)
             p.load_own("idle", stream.T_IDLE)
             with p.when("patient", "==", 0):
+                p.assign("idle", 1)
+            with p.when("idle", "!=", 0):
                 p.call("far ring")
                 found_room.leave("taken", ">=", 2 * r)
                 _sleep(p)
-            with p.when("patient", "!=", 0):
-                with p.when("idle", "!=", 0):
-                    p.call("far ring")
-                    found_room.leave("taken", ">=", 2 * r)
-                    _sleep(p)
-                with p.when("idle", "==", 0):
-                    _wait_a_little(p)
+            with p.otherwise():
+                _wait_a_little(p)
         with p.when("slots are full", "!=", 0):
             _sleep(p)
 

@@ -50,7 +50,7 @@ ABORTED = {
     "infeed of 1": Case(lambda: infeed(1, timed=True), 150),
     "outfeed of 2": Case(lambda: outfeed(2, patient=True, timed=True), 150),
 }
-LARGER = {  # and what they were measured to have
+LARGER = {
     "group of 2, 2 shared rounds": Case(lambda: group_rounds(2, 2, shared=True), 5_000),
     "permute of 2, 2 small rounds in halves": Case(lambda: permute_ring(2, 2, small=True, halves=[True] * 2), 20_000),
     "permute of 2, 2 large rounds": Case(lambda: permute_ring(2, 2, small=False, halves=[False] * 2), 11_000),
@@ -58,6 +58,14 @@ LARGER = {  # and what they were measured to have
     "channel, 2 values in place": Case(lambda: channel_pair(2, IN_PLACE), 16_000),
     "channel, 2 values into posted places": Case(lambda: channel_pair(2, LANDING), 16_000),
     "channel, 2 values copied at once to posted places": Case(lambda: channel_pair(2, AT_ONCE), 7_000),
+    "group of 3, 2 rounds": Case(lambda: group_rounds(3, 2, shared=False), 250_000),
+    "permute of 3, 1 small round": Case(lambda: permute_ring(3, 1, small=True, halves=[False] * 3), 1_000),
+    "permute of 3, 1 large round": Case(lambda: permute_ring(3, 1, small=False, halves=[False] * 3), 100_000),
+    "a call of 3 devices": Case(lambda: calls(3, 1), 90_000),
+}
+ABORTED_LARGER = {
+    "permute of 2, 1 small round": Case(lambda: permute_ring(2, 1, small=True, halves=[False] * 2), 3_000),
+    "channel, 1 value into a posted place": Case(lambda: channel_pair(1, LANDING), 20_000),
 }
 
 
@@ -67,6 +75,7 @@ def test_every_execution_does_what_it_shall(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LARGER)
 def test_every_execution_of_larger_models_does(name: str) -> None:
     _require_right(LARGER[name])
@@ -75,6 +84,13 @@ def test_every_execution_of_larger_models_does(name: str) -> None:
 @pytest.mark.parametrize("name", ABORTED)
 def test_an_abort_releases_whoever_waits_and_any_may_have_died(name: str) -> None:
     _require_right(ABORTED[name], aborted=True)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ABORTED_LARGER)
+def test_an_abort_releases_whoever_waits_in_larger_models(name: str) -> None:
+    _require_right(ABORTED_LARGER[name], aborted=True)
 
 
 def _require_right(case: Case, *, aborted: bool = False) -> None:
