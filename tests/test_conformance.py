@@ -46,6 +46,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["format"] == 1, f"format {manifest['format']} of the corpus is not known"
     cases = manifest["cases"]
+    if metafunc.function is test_interpreted:
+        cases = cases[::8]
     metafunc.parametrize("case", cases, ids=[f"{case['family']}/{case['name']}" for case in cases])
 
 
@@ -72,7 +74,22 @@ def test_compiled(case: Case, folder: Path) -> None:
     if len(case["programs"]) > 1:
         _check_on_cluster(case, folder, modules, arguments)
         return
-    devices = Devices(compile_module(modules[0], **_counts(case)))
+    _check_in_process(case, folder, modules[0], arguments, None)
+
+
+def test_interpreted(case: Case, folder: Path) -> None:
+    """The compiled program with NumPy's kernels."""
+    modules, arguments = _modules(case, folder), _arguments(case, folder)
+    for module in modules:
+        require_executable(module)
+    if len(case["programs"]) == 1:
+        _check_in_process(case, folder, modules[0], arguments, "interpreted")
+
+
+def _check_in_process(
+    case: Case, folder: Path, module: Module, arguments: list[list[Array]], target: str | None
+) -> None:
+    devices = Devices(compile_module(module, **_counts(case), target=target))
     try:
         _feed(case, folder, devices.streams)
         _check(case, folder, devices(arguments))

@@ -42,6 +42,9 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
     "--list-passes", is_flag=True, is_eager=True, expose_value=False, callback=list_passes, help="List the steps; exit."
 )
 @click.option("--emit", "stage", type=Choice(STAGES), help="The stage to print; hlo by default.")
+@click.option(
+    "--backend", type=Choice(["cpu", "interpreted"]), default="cpu", show_default=True, help="For which code is made."
+)
 @click.option("--print-after", metavar="NAME", help="Print the program after each step NAME instead of a stage.")
 @click.option(
     "--passes", metavar="TEXT", help="Run these steps instead of the standard ones: name{parameter=value},name,…"
@@ -58,6 +61,7 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
 def command(
     module: str,
     stage: str | None,
+    backend: str,
     print_after: str | None,
     passes: str | None,
     replicas: int | None,
@@ -93,13 +97,14 @@ def command(
     with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
         program = world.settled().programs[0]
     counts = world.replicas, world.partitions
+    made_for = None if backend == "cpu" else backend
     with phase("compiling"), progress("compiling"), CompileServer() as server:
         try:
             found: str | bytes
             if print_after is not None:
                 found = server.emit_after(program.module, print_after, *counts, passes=passes)
             else:
-                found = server.emit(program.module, stage or "hlo", *counts, passes=passes)
+                found = server.emit(program.module, stage or "hlo", *counts, passes=passes, target=made_for)
         except (RuleViolation, VerificationError) as error:  # groups that do not fit the run break an op's own rule
             world.explain(error)
             raise

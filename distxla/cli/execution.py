@@ -165,6 +165,7 @@ def run_on_cluster(
     feeds: Feeds,
     trace: str | None = None,
     injection: Injection | None = None,
+    backend: str = "cpu",
 ) -> Execution:
     """Every device a process. Modules are compiled while the replicas start; arguments are on their devices before the
     first step, and results stay there until the last one is over.
@@ -181,6 +182,7 @@ def run_on_cluster(
         address=nodes.address,
         devices_per_host=nodes.devices_per_host,
         device_memory=nodes.device_memory,
+        backend=backend,
         inject=injection or (),
     )
     with closing(cluster.start()):

@@ -95,7 +95,7 @@ class RunOptions:
     shell_complete=files,
     help="Write leaf k of the n-th outfeed item as outfeed{n}.{k}@{d}.",
 )
-@click.option("--backend", type=Choice(["cpu", "gpu", "reference"]), default="cpu", show_default=True)
+@click.option("--backend", type=Choice(["cpu", "gpu", "interpreted", "reference"]), default="cpu", show_default=True)
 @click.option("--compare", type=Choice(["reference"]), help="Run this backend too; exit 1 where results differ.")
 @click.option(
     "--expected",
@@ -238,7 +238,9 @@ def _executed(
             with terminal.progress("evaluating"):
                 done = execution.run_on_reference(world, arguments, options.repeat, feeds)
         else:
-            done = execution.run_on_cluster(world, arguments, options.repeat, nodes, feeds, options.trace, injection)
+            done = execution.run_on_cluster(
+                world, arguments, options.repeat, nodes, feeds, options.trace, injection, options.backend
+            )
     except BaseException:
         if options.outfeed is not None and feeds.taken:
             write_outfeeds(options.outfeed, feeds)

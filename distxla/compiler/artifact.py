@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from distxla.collectives.channel_end import End
 from distxla.collectives.protocols.channel import DIRECTORY_KEY
+from distxla.ir.instruction import Instruction
+from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.ir.stream_key import StreamKey
 from distxla.location import Location
@@ -120,6 +122,15 @@ class SharedArena:
 
 
 @dataclass(frozen=True)
+class ImportedKernel:
+    """A kernel that the target runs itself. symbol: of the import.  operands: their shapes, tuples unflattened."""
+
+    symbol: str
+    instruction: Instruction
+    operands: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
 class CompiledProgram:
     """image: position-independent code and data, entered through `symbols` (name -> offset); mapped by every replica.
 
@@ -131,6 +142,7 @@ class CompiledProgram:
     traced: whether steps that compute are events of the flight recorder, too.
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
     target: by name, what the image is for.
+    kernels: those that the target runs itself.  module: with the computations that these call.
     timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
     """
 
@@ -153,6 +165,8 @@ class CompiledProgram:
     shared: tuple[SharedArena, ...] = ()
     traced: bool = False
     points: tuple[InjectionPoint, ...] = ()
+    kernels: tuple[ImportedKernel, ...] = field(default=(), repr=False)
+    module: Module | None = field(default=None, repr=False)
 
     @property
     def parameter_sizes(self) -> tuple[tuple[int, int], ...]:

@@ -30,10 +30,17 @@ class ProgramCache:
         self.files = CacheFolder(folder or cache_folder(), cache_limit() if max_bytes is None else max_bytes)
 
     def get(
-        self, module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
+        self,
+        module: Module,
+        replicas: int,
+        partitions: int,
+        *,
+        traced: bool = False,
+        points: tuple[str, ...] = (),
+        target: str | None = None,
     ) -> CompiledProgram | None:
         """The program, its sites located in `module`; None if there is none."""
-        program = self.read(program_key(module, replicas, partitions, traced=traced, points=points))
+        program = self.read(program_key(module, replicas, partitions, traced=traced, points=points, target=target))
         return None if program is None else _located(program, module)
 
     def read(self, key: str) -> CompiledProgram | None:
@@ -60,7 +67,8 @@ class ProgramCache:
         points: tuple[str, ...] = (),
     ) -> None:
         """Keep the program; drop old ones where the folder grows beyond its bound."""
-        self.write(program_key(module, replicas, partitions, traced=program.traced, points=points), program)
+        key = program_key(module, replicas, partitions, traced=program.traced, points=points, target=program.target)
+        self.write(key, program)
 
     def write(self, key: str, program: CompiledProgram) -> None:
         """Keep the program under a key; drop old ones where the folder grows beyond its bound."""
@@ -76,16 +84,17 @@ def compile_cached(
     *,
     traced: bool = False,
     points: tuple[str, ...] = (),
+    target: str | None = None,
 ) -> tuple[CompiledProgram, bool]:
     """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises.
 
-    points: instructions at which faults can be injected.
+    points: instructions at which faults can be injected.  target: by name, by default this processor's.
     """
     programs = programs or ProgramCache()
-    found = programs.get(module, replicas, partitions, traced=traced, points=points)
+    found = programs.get(module, replicas, partitions, traced=traced, points=points, target=target)
     if found is not None:
         return found, True
-    program = server.compile(module, replicas, partitions, traced=traced, points=points)
+    program = server.compile(module, replicas, partitions, traced=traced, points=points, target=target)
     programs.put(module, replicas, partitions, program, points=points)
     return program, False
 

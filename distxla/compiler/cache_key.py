@@ -1,7 +1,7 @@
 """The cache key of a compiled program: a hash of everything that it depends on.
 
-That is the module's text without metadata, the device counts, the CPU and its features, LLVM's version and the source
-of distxla itself.
+That is the module's text without metadata, the device counts, the target, the CPU and its features, LLVM's version and
+the source of distxla itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,18 @@ from distxla.text.printer import print_module
 
 
 def program_key(
-    module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
+    module: Module,
+    replicas: int,
+    partitions: int,
+    *,
+    traced: bool = False,
+    points: tuple[str, ...] = (),
+    target: str | None = None,
 ) -> str:
-    """The hash of everything that the compiled program depends on."""
+    """The hash of everything that the compiled program depends on. target: by name, by default this processor's."""
     registered = "".join(f"\n{kind} {name!r}" for name, kind in declarations(user_targets(module)))
     kind = " traced" * traced + " filled" * is_filled() + f" points {sorted(points)}" * bool(points)
+    kind += f" for {target or native_target().name}"
     return text_key(print_module(_without_metadata(module)), f"{replicas} x {partitions}{registered}{kind}")
 
 

@@ -101,6 +101,8 @@ def compile_module(
         traced=traced,
         points=entry.points,
         target=code.name,
+        kernels=entry.kernels,
+        module=compilation.module if code.imports_kernels else None,
     )
 
 

@@ -24,23 +24,30 @@ def warm_up() -> None:
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
     """What a request gives; raises what the compiler raises."""
     if kind == "compile":
-        module, replicas, partitions, names, traced, points = arguments
+        module, replicas, partitions, names, target, traced, points = arguments
         with declared(names):
             return compile_module(
-                module, replicas=replicas, partitions=partitions, progress=progress, traced=traced, points=points
+                module,
+                replicas=replicas,
+                partitions=partitions,
+                progress=progress,
+                traced=traced,
+                points=points,
+                target=target,
             )
     if kind == "emit":
-        module, stage, replicas, partitions, names, passes = arguments
+        module, stage, replicas, partitions, names, passes, target = arguments
+        counts = {"replicas": replicas, "partitions": partitions}
         with declared(names):
-            return emit(module, stage, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
+            return emit(module, stage, **counts, progress=progress, passes=passes, target=target)
     if kind == "emit after":
         module, name, replicas, partitions, names, passes = arguments
         with declared(names):
             return emit_after(module, name, replicas=replicas, partitions=partitions, progress=progress, passes=passes)
     if kind == "alone":
-        module, replicas, partitions, names = arguments
+        module, replicas, partitions, names, target = arguments
         with declared(names):
-            compile_alone(module, replicas, partitions, progress)
+            compile_alone(module, replicas, partitions, progress, target)
         return None
     if kind == "abort":  # what LLVM does to its process, for tests
         progress(arguments[0])

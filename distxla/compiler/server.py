@@ -59,7 +59,14 @@ class CompileServer:
         return self._child().pid
 
     def compile(
-        self, module: Module, replicas: int, partitions: int, *, traced: bool = False, points: tuple[str, ...] = ()
+        self,
+        module: Module,
+        replicas: int,
+        partitions: int,
+        *,
+        traced: bool = False,
+        points: tuple[str, ...] = (),
+        target: str | None = None,
     ) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
@@ -67,14 +74,22 @@ class CompileServer:
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
         names = _registered(module)
-        program: CompiledProgram = self._call("compile", module, replicas, partitions, names, traced, points)
+        program: CompiledProgram = self._call("compile", module, replicas, partitions, names, target, traced, points)
         return program
 
     def emit(
-        self, module: Module, stage: str, replicas: int, partitions: int, *, passes: str | None = None
+        self,
+        module: Module,
+        stage: str,
+        replicas: int,
+        partitions: int,
+        *,
+        passes: str | None = None,
+        target: str | None = None,
     ) -> str | bytes:
         """`compiler.stages.emit` in the child; blocks, raises like `compile`."""
-        text: str | bytes = self._call("emit", module, stage, replicas, partitions, _registered(module), passes)
+        names = _registered(module)
+        text: str | bytes = self._call("emit", module, stage, replicas, partitions, names, passes, target)
         return text
 
     def emit_after(
@@ -203,7 +218,7 @@ class CompileServer:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            send(process.stdin, ("alone", *request[1:5]))
+            send(process.stdin, ("alone", *request[1:6]))
             self._await_answer(process.stdout)
             receive(process.stdout)
         except (BrokenPipeError, EOFError):

@@ -39,6 +39,7 @@ from distxla.runtime.interrupts import deferred_interrupt
 from distxla.runtime.loading import Loader
 from distxla.runtime.memory_need import Need
 from distxla.scheduler.joint import order_communication
+from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
 
@@ -75,7 +76,8 @@ class Cluster(Handle):
     takes, this host's first; by default this host takes them all if it has a CPU for each, else every node up to its
     CPUs, and where all together have too few, in proportion to them.  device_memory: bytes of each device's memory,
     also as "2GiB"; by default what the smallest host has for all of its processes, 64 GiB at most.  start_s: seconds
-    from `start` until all replicas served.  inject: faults to inject, such as
+    from `start` until all replicas served.  backend: "cpu", or "interpreted": kernels by the ops' `evaluate` in NumPy,
+    everything else as ever (docs/guide/interpreted.md).  inject: faults to inject, such as
     "kill:device=3,at=all-reduce.7" (docs/guide/fault_injection.md).  Threads may share a cluster; calls run in turn.
     """
 
@@ -96,8 +98,7 @@ class Cluster(Handle):
         replicas, partitions = checked_size(replicas, 1 if partitions is None else partitions)
         if not isinstance(address, str | None):
             raise ArgumentError(f"address: expected a string, HOST:PORT, found {address!r}")
-        if backend != "cpu":
-            raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on 'cpu'")
+        self._target = target_of_backend(backend)
         if devices_per_host is not None:
             devices_per_host = checked_counts(devices_per_host, replicas * partitions)
         self.replicas = replicas
@@ -298,7 +299,8 @@ class Cluster(Handle):
         # programs of other devices, which may be in its groups, are compiled without it
         compiled = module if len(devices) == self.devices else with_rounds_in_order(module)
         points = () if self._injection is None else self._injection.points(module, devices)
-        found = compile_cached(self._server, compiled, self.replicas, self.partitions, traced=traced, points=points)
+        counts = self.replicas, self.partitions
+        found = compile_cached(self._server, compiled, *counts, traced=traced, points=points, target=self._target)
         if self._injection is not None:
             self._injection.require_points(found[0], devices, points)
         return found

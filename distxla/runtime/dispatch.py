@@ -398,10 +398,14 @@ class Dispatcher:
         failure = self._routine_failure(device)
         if failure is None:
             return ExecutionError(f"a custom-call failed on device {device}")
-        site = program.sites[failure.site]
-        target = site.routine.target if site.routine is not None else ""
-        message = f'{site.instruction} on device {device}: "{target}" {failure.summary}'
-        error = ExecutionError(message, site.location)
+        if failure.site < 0:
+            error = ExecutionError(f"device {device}: {failure.summary}")
+        else:
+            site = program.sites[failure.site]
+            target = site.routine.target if site.routine is not None else ""
+            error = ExecutionError(
+                f'{site.instruction} on device {device}: "{target}" {failure.summary}', site.location
+            )
         if failure.traceback:
             error.add_note(failure.traceback)
         return error

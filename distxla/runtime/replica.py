@@ -138,7 +138,7 @@ class Replica:
             assert memory is not None
             loaded = LoadedRoutines(routines, memory.address, memory.bytes.nbytes, self._note)
             callbacks = {site.index: loaded.callback(site) for site in program.sites if site.routine is not None}
-        image = load_shared(program, source, loaded.resolve if loaded is not None else None)
+        image = load_shared(program, source, loaded.resolve if loaded is not None else None, self._note_kernel)
         base = self._control.segment.address
         context = ExecutionContext(
             self._device,
@@ -184,6 +184,12 @@ class Replica:
 
     def _note(self, failure: RoutineFailure) -> None:
         self._routine_failure = failure
+
+    def _note_kernel(self, summary: str, frames: str) -> None:
+        """A kernel that this process interprets has failed."""
+        from distxla.runtime.routines import RoutineFailure
+
+        self._routine_failure = RoutineFailure(-1, summary, frames)
 
     def resident_bytes(self) -> int:
         """Resident memory of this process without what it shares with others: the arenas."""

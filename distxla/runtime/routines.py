@@ -47,7 +47,9 @@ class Routines:
 
 @dataclass(frozen=True)
 class RoutineFailure:
-    """site: of the program that ran.  summary: "raised ValueError: …".  traceback: the user's frames, or ""."""
+    """site: of the program that ran; -1 where a kernel failed that is interpreted.  summary: "raised ValueError: …".
+    traceback: the user's frames, or "".
+    """
 
     site: int
     summary: str

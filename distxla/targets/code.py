@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from llvmlite import ir
 
 from distxla.errors import InternalError
+from distxla.ir.instruction import Instruction
 from distxla.targets.image import Image
 from distxla.targets.processor import Processor
 
@@ -42,7 +43,17 @@ class CodeTarget(Protocol):
     def link(self, object_code: bytes) -> Image:
         """A position-independent image; CompileError for what no image can hold."""
 
-    # --- libraries
+    # --- kernels and libraries
+
+    @property
+    def imports_kernels(self) -> bool:
+        """Whether programs need their module, from which the target runs kernels itself."""
+
+    def kernel_import(self, instruction: Instruction, number: int) -> str | None:
+        """The import that is called for a kernel, in place of code that the compiler emits; None: emit the code.
+
+        Its function gets what a kernel gets (lower/kernels.py) and returns a Status, i32. number: of the kernel.
+        """
 
     def import_name(self, routine: str) -> str:
         """The import that stands for `blas.NAME` (C interface), `lapack.NAME` (Fortran) or any other function."""

@@ -10,8 +10,10 @@ from functools import cache
 
 from distxla import targets
 from distxla.compiler.artifact import CompiledProgram
-from distxla.errors import CompileError
-from distxla.targets.target import Host, LoadedImage, Target
+from distxla.errors import ArgumentError, CompileError
+from distxla.targets.target import Host, LoadedImage, Report, Target
+
+BACKENDS = {"cpu": None, "interpreted": "interpreted"}  # of clusters, and their targets
 
 
 def target_names() -> list[str]:
@@ -37,16 +39,26 @@ def native_target() -> Target:
     return target_named(machine)
 
 
+def target_of_backend(backend: str) -> str | None:
+    """The target of a cluster's backend; None: this processor's. ArgumentError where no cluster runs on that."""
+    if backend not in BACKENDS:
+        raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on {' or '.join(map(repr, BACKENDS))}")
+    return BACKENDS[backend]
+
+
 def host() -> Host:
     """The machine that this process runs on."""
     return native_target().host
 
 
 def load_image(
-    program: CompiledProgram, resolve: Callable[[str], int] | None = None, file: tuple[int, int] | None = None
+    program: CompiledProgram,
+    resolve: Callable[[str], int] | None = None,
+    file: tuple[int, int] | None = None,
+    report: Report | None = None,
 ) -> LoadedImage:
     """Make a program of any target ready to run in this process; see `targets.target.Loader`."""
-    return target_named(program.target).loader.load_image(program, resolve, file)
+    return target_named(program.target).loader.load_image(program, resolve, file, report)
 
 
 def resolve_import(name: str) -> int:

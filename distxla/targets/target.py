@@ -31,6 +31,9 @@ class Target(Protocol):
     def host(self) -> Host: ...
 
 
+Report = Callable[[str, str], None]  # why a kernel failed, and its frames
+
+
 class LoadedImage(Protocol):
     """A program in memory. `close` unmaps it: nobody may be inside of it or call it afterwards."""
 
@@ -51,11 +54,13 @@ class Loader(Protocol):
         program: CompiledProgram,
         resolve: Callable[[str], int] | None = None,
         file: tuple[int, int] | None = None,
+        report: Report | None = None,
     ) -> LoadedImage:
         """Map the program's image and make it ready to run.
 
         resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file
-        that holds the image, to be mapped in place of `program.image`.  Raises CompileError where an import is unknown,
+        that holds the image, to be mapped in place of `program.image`.  report: told why a kernel failed, by targets
+        whose kernels can.  Raises CompileError where an import is unknown,
         OSError where memory or permission is missing.
         """
 
@@ -83,4 +88,4 @@ class Host(Protocol):
         """What compiled code may use of the processor; a machine that has all of them can run it."""
 
 
-__all__ = ["Host", "LoadedImage", "Loader", "Target"]
+__all__ = ["Host", "LoadedImage", "Loader", "Report", "Target"]

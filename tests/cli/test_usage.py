@@ -204,7 +204,7 @@ def test_scripts_for_completion(
     [
         ("distxla ", {"plain,run", "plain,check", "plain,compile", "plain,ops", "plain,cache"}),
         ("distxla run --rep", {"plain,--replicas", "plain,--repeat", "plain,--report"}),
-        ("distxla run --backend ", {"plain,cpu", "plain,gpu", "plain,reference"}),
+        ("distxla run --backend ", {"plain,cpu", "plain,gpu", "plain,interpreted", "plain,reference"}),
         ("distxla run st", {"file,st"}),
         ("distxla run step.hlo --args a", {"file,a"}),
         ("distxla ops all-to", {"plain,all-to-all"}),

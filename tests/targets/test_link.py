@@ -93,6 +93,13 @@ def function(loaded, name, result, *arguments):
     return ctypes.CFUNCTYPE(result, *arguments)(loaded.address_of(name))
 
 
+def test_an_array_without_elements_has_an_address():
+    image = build("@none = internal constant [0 x i8] zeroinitializer\ndefine ptr @place() {\n  ret ptr @none\n}\n")
+    loaded = load_image(program(image))
+    assert function(loaded, "place", ctypes.c_void_p)() - loaded.base < image.code_bytes
+    loaded.close()
+
+
 def test_code_data_and_imports_work_wherever_the_image_lies(calls):
     loads = [load_image(program(calls)) for _ in range(2)]
     for loaded in loads:

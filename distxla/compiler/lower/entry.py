@@ -18,13 +18,21 @@ from llvmlite import ir
 from distxla.collectives.protocols.control_block import LOOP_DEPTHS, R_EVENTS, iterations_field
 from distxla.collectives.signature import summary
 from distxla.compiler.abi import ALIGNMENT, COMMUNICATE_SYMBOL, ENTRY_SYMBOL
-from distxla.compiler.artifact import CommunicatorSpec, EnclosingLoop, HostRoutine, InjectionPoint, SharedArena, Site
+from distxla.compiler.artifact import (
+    CommunicatorSpec,
+    EnclosingLoop,
+    HostRoutine,
+    ImportedKernel,
+    InjectionPoint,
+    SharedArena,
+    Site,
+)
 from distxla.compiler.lower.communication import CommunicationEmitter, LoadedRoutine
 from distxla.compiler.lower.constant_tables import planned_constant
 from distxla.compiler.lower.fill_unwritten import emit_fill, written_anew
 from distxla.compiler.lower.function_body import FunctionBody, has_runtime_offset
 from distxla.compiler.lower.injection import InjectionPoints
-from distxla.compiler.lower.kernels import KernelFunction, emit_kernel_function
+from distxla.compiler.lower.kernels import KernelFunction, declare_kernel, emit_kernel_function
 from distxla.compiler.plan.breadcrumbs import has_rounds, is_noted, is_traced, kind_of, may_be_long
 from distxla.compiler.plan.buffers import (
     Branch,
@@ -63,7 +71,7 @@ PART_STEPS = 1000  # of a function that executes steps
 class Entry:
     """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
     what is done for them (StepOrigin.kind), by the number that the device's record holds meanwhile.
-    shared: the plan's.  points: where faults can be injected."""
+    shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself."""
 
     llvm_module: ir.Module
     sites: tuple[Site, ...]
@@ -72,6 +80,7 @@ class Entry:
     steps: tuple[tuple[Instruction, str], ...]
     shared: tuple[SharedArena, ...] = ()
     points: tuple[InjectionPoint, ...] = ()
+    kernels: tuple[ImportedKernel, ...] = ()
 
 
 def emit_entry(
@@ -120,6 +129,7 @@ class _EntryEmitter:
         self.fills = is_filled()
         self.structure = Structure(module)
         self.kernels: dict[Hashable, KernelFunction] = {}
+        self.imported: list[ImportedKernel] = []
         self.scratch_bytes = 0
         self.sites: list[Site] = []
         self.numbered: list[tuple[Instruction, str]] = []
@@ -141,8 +151,8 @@ class _EntryEmitter:
         scratch = (self.scratch_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         specs = tuple(spec for _, spec in sorted(self.communicators.values(), key=lambda found: found[0]))
         arena = self.plan.arena_bytes + scratch
-        steps, points = tuple(self.numbered), tuple(self.points.points)
-        return Entry(self.llvm_module, tuple(self.sites), specs, arena, steps, self.plan.shared, points)
+        steps, points, kernels = tuple(self.numbered), tuple(self.points.points), tuple(self.imported)
+        return Entry(self.llvm_module, tuple(self.sites), specs, arena, steps, self.plan.shared, points, kernels)
 
     # --- functions --------------------------------------------------------------------------------------------------
 
@@ -265,13 +275,18 @@ class _EntryEmitter:
         scratch = Buffer(kernel.scratch_bytes, Region.ARENA, self.plan.arena_bytes)
         if self.fills:
             self.fill((scratch,))
-        self.body.builder.call(kernel.function, [self.body.context, *arguments, self.body.pointer(scratch)])
+        status = self.body.builder.call(kernel.function, [self.body.context, *arguments, self.body.pointer(scratch)])
+        if kernel.fails:
+            self.body.fail_unless_zero(status)
 
     def kernel_function(self, computation: Computation, instruction: Instruction) -> KernelFunction:
         """The function of the instruction; instructions that differ in names only share it."""
         shapes = tuple(o.shape.without_layout() for o in computation.operands(instruction))
         op = instruction.op.rename_computations(lambda name: f"#{self.structure.number(name)}")
         key = (op, shapes, instruction.shape.without_layout(), executable(instruction.op).code_annotations(instruction))
+        if key not in self.kernels and (imported := self.imported_kernel(computation, instruction)) is not None:
+            self.imported.append(imported)
+            self.kernels[key] = declare_kernel(self.llvm_module, imported)
         if key not in self.kernels:
             name = re.sub(r"[^A-Za-z0-9_.]", "_", instruction.name)
             kernel = emit_kernel_function(
@@ -283,6 +298,12 @@ class _EntryEmitter:
                 kernel.function.attributes.add("noinline")
             self.kernels[key] = kernel
         return self.kernels[key]
+
+    def imported_kernel(self, computation: Computation, instruction: Instruction) -> ImportedKernel | None:
+        """The kernel as the target runs it itself; None if code is wanted."""
+        symbol = self.llvm_module.target.kernel_import(instruction, len(self.imported))
+        operands = tuple(o.shape for o in computation.operands(instruction))
+        return None if symbol is None else ImportedKernel(symbol, instruction, operands)
 
     def copy(self, step: Copy) -> None:
         memcpy = self.llvm_module.globals.get("llvm.memcpy.p0.p0.i64")

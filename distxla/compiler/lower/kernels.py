@@ -14,6 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from distxla.compiler.abi import ALIGNMENT
+from distxla.compiler.artifact import ImportedKernel
 from distxla.compiler.lower import contraction, exact_products, gemm_micro_kernel
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import POINTER, BufferEmitter, MatrixOperand
@@ -21,6 +22,7 @@ from distxla.compiler.lower.element_computations import element_array, element_a
 from distxla.compiler.lower.fusion import emit_elements
 from distxla.compiler.lower.reduction import Reduction, emit_reductions
 from distxla.compiler.lower.row_fusions import RowView, emit_rows
+from distxla.compiler.lower.scalar_expression import I32, intrinsic
 from distxla.errors import CompileError, DistxlaError, InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import ElementType
@@ -35,10 +37,12 @@ from distxla.targets.code import target_of
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """scratch_bytes: what the caller must provide behind the last argument; 64-byte aligned, uninitialised."""
+    """scratch_bytes: what the caller must provide behind the last argument; 64-byte aligned, uninitialised.
+    fails: whether it returns a Status."""
 
     function: ir.Function
     scratch_bytes: int
+    fails: bool = False
 
 
 class KernelEmitter(BufferEmitter):
@@ -77,6 +81,13 @@ class KernelEmitter(BufferEmitter):
 def kernel_type(operands: Sequence[Shape], results: Sequence[Shape]) -> ir.FunctionType:
     """The LLVM type of a kernel with these operand and result leaves."""
     return ir.FunctionType(ir.VoidType(), [POINTER] * (len(operands) + len(results) + 2))
+
+
+def declare_kernel(llvm_module: ir.Module, kernel: ImportedKernel) -> KernelFunction:
+    """A kernel that the target runs itself, as a function that the program imports."""
+    leaves = [leaf for shape in (*kernel.operands, kernel.instruction.shape) for leaf in shape.leaves()]
+    pointers = [POINTER] * (sum(leaf.is_array for leaf in leaves) + 2)
+    return KernelFunction(intrinsic(llvm_module, kernel.symbol, I32, pointers), 0, fails=True)
 
 
 def emit_kernel_function(

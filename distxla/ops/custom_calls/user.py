@@ -197,6 +197,11 @@ def user_targets(module: Module) -> tuple[UserTarget, ...]:
     return tuple(_registered[name] for name in sorted(names))
 
 
+def is_user_target(name: str) -> bool:
+    """Whether a custom-call target of that name is registered, or declared."""
+    return name in _registered
+
+
 def declarations(targets: Iterable[UserTarget]) -> tuple[tuple[str, str], ...]:
     """(name, kind): all that a compiler needs to know of them."""
     return tuple((target.name, target.kind) for target in targets)

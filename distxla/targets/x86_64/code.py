@@ -6,6 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from distxla.ir.instruction import Instruction
 from distxla.targets.image import Image
 from distxla.targets.processor import Processor
 from distxla.targets.x86_64 import finish, libraries, link
@@ -17,6 +18,7 @@ class Code(Instructions):
     """`targets.code.CodeTarget`."""
 
     name = "x86_64"
+    imports_kernels = False
 
     @property
     def processor(self) -> Processor:
@@ -40,6 +42,9 @@ class Code(Instructions):
 
     def link(self, object_code: bytes) -> Image:
         return link.link(object_code)
+
+    def kernel_import(self, instruction: Instruction, number: int) -> str | None:
+        return None
 
     def import_name(self, routine: str) -> str:
         return libraries.import_name(routine)

@@ -151,9 +151,12 @@ class _Linker:
         """Give sections their addresses; returns where `extra` bytes begin after them and the page-aligned end."""
         at = start
         for section in self.sections:
-            if section.kind in (SHT_RELA, SHT_SYMTAB) or not section.size or not self._is_loaded(section):
+            if section.kind in (SHT_RELA, SHT_SYMTAB) or not self._is_loaded(section):
                 continue
             if bool(section.flags & SHF_WRITE) is writable:
+                if not section.size:
+                    section.address = at  # addresses of arrays without elements, which nobody reads
+                    continue
                 at = _aligned(at, section.alignment)
                 if section.alignment > PAGE:
                     raise CompileError(f"section {section.name} asks for an alignment of {section.alignment} bytes")

@@ -46,13 +46,17 @@ class LoadedImage:
 
 
 def load_image(
-    program: CompiledProgram, resolve: Callable[[str], int] | None = None, file: tuple[int, int] | None = None
+    program: CompiledProgram,
+    resolve: Callable[[str], int] | None = None,
+    file: tuple[int, int] | None = None,
+    report: Callable[[str, str], None] | None = None,
 ) -> LoadedImage:
     """Map the program's image and make it ready to run.
 
     resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file that
-    holds the image, to be mapped in place of `program.image`.  No byte is writable and executable at the same time.
-    Raises CompileError where an import is unknown, OSError where memory or permission is missing.
+    holds the image, to be mapped in place of `program.image`.  report: never called, code reports nothing.  No byte is
+    writable and executable at the same time.  Raises CompileError where an import is unknown, OSError where memory or
+    permission is missing.
     """
     resolve = resolve or resolve_import
     descriptor, length = file or (-1, len(program.image))
