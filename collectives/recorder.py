@@ -25,10 +25,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from distxla.collectives.protocols import control_block as block
-from distxla.collectives.protocols.event import EVENT_BYTES, EVENTS, STEP
+from distxla.collectives.protocols.event import EVENT, EVENT_BYTES, EVENTS, STEP
+from distxla.collectives.protocols.layout import packed
 
-_EVENT = struct.Struct("<QQQQQIIIIIHh")
-_CLOCK = struct.Struct("<QQQQ")
+_EVENT = packed(*EVENT.words)
+_CLOCK = packed(block.R_CLOCK)
 assert _EVENT.size == EVENT_BYTES
 
 
@@ -105,14 +106,14 @@ class Clock:
 
 def ring_of(row: bytes, device: int) -> tuple[int, int]:
     """Offset and bytes of the ring of a device with this record, in its host's control block."""
-    mask = int.from_bytes(row[block.R_RING_MASK : block.R_RING_MASK + 4], "little") | (EVENTS - 1)
-    return block.recorder_offset(device) + _long(row, block.R_RING), (mask + 1) * EVENT_BYTES
+    mask = block.R_RING_MASK.read(row) | (EVENTS - 1)
+    return block.recorder_offset(device) + block.R_RING.read(row), (mask + 1) * EVENT_BYTES
 
 
 def pieces(row: bytes, device: int, most: int = EVENTS) -> Iterator[tuple[int, int]]:
     """(offset, bytes) in the control block of the last events, up to `most` of them, oldest first."""
     begin, size = ring_of(row, device)
-    count = _long(row, block.R_EVENTS)
+    count = block.R_EVENTS.read(row)
     kept = min(count, most, size // EVENT_BYTES)
     first, end = (count - kept) * EVENT_BYTES % size, count * EVENT_BYTES % size
     if kept and first >= end:
@@ -132,14 +133,14 @@ def events(records: Recorded, device: int) -> list[Event]:
 def decode(data: bytes, row: bytes, device: int) -> Iterator[Event]:
     """Events out of what `pieces` of the record `row` name, one behind the other, and the last one, which is still in
     the record."""
-    clock, count = Clock.of(row), _long(row, block.R_EVENTS)
+    clock, count = Clock.of(row), block.R_EVENTS.read(row)
     begun, before, waited, resumed, round_, mark, *others = _EVENT.unpack_from(row, block.R_EVENT)
     moments = waited, resumed, round_ - before, mark
     last = number_of(row)
     first = count - len(data) // EVENT_BYTES
     for number, fields in enumerate(_EVENT.iter_unpack(data[: len(data) // EVENT_BYTES * EVENT_BYTES]), first):
         if number == last:
-            yield _event(device, number, (begun, _long(row, block.R_NOW), *moments, *others), clock)
+            yield _event(device, number, (begun, block.R_NOW.read(row), *moments, *others), clock)
         elif fields[5] == (number + 1) & 0xFFFFFFFF:
             yield _event(device, number, fields, clock)
     if last == count:
@@ -149,7 +150,7 @@ def decode(data: bytes, row: bytes, device: int) -> Iterator[Event]:
 def number_of(row: bytes) -> int | None:
     """Of the event in the record: R_EVENTS where it has not ended, or has failed, one less where it has ended but has
     not yet been copied; else None."""
-    count, mark = _long(row, block.R_EVENTS), int.from_bytes(row[block.R_NUMBER : block.R_NUMBER + 4], "little")
+    count, mark = block.R_EVENTS.read(row), block.R_NUMBER.read(row)
     found = {(count + 1) & 0xFFFFFFFF: count, count & 0xFFFFFFFF: count - 1}.get(mark)
     return found if found is not None and found >= 0 else None
 
@@ -181,7 +182,3 @@ def iterations(records: Recorded, device: int) -> tuple[int, ...]:
     row = records.row(device)
     first = block.R_ITERATIONS + 4
     return struct.unpack_from(f"<{block.LOOP_DEPTHS - 1}I", row, first) if row else ()
-
-
-def _long(row: bytes, field: int) -> int:
-    return int.from_bytes(row[field : field + 8], "little")

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
+from struct import Struct
 
 from distxla.errors import InternalError
 
@@ -64,6 +66,10 @@ class Word(int):
     def end(self) -> int:
         """Offset of the first byte behind it."""
         return int(self) + self.bits // 8 * max(1, self.count)
+
+    def read(self, area: bytes) -> int:
+        """Its value in a copy of its area's bytes, little-endian; of an array the first one."""
+        return int.from_bytes(area[self : self + self.bits // 8], "little", signed=self.signed)
 
     def require_store(self, bits: int, order: str | None) -> None:
         """InternalError where an emitted store of `bits` bits is weaker than declared. order: LLVM's; None: plain."""
@@ -206,6 +212,17 @@ class Area:
         for part in self.parts:
             if begin < part.end and part.offset < end:
                 raise InternalError(f"{self.name}: {name} at {begin} overlaps {part.name}")
+
+
+def packed(*words: Word) -> Struct:
+    """Reads and writes adjacent words at once, little-endian; InternalError where they are not adjacent."""
+    for before, word in pairwise(words):
+        if before.end != word:
+            raise InternalError(f"{word.area.name}: {word.name} does not follow {before.name}")
+    return Struct("<" + "".join(_CODES[word.bits, word.signed] * word.count for word in words))
+
+
+_CODES = {(16, False): "H", (16, True): "h", (32, False): "I", (32, True): "i", (64, False): "Q", (64, True): "q"}
 
 
 def areas(module: Mapping[str, object]) -> list[Area]:

@@ -413,9 +413,8 @@ class Dispatcher:
 
 def _is_over(row: bytes) -> bool:
     """Whether a device with this record has come back from its last command."""
-    at = control.R_COMMAND_KIND
-    return int.from_bytes(row[at : at + 4], "little") != control.CommandKind.RUN
+    return control.R_COMMAND_KIND.read(row) != control.CommandKind.RUN
 
 
 def _without_status(row: bytes) -> bytes:
-    return row[: control.R_STATUS] + Status.OK.to_bytes(4, "little") + row[control.R_STATUS + 4 :]
+    return row[: control.R_STATUS] + Status.OK.to_bytes(4, "little") + row[control.R_STATUS.end :]

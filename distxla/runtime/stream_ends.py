@@ -6,7 +6,6 @@ through a `StreamMemory` only.
 
 from __future__ import annotations
 
-import struct
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives.protocols import stream as streams
+from distxla.collectives.protocols.layout import packed
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.ir.unwritten import empty
 from distxla.machine.heap import Block
@@ -30,7 +30,7 @@ RECYCLED_BYTES = 64 << 10
 KEPT_BYTES = 64 << 20  # in one stream
 MOST_BLOCKS = 2  # items in blocks of their own that may be under way in one stream
 _MASK = 0xFFFFFFFF
-_SLOT = struct.Struct("<QQQIII")
+_SLOT = packed(*streams.SLOT.words)
 
 Bytes = NDArray[np.uint8]
 

@@ -136,7 +136,7 @@ class Trace(Handle):
         """Note what was recorded since the last call. begin: when this one began, ns of CLOCK_MONOTONIC."""
         end = time.monotonic_ns()
         rows = self._rows()
-        fresh = {device: _events(row) - self._seen.get(device, 0) for device, row in rows.items()}
+        fresh = {device: control.R_EVENTS.read(row) - self._seen.get(device, 0) for device, row in rows.items()}
         known = {device: row for device, row in rows.items() if fresh[device] > 0 or self._has_failed(device, row)}
         data = read_rings(self._hosts.all, known, min(self._events, max(fresh.values(), default=0)))
         data = {d: ring[max(0, len(ring) - fresh[d] * event_words.EVENT_BYTES) :] for d, ring in data.items()}
@@ -145,7 +145,7 @@ class Trace(Handle):
         what = "" if error is None else f"{type(error).__name__}: {error}"
         self._calls.append(_Call(begin, end, what, known, data, lost))
         programs, modules = self._loaded
-        for number in {_word(row, control.R_PROGRAM) for row in known.values()} & programs.keys():
+        for number in {control.R_PROGRAM.read(row) for row in known.values()} & programs.keys():
             self._programs[number] = programs[number]
             if number in modules:
                 self._modules[number] = modules[number]
@@ -155,11 +155,13 @@ class Trace(Handle):
 
     def _has_failed(self, device: int, row: bytes) -> bool:
         """Whether the device has run something since, and not left a site."""
-        return _word(row, control.R_RUN) != self._runs.get(device) and recorder.number_of(row) == _events(row)
+        return control.R_RUN.read(row) != self._runs.get(device) and recorder.number_of(row) == control.R_EVENTS.read(
+            row
+        )
 
     def _note_seen(self, rows: Mapping[int, bytes]) -> None:
-        self._seen.update({device: _events(row) for device, row in rows.items()})
-        self._runs.update({device: _word(row, control.R_RUN) for device, row in rows.items()})
+        self._seen.update({device: control.R_EVENTS.read(row) for device, row in rows.items()})
+        self._runs.update({device: control.R_RUN.read(row) for device, row in rows.items()})
 
     def _rows(self) -> dict[int, bytes]:
         """All devices' records, without those of hosts that can't be reached."""
@@ -229,14 +231,6 @@ def ring_events(devices: int) -> int:
     """Events in a device's ring while a trace is taken, a power of two."""
     most = RINGS_BYTES // event_words.EVENT_BYTES // devices
     return max(event_words.EVENTS, min(MOST_EVENTS, 1 << (most.bit_length() - 1)))
-
-
-def _word(row: bytes, field: int) -> int:
-    return int.from_bytes(row[field : field + 4], "little")
-
-
-def _events(row: bytes) -> int:
-    return int.from_bytes(row[control.R_EVENTS : control.R_EVENTS + 8], "little")
 
 
 def _events_of(call: _Call, ahead: Mapping[int, int]) -> dict[int, list[Event]]:

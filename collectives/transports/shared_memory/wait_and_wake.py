@@ -183,6 +183,7 @@ def release_waiters(control: memoryview, status: Status = Status.RELEASED, *, se
     words = control.cast("B").cast("I")
     devices = words[block.H_DEVICES // 4]
     words[block.H_POISON // 4] = int(status)
+    wake_all(address + block.H_DONE)  # a full fence: devices that sleep without having seen the status are seen below
     end = time.monotonic() + seconds
     while True:
         waiting = []
@@ -191,8 +192,8 @@ def release_waiters(control: memoryview, status: Status = Status.RELEASED, *, se
             if words[(record + block.R_STATE) // 4] != block.DeviceState.WAITING:
                 continue
             place = words[(record + block.R_WAIT_WORD) // 4] | words[(record + block.R_WAIT_WORD) // 4 + 1] << 32
+            waiting.append(device)  # also where the place is not to be seen yet
             if 0 < place <= len(control) - 4:
-                waiting.append(device)
                 wake_all(address + place)
         if not waiting or time.monotonic() > end:
             return waiting

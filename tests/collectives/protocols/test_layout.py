@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from llvmlite import ir
 
-from distxla.collectives.protocols import group, stream
+from distxla.collectives.protocols import event, group, stream
 from distxla.collectives.protocols.documentation import MODULES, declared
-from distxla.collectives.protocols.layout import Area, Order, Word
+from distxla.collectives.protocols.layout import Area, Order, Word, packed
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.errors import InternalError
 from docs.update_tables import PROTOCOLS, updated_protocols
@@ -73,6 +73,13 @@ def test_what_overlaps_or_lies_outside_is_no_declaration() -> None:
             area.u32(at, "second", "a", Order.PLAIN, "")
     with pytest.raises(InternalError, match="behind the 16 bytes"):
         area.part(0, "part", EXAMPLE, "")
+
+
+def test_adjacent_words_are_read_at_once() -> None:
+    assert packed(*stream.SLOT.words).format == "<QQQIII"
+    assert packed(*event.EVENT.words).size == event.EVENT_BYTES
+    with pytest.raises(InternalError, match="taken does not follow posted"):
+        packed(stream.T_POSTED, stream.T_TAKEN)
 
 
 def test_a_word_is_its_offset() -> None:
