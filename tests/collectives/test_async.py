@@ -28,7 +28,7 @@ from distxla.ops.reduce_scatter import ReduceScatter
 from distxla.ops.support.collective_start_done import TICKET, Half, begun_shape, half
 from distxla.ops.support.executable import CollectiveOp
 from tests.collectives.devices import Code, World, layout, module_of, reduction
-from tests.collectives.matrix_executors.shared_memory.test_emitter import (
+from tests.collectives.transports.shared_memory.test_emitter import (
     Array,
     Case,
     case_of,

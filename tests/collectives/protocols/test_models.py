@@ -60,6 +60,7 @@ LARGER = {
     "channel, 2 values copied at once to posted places": Case(lambda: channel_pair(2, AT_ONCE), 7_000),
     "group of 3, 2 rounds": Case(lambda: group_rounds(3, 2, shared=False), 250_000),
     "permute of 3, 1 small round": Case(lambda: permute_ring(3, 1, small=True, halves=[False] * 3), 1_000),
+    "permute of 3, 1 small round in halves": Case(lambda: permute_ring(3, 1, small=True, halves=[True] * 3), 30_000),
     "permute of 3, 1 large round": Case(lambda: permute_ring(3, 1, small=False, halves=[False] * 3), 100_000),
     "a call of 3 devices": Case(lambda: calls(3, 1), 90_000),
 }
