@@ -47,11 +47,13 @@ class Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         side = "start"
+        poll = select.poll()  # which takes descriptors of any number
+        poll.register(process.stdout, select.POLLIN)
         with contextlib.suppress(BrokenPipeError):  # it has ended, which its output tells
             process.stdin.write(f"{seed}\n")
             process.stdin.flush()
         while True:
-            ready, _, _ = select.select([process.stdout], [], [], PROGRAM_S)
+            ready = poll.poll(1e3 * PROGRAM_S)
             line = process.stdout.readline() if ready else ""
             if not line:
                 what = f"takes more than {PROGRAM_S} s" if not ready else _ended(process.wait())
