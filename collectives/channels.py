@@ -1,7 +1,7 @@
 """Channels: whose value each recv gets, over all programs of a run.
 
-A send and a recv belong together when they name the same channel (an absent id counts as 0) and the same of its two
-streams, and agree on who sends to whom:
+A send and a recv are a pair if they name the same channel (an absent id counts as 0) and the same of its two streams,
+and agree on source and target:
 
 * With source-target pairs (frontend attribute `_xla_send_recv_source_target_pairs`) the ids are replicas, for each
   partition; on a channel above 0 they are partitions, for each replica. Where the run has only one of these, and where
@@ -230,21 +230,21 @@ class _World:
         running = {device: number for number, program in enumerate(self.programs) for device in program.devices}
         # Programs name the same pairs many times: what says the same is followed once, by the number of its first end.
         # What they have of a pair is a list of (number, bounds), by the side.
-        alike: dict[tuple[Hashable, ...], list[tuple[int, Route]]] = {}
+        by_kind: dict[tuple[Hashable, ...], list[tuple[int, Route]]] = {}
         ids: dict[int, None] = {}
         for place, (number, end) in enumerate(ends):
             ids[end.channel] = None
             same = (number, end.sends, end.pairs, end.bounds)
-            alike.setdefault(same, []).append((place, Route(number, end, None)))
+            by_kind.setdefault(same, []).append((place, Route(number, end, None)))
         channels = tuple(sorted(ids))
         said: dict[tuple[int, int], tuple[_Said, _Said]] = defaultdict(lambda: ([], []))
-        for kind, routes in enumerate(alike.values()):
+        for kind, routes in enumerate(by_kind.values()):
             number, end = routes[0][1].program, routes[0][1].end
             side = 0 if end.sends else 1
             for device_pair, bounds in self._device_pairs(end, ends, across=across):
                 if running.get(device_pair[side]) == number:
                     said[device_pair][side].append((kind, bounds))
-        kinds = list(alike.values())
+        kinds = list(by_kind.values())
         found: dict[tuple[tuple[tuple[int, Bounds], ...], ...], tuple[tuple[Route, ...], tuple[Route, ...]]] = {}
         for (source, target), sides in sorted(said.items()):
             both = tuple(map(tuple, sides))

@@ -102,7 +102,7 @@ class ContextFlow:
 
 
 def ended_by_async_done(module: Module, flow: ContextFlow) -> frozenset[Start]:
-    """The sends and recvs in asynchronous computations whose contexts come to no done of their own: async-done ends
+    """The sends and recvs in asynchronous computations whose contexts reach no done of their own: async-done ends
     them, so that from there on a context is a value as others are (its first part is what was sent or received)."""
     waiting = [i.op.calls for c in module.computations for i in c if isinstance(i.op, AsyncStart)]
     inside: set[str] = set()

@@ -118,10 +118,10 @@ class DeadlockError(DistxlaError):
 
 
 class CollectiveMismatchError(DeadlockError):
-    """Members came to one round of a collective with different instructions, or wait for each other in different ones:
+    """Members reached one round of a collective with different instructions, or wait for each other in different ones:
     a deadlock whose reason is known.
 
-    pair: the two devices, where they came to one round or one transfer.
+    pair: the two devices, where they reached one round or one transfer.
     """
 
     code = "mismatch"

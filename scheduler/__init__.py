@@ -1,4 +1,4 @@
-"""Orders of execution, and whether all devices come to their end. Imported as `distxla.scheduler`."""
+"""Orders of execution, and whether all devices reach the end. Imported as `distxla.scheduler`."""
 
 if __name__ != "distxla.scheduler":
     raise ImportError("import distxla.scheduler, not scheduler")

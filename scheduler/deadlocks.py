@@ -1,4 +1,4 @@
-"""Whether a run can end, before it begins: a proof, a counterexample, or what only the run decides."""
+"""Whether a run can end, before it begins: a proof, a counterexample, or a decision that only the run makes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Examination:
         ]
         if not found:
             return safe
-        why = "what it sends, and for whom it waits, stands in its kernel alone"
+        why = "only its kernel says what it sends and which devices it waits for"
         places = [(tuple(devices), self._place(number, instruction)) for number, devices, instruction in found]
         return self._unknown(
             "whether all devices go on depends on kernels that communicate; without them all do",
@@ -93,8 +93,8 @@ class _Examination:
         strict = Progress(traces, STRICT).run()
         if strict.has_finished:
             return no_deadlock(len(self.modules))
-        alike = self.communication.counts_rounds_alike
-        lenient = strict.leniently() if alike else Progress(traces, LENIENT).run()
+        equal_rounds = self.communication.counts_rounds_alike
+        lenient = strict.leniently() if equal_rounds else Progress(traces, LENIENT).run()
         if lenient.mismatches:
             return self._deadlock(lenient, self._mismatch(lenient), None)
         stuck = never_go_on(lenient)
@@ -200,10 +200,12 @@ class _Examination:
         if open_.branch is None:
             given = choice.decision.cause
             entry = self.communication.programs[choice.decision.program][1].entry_computation
-            alike = f"; give all of them the same {given.name}" if any(given is p for p in entry.parameters) else ""
-            return f"{what} may differ between devices{inside}{alike}"
+            given_equally = (
+                f"; give all of them the same {given.name}" if any(given is p for p in entry.parameters) else ""
+            )
+            return f"{what} may differ between devices{inside}{given_equally}"
         if choice.is_loop:
-            return f"if it turns, not all devices are sure to go on{inside}"
+            return f"if it runs an iteration, not all devices are sure to go on{inside}"
         return f"with branch {open_.branch} not all devices are sure to go on{inside}"
 
     def _too_long(self, error: TooLongError) -> Verdict:

@@ -1,6 +1,6 @@
 """What the simulation knows of each device when nobody can go on, as the state that a run would have left it in.
 
-It holds who waits in which instruction for whom, and in what order each device came there; it knows no times.
+It holds the instruction in which each device waits, the devices it waits for, and its history; it has no times.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class DeviceStates:
     # --- histories
 
     def _events(self, device: int, most: int = MOST_EVENTS) -> tuple[Event, ...]:
-        """The last that a device has executed; nothing where that depends on what only the run decides."""
+        """The last that a device has executed; nothing where that depends on a decision that only the run makes."""
         if any(self._has_choice(trace, device, end) for trace, end in self._executed(device)):
             return ()
-        begun: dict[int, int] = {}  # by meeting, how many rounds the device has begun up to what is looked at
+        begun: dict[int, int] = {}  # by rendezvous, how many rounds the device has begun up to what is looked at
         found = list(islice(self._numbered(device, begun), most))
         return tuple(reversed(found))
 

@@ -2,10 +2,10 @@
 
 The text's order is kept where it is safe. Where it isn't, devices are followed until they can't go on; the cycle in
 which they wait names pairs of instructions of which one has to change places (joint_order/conflicts.py). Each is tried,
-what comes of it is followed in its turn, and so on: a search that finds an order wherever there is one, unless it takes
-too long. Where the first attempts don't do, orders of everything at once are tried, too (joint_order/merged_order.py).
-What is found counts only if it has been proved as any other program would be, so nothing here has to be trusted.
-Scheduled programs are never changed.
+and its own cycles are resolved in the same way: a search that finds an order wherever there is one, unless it takes too
+long. Where the first attempts don't do, orders of everything at once are tried, too (joint_order/merged_order.py). What
+is found counts only if it has been proved as any other program would be, so nothing here has to be trusted. Scheduled
+programs are never changed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def order_communication(programs: Programs, replicas: int, partitions: int) -> J
 
 
 def _may_differ(programs: Sequence[tuple[tuple[int, ...], Module]]) -> bool:
-    """Whether devices may come to what they do together in different orders, and a program could be changed.
+    """Whether devices may enter their common rounds and transfers in different orders, and a program could be changed.
 
     Devices that run one program, without channels and without collectives in branches, have one order.
     """

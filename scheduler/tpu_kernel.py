@@ -1,4 +1,4 @@
-"""Mosaic kernels (Pallas) in schedules of XLA's TPU compiler: which of them have to do with other devices."""
+"""Mosaic kernels (Pallas) in schedules of XLA's TPU compiler: which of them communicate."""
 
 from __future__ import annotations
 

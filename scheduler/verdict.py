@@ -11,7 +11,8 @@ from distxla.location import Location
 
 
 class Outcome(Enum):
-    """SAFE: every run ends, if the host feeds it.  DEADLOCK: none does.  UNKNOWN: depends on what only the run has."""
+    """SAFE: every run ends, if the host feeds it.  DEADLOCK: none does.  UNKNOWN: depends on values that only the run
+    has."""
 
     SAFE = "safe"
     DEADLOCK = "deadlock"

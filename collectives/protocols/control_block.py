@@ -5,7 +5,7 @@
     flight recorders  RECORDER_BYTES each, by flattened id (recorder.py)
     communicators     carved out by the driver when a program is loaded, zeroed, 64-byte aligned
 
-Little-endian; every field is written by one side only, except the futex words. Words that somebody sleeps on have a
+Little-endian; every field is written by one side only, except the futex words. Words that a device sleeps on have a
 cache line of their own.
 """
 

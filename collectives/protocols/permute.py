@@ -38,7 +38,7 @@ M_COPIER = MESSAGE.u32(
     "copier",
     _BOTH,
     Order.UPDATED,
-    "of small messages that were asked for, those that one side has set about to copy",
+    "of small messages that were asked for, those that one side has begun to copy",
 )
 M_BYTES = MESSAGE.u64(40, "bytes", _SOURCE, Order.PLAIN, "of a small message, for a relay")
 M_LEAVES = MESSAGE.u32(

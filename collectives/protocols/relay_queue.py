@@ -35,7 +35,7 @@ FOLD_RUN = "distxla_fold_run"
 class Event(IntEnum):
     """What happened at an entry's offset."""
 
-    ROUND = 0  # all local members of a group have come to a round: the offset is its area's
+    ROUND = 0  # all local members of a group have reached a round: the offset is its area's
     # of a pair of a permute, whose other end lives elsewhere: the offset is a message's, the number that of its use
     POSTED = 1  # the source has posted it
     ASKED = 2  # the target has posted where a large one goes

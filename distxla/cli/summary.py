@@ -152,27 +152,27 @@ def _results(program: Program, execution: Execution, *, alone: bool) -> Iterator
         if len(arrays) < len(program.devices):
             yield label
             continue
-        checksum, alike = _compared(arrays)
+        checksum, by_value = _compared(arrays)
         several = "all devices" if alone else named(program.devices)
-        for number, (array, devices) in enumerate(alike[:MOST_DIFFERENT]):
-            who = named(devices) if len(alike) > 1 or len(devices) == 1 else f"the same on {several}"
+        for number, (array, devices) in enumerate(by_value[:MOST_DIFFERENT]):
+            who = named(devices) if len(by_value) > 1 or len(devices) == 1 else f"the same on {several}"
             text = f"{_values(array)} ({who})"
             yield f"{label}  {text}, crc32 {checksum:08x}" if number == 0 else f"{'':{len(label)}}  {text}"
-        if rest := [device for _, devices in alike[MOST_DIFFERENT:] for device in devices]:
-            what = counted(len(alike) - MOST_DIFFERENT, "other value")
+        if rest := [device for _, devices in by_value[MOST_DIFFERENT:] for device in devices]:
+            what = counted(len(by_value) - MOST_DIFFERENT, "other value")
             yield f"{'':{len(label)}}  … and {what} on {named(rest)}"
 
 
 def _compared(arrays: Sequence[tuple[int, Array]]) -> tuple[int, list[tuple[Array, list[int]]]]:
     """A checksum over the arrays of all devices, and the different ones among them, each with its devices."""
     checksum = 0
-    alike: dict[tuple[tuple[int, ...], bytes], tuple[Array, list[int]]] = {}
+    by_value: dict[tuple[tuple[int, ...], bytes], tuple[Array, list[int]]] = {}
     for device, array in arrays:
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         checksum = zlib.crc32(content, checksum)
         digest = hashlib.blake2b(content, digest_size=16).digest()
-        alike.setdefault((array.shape, digest), (array, []))[1].append(device)
-    return checksum, list(alike.values())
+        by_value.setdefault((array.shape, digest), (array, []))[1].append(device)
+    return checksum, list(by_value.values())
 
 
 def _moved(world: World, program: Program) -> Iterator[str]:

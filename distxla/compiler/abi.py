@@ -1,4 +1,4 @@
-"""The binary interface between compiled programs and whoever calls them. One description for ctypes and for LLVM.
+"""The binary interface between compiled programs and their callers. One description for ctypes and for LLVM.
 
 A program is one position-independent image with these functions:
 
@@ -15,8 +15,8 @@ Status returns at once from every frame of the program.
 
 The results of a site that `shares` may live once for all members of a group: behind the n offsets stand n more, places
 in memory that the group's members on this host see at the same offset, or 0. The routine may use those places if all
-these members came with the same ones, and then writes the offsets that it used over the first n; whoever does not know
-of them leaves the first n as they are.
+these members came with the same ones, and then writes the offsets that it used over the first n; a callee that does not
+know of them leaves the first n as they are.
 
 Before each step that may take long or fail the entry stores its number in the device's record: reports name the
 instruction.
@@ -46,7 +46,7 @@ class Status(IntEnum):
 
     OK = 0
     RELEASED = 1  # a wait was ended by the poison word
-    MISMATCH = 2  # members came to a round with different instructions
+    MISMATCH = 2  # members reached a round with different instructions
     FAILED = 3  # an instruction's own error
     ROUTINE_FAILED = 4  # a Python routine raised, or returned what it must not; the replica keeps what is known
     OUT_OF_RANGE = 5  # an entry of a ragged transfer reaches beyond its arrays; R_DETAIL in the record says which

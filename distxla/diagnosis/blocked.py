@@ -1,4 +1,5 @@
-"""What a device does at the end of a run that can't go on: where it stands, what it needs of whom, what it did before.
+"""What a device does at the end of a run that can't go on: where it waits, what it needs of which device, and its
+history.
 
 The static check makes these from its simulation, the reference from its threads, the cluster from its devices' records.
 """
@@ -131,7 +132,7 @@ class DeviceState:
 
     def _needed(self) -> str:
         if self.group:
-            return f"come to {round_called(self.group, self.round)}"
+            return f"enter {round_called(self.group, self.round)}"
         on = "" if self.channel is None else f" on channel {self.channel}"
         if self.opcode == "send":  # as many values are on the way as a channel holds
             return f"receive a value that is on its way{on}"

@@ -82,7 +82,7 @@ def enclosing(module: Module, computation: str) -> tuple[Enclosing, ...]:
 
 
 def start_of(located: Located) -> Located:
-    """Of an asynchronous pair the instruction that comes to the round; any other one itself."""
+    """Of an asynchronous pair the instruction that reaches the round; any other one itself."""
     instruction = located.instruction
     while instruction.opcode.endswith(("-done", "-update")) and instruction.operands:
         instruction = located.computation[instruction.operands[0]]

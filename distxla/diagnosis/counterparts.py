@@ -24,15 +24,17 @@ def counterpart(waiting: Located, here: Located | None, module: Module, waiter: 
         ends = (device, waiter) if isinstance(op, RecvDone) else (waiter, device)
         return next(_on_channel(module, kind, op.channel_id or 0, ends), None)
     start = start_of(waiting)
-    alike = [one for one in communicating(module) if is_same(one, start)]
-    near = [one for one in alike if here is not None and one.computation is here.computation]
+    same_kind = [one for one in communicating(module) if is_same(one, start)]
+    near = [one for one in same_kind if here is not None and one.computation is here.computation]
     if module is waiting.module and (not near or any(one.instruction is start.instruction for one in near)):
         return start
     near = [one for one in near if here is not None and one.position > here.position] or near  # it is to come
-    alike = (
-        near or alike or [one for one in communicating(module) if one.instruction.opcode == start.instruction.opcode]
+    same_kind = (
+        near
+        or same_kind
+        or [one for one in communicating(module) if one.instruction.opcode == start.instruction.opcode]
     )
-    return alike[0] if alike else None
+    return same_kind[0] if same_kind else None
 
 
 def _on_channel(module: Module, kind: type[ChannelOp], channel: int, ends: tuple[int, int]) -> Iterator[Located]:

@@ -26,7 +26,7 @@ def divergences(
         pairs += zip(cycle, (*cycle[1:], cycle[0]), strict=True)
     numbers: dict[tuple[object, ...], int] = {}
     histories: dict[int, int] = {}  # by device a number, equal for equal ones
-    alike: dict[tuple[int, int], tuple[dict[int, None], dict[int, None]]] = {}
+    grouped: dict[tuple[int, int], tuple[dict[int, None], dict[int, None]]] = {}
     for one, other in (*pairs, *deadlock.without_end):
         if one not in devices or other not in devices:
             continue
@@ -34,12 +34,12 @@ def divergences(
             if device not in histories:
                 histories[device] = numbers.setdefault(_history(devices[device]), len(numbers))
         mine, theirs = histories[one], histories[other]
-        if (theirs, mine) in alike:
+        if (theirs, mine) in grouped:
             one, other, mine, theirs = other, one, theirs, mine
-        ones, others = alike.setdefault((mine, theirs), ({}, {}))
+        ones, others = grouped.setdefault((mine, theirs), ({}, {}))
         ones[one] = others[other] = None
     found: list[Divergence] = []
-    for ones, others in alike.values():
+    for ones, others in grouped.values():
         (one, *also), (other, *other_also) = ones, others
         parted = divergence(devices[one], devices[other])
         if len(found) == MOST_DIVERGENCES:

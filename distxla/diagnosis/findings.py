@@ -49,7 +49,7 @@ class Divergence:
 
 
 def _did(what: str) -> str:
-    return f"came to {what}" if what else "came to nothing more"
+    return f"reached {what}" if what else "reached nothing more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Findings:
 
     devices: what each of them does.  cycles: in each, every device waits for the next and the last for the first.
     without_end: (device, ended one that it waits for).  behind: devices that wait for those.  pair: two devices that
-    came to one round, or one transfer, with what does not belong together.
+    reached one round, or one transfer, with what does not belong together.
     divergences: where histories diverge.  diverge_at: the branch or loop in which the first two do.
 
     Of a run, is_live: injected faults; network, for which other hosts a host waits, in sentences.

@@ -1,4 +1,4 @@
-"""The wait-for graph: who waits for whom, and who can therefore never go on. Data in, data out.
+"""The wait-for graph: which device waits for which, and which can therefore never go on. Data in, data out.
 
 A node waits until each of its clauses is met, and a clause is met as soon as one of its nodes goes on: a collective
 has a clause for each missing member, what any of several may release has one clause for them all. A node that does
@@ -26,7 +26,7 @@ class Deadlock:
     """Who can never go on, and why. All tuples in ascending order but a cycle.
 
     cycles: disjoint; in each every node waits for the next and the last for the first, the smallest stands first.
-    without_end: (node, ended node): waits for somebody who has ended.  behind: stuck, but in neither.
+    without_end: (node, ended node): waits for a device whose program has ended.  behind: stuck, but in neither.
     """
 
     stuck: tuple[int, ...]
@@ -63,7 +63,7 @@ def find_deadlock(waits: Mapping[int, Clauses], ended: Collection[int]) -> Deadl
 
 
 def _stuck(waits: Mapping[int, Clauses], ended: Collection[int]) -> frozenset[int]:
-    """What remains when whoever can go on has gone on."""
+    """The nodes that remain when all that can go on have gone on."""
     waiters: dict[int, list[int]] = defaultdict(list)
     clauses_of: dict[int, Clauses] = {}
     for node, clauses in waits.items():
@@ -101,7 +101,7 @@ def _stuck(waits: Mapping[int, Clauses], ended: Collection[int]) -> frozenset[in
 
 
 class _Held:
-    """Whom each stuck node waits for in vain."""
+    """The nodes that each stuck node waits for in vain."""
 
     def __init__(self, waits: Mapping[int, Clauses], stuck: frozenset[int], ended: Collection[int]) -> None:
         self.stuck = stuck

@@ -28,7 +28,7 @@ SAME_NUMBER = "all that meet in it must run the same number"
 
 @dataclass(frozen=True)
 class _Order:
-    """A device that waits in `before`, while somebody waits for it to execute `after`."""
+    """A device that waits in `before`, while another one waits for it to execute `after`."""
 
     device: int
     before: Located
@@ -107,17 +107,17 @@ class Hints:
         return [_Hint((f"{text} on ", f", or {text2} on ", "; one of these is enough"), (tuple(on), tuple(on2)))]
 
     def _elsewhere(self, waiter: int, device: int, wanted: Located, here: Located) -> list[str]:
-        """Why a device that is in one computation does not come to an instruction of another one."""
+        """Why a device that is in one computation does not reach an instruction of another one."""
         around, mine = _around(wanted), _around(here)
         if around is not None and not around.is_loop:
             if mine is not None and mine.is_same(around):
                 one = self._at(waiter) or wanted
                 ends = sorted(((waiter, one), (device, here)), key=lambda end: end[0])
                 return [_same_branch(ends, around.by)]
-            return [f"{wanted} is in a branch of {around.by} that {named([device])} has not come to"]
+            return [f"{wanted} is in a branch of {around.by} that {named([device])} has not reached"]
         if around is not None:
             return [
-                f"{wanted} is in loop {around.by}, which {named([device])} has left or has not come to: "
+                f"{wanted} is in loop {around.by}, which {named([device])} has left or has not reached: "
                 f"{SAME_NUMBER}{decided_by(around.by)}"
             ]
         if mine is not None and mine.is_loop:
@@ -151,7 +151,7 @@ class Hints:
                 return [str(_swap(first, second))]
         if wanted.position > theirs.position:
             return [f"move {wanted}, which device {one} has come to, before {theirs} on device {other}"]
-        return [f"device {other} has run {wanted} already, which device {one} comes to only now"]
+        return [f"device {other} has run {wanted} already, which device {one} reaches only now"]
 
     # --- what a device has left out
 
@@ -178,8 +178,8 @@ class Hints:
         return _Hint(("", text, f"{than}: {SAME_NUMBER}{decided_by(around.by)}"), ((ended,), (waiter,)))
 
     def _skipped(self, divergence: Divergence) -> dict[int, str]:
-        """The devices that left out what the other ones came to first where their histories diverge, and how that is
-        said; none where neither goes on with what the other one does later."""
+        """The devices that left out what the other ones reached first where their histories diverge, and how that is
+        said; none where neither continues with an instruction that the other one executes later."""
         ends = (
             (divergence.device, divergence.one_event, divergence.also),
             (divergence.other_device, divergence.other_event, divergence.other_also),

@@ -37,7 +37,7 @@ def effects_order(
 
     Why nobody can wait for ever, or meet something else, that would not in the order of the text: take the graph of all
     devices, whose edges say what must have happened before. Edges from one device to another begin where a device
-    comes to a round, sends, executes a recv, ends a recv or calls for the host: all of them stay in order. The end of a
+    reaches a round, sends, executes a recv, ends a recv or calls for the host: all of them stay in order. The end of a
     round, and of a send, has only edges into it: rounds are worked on by those who wait, permutes are copied by who
     comes second, and a message's place is free again after the recv-done (which may stand behind computations, but not
     behind what waits). So on a cycle whatever is executed after such an end was so in the order of the text, too, and

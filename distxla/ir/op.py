@@ -352,7 +352,7 @@ class Op:
 
     @property
     def stream(self) -> StreamKey | None:
-        """The stream between device and host that the instruction has to do with; None for most."""
+        """The stream between device and host that the instruction uses; None for most."""
         return None
 
     def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:

@@ -103,7 +103,7 @@ class AllGather(GlobalIdsCollective):
 
 @register
 class AllGatherStart(AllGather):
-    """Begin an all-gather; its one user `all-gather-done` ends it. Others may come to it meanwhile.
+    """Begin an all-gather; its one user `all-gather-done` ends it. Others may enter it meanwhile.
 
     Shapes:  operands -> (operands, results of the all-gather); each side is a tuple where there are several operands.
     Errors:  those of `all-gather`.

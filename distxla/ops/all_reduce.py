@@ -85,7 +85,7 @@ class AllReduce(ReducingCollective):
 
 @register
 class AllReduceStart(AllReduce):
-    """Begin an all-reduce; its one user `all-reduce-done` ends it. Others may come to it meanwhile.
+    """Begin an all-reduce; its one user `all-reduce-done` ends it. Others may enter it meanwhile.
 
     The result is already shaped like the all-reduce's.
 

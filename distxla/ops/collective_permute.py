@@ -163,7 +163,7 @@ class CollectivePermute(CollectiveOp):
 
 @register
 class CollectivePermuteStart(CollectivePermute):
-    """Begin a collective-permute; its one user `collective-permute-done` ends it. Others may come to it meanwhile.
+    """Begin a collective-permute; its one user `collective-permute-done` ends it. Others may enter it meanwhile.
 
     Shapes:  operands -> (operands, results) or (operands, results, u32[], u32[]); each side is a tuple where there are
              several operands. With slice_sizes the four operands give (input, output, u32[], u32[]) or without the

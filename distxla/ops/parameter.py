@@ -18,7 +18,7 @@ from distxla.ops.support.executable import ExecutableOp
 class Parameter(ExecutableOp):
     """Argument `number` of the computation: `parameter(number)`.
 
-    Errors:  C1 the number is negative; evaluating it (whoever runs the computation binds it).
+    Errors:  C1 the number is negative; evaluating it (the evaluation of the computation binds it).
     """
 
     opcode = "parameter"

@@ -91,7 +91,7 @@ class World(Protocol):
         """The loops around what the caller runs, outermost first."""
 
     def note(self, device: Device, instruction: Instruction) -> None:
-        """A device comes to a communicating instruction."""
+        """A device reaches a communicating instruction."""
 
 
 @dataclass(frozen=True)

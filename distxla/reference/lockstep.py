@@ -205,7 +205,7 @@ class _World:
         self.deadline, self.time_limit = deadline, time_limit
         self.stopped = False
         self.returned = threading.Semaphore(0)
-        self.news = threading.Event()  # set by whoever may have made a wait ready from outside
+        self.news = threading.Event()  # set by outside threads that may have made a wait ready
         self.channels = Channels({d.id: d.module for d in devices.values()}, replicas, partitions)
         self.streams = streams
         self._rounds = Rounds()
@@ -269,7 +269,7 @@ class _World:
         self.check()
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
-        """Called in a strand: come to the next round of an ordered group, without waiting for the others."""
+        """Called in a strand: enter the next round of an ordered group, without waiting for the others."""
         try:
             return self._rounds.come(run, members, operands)
         finally:
@@ -290,7 +290,7 @@ class _World:
         return strand.loops
 
     def note(self, device: Device, instruction: Instruction) -> None:
-        """Called in a strand: its device comes to a communicating instruction."""
+        """Called in a strand: its device reaches a communicating instruction."""
         count = self._executions[device.id, instruction.name] = self._executions[device.id, instruction.name] + 1
         self._last[device.id] = instruction
         iteration = self.loops[-1].iterations if self.loops else 0
@@ -337,7 +337,7 @@ class _World:
         """What a device did whose strand has an error. ended: the same as one that has ended."""
         wanted = self._rounds.wanted
         if not isinstance(strand.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
-            return replace(ended, doing=Doing.FAILED)  # in the last that it came to
+            return replace(ended, doing=Doing.FAILED)  # in the last that it reached
         came = replace(wanted.state(), doing=Doing.CAME, waits_for=(), missing=())
         return replace(came, loops=strand.enclosing, events=ended.events)
 

@@ -156,7 +156,7 @@ class Outfeed:
 class Streams:
     """All streams of the devices of one or several runs, one after the other.
 
-    fed: whether somebody may put items while a run is under way, so that an infeed has to wait. Otherwise streams have
+    fed: whether items may be put while a run is in flight, so that an infeed has to wait. Otherwise streams have
     ended from the start, until something is put.
     """
 

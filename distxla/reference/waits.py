@@ -130,7 +130,7 @@ class PendingRound(Pending):
 
     @property
     def came(self) -> Execution:
-        """The instruction in which the device came to the round."""
+        """The instruction in which the device reached the round."""
         return self.round.comers[self.device][0]
 
     @property
@@ -161,7 +161,7 @@ class Rounds:
         self.wanted: PendingRound | None = None
 
     def come(self, run: Execution, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
-        """Raises CollectiveMismatchError where another member came to the round with something else; `wanted` then says
+        """Raises CollectiveMismatchError where another member reached the round with something else; `wanted` then says
         what the device has come to."""
         waiting, device = self._open[members], run.device.id
         found = next((r for r in waiting if device not in r.comers), None)
@@ -215,7 +215,7 @@ def check_same(first: Execution, other: Execution, what: str) -> None:
 
 
 def mismatch(what: str, first: Execution, other: Execution) -> CollectiveMismatchError:
-    """Two devices have come to `what` with these, which do not belong together."""
+    """Two devices have reached `what` with these, which do not belong together."""
     one, two = sorted((first, other), key=lambda run: run.device.id)
     known = [(run.device.id, name_of(run)) for run in (one, two)]
     text = mismatch_of(what, known[0], known[1], _differing(one, two))
@@ -225,7 +225,7 @@ def mismatch(what: str, first: Execution, other: Execution) -> CollectiveMismatc
 
 
 def differing(one: Wait, other: Wait) -> str:
-    """How the instructions of two waits differ, of rounds those that came to them: signature.differences."""
+    """How the instructions of two waits differ, of rounds those that reached them: signature.differences."""
     mine, theirs = (wait.came if isinstance(wait, PendingRound) else wait.waiter for wait in (one, other))
     return "" if mine is None or theirs is None else _differing(mine, theirs)
 

@@ -43,7 +43,8 @@ class Hosts:
     devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
     network_faults: gives the injected faults of messages between so many hosts (tcp/injected_faults.py); raises
     ArgumentError.
-    closing: set by whoever wants `start` to give up.  replicas: actors by flattened id.  identities: who they are.
+    closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: who they
+    are.
     budget: how much memory the devices may have.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
     driver's own among them; else none.

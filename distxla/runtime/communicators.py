@@ -112,7 +112,7 @@ class Communicators:
     def configure_host(self, index: int, offset: int, *values: int) -> None:
         """Write u32 words that differ from host to host. index: of the host, 0 for the driver's.
 
-        After a Ctrl-C amid it, call it again: a word counts as written only when it was.
+        After a Ctrl-C during the call, call it again: a word counts as written only when it was.
         """
         known = self._configured if index == 0 else self._elsewhere[index]
         for word, value in enumerate(values, offset // 4):

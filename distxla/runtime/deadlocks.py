@@ -2,7 +2,7 @@
 
 A device waits while the word that it sleeps on has the value that it sleeps for. Who must come is known: the missing
 members of a group, all of them, or the other end of a pair. So there is a graph (diagnosis/graph.py), and who is
-stuck in it is stuck whatever the timing. What may still be under way is taken for somebody who goes on: a host that
+stuck in it is stuck whatever the timing. What may still be in flight counts as a device that goes on: a host that
 feeds, a relay that carries what the other end has done already.
 
 Reading takes a while in which devices go on. So who is stuck is looked at twice, one look after the other; where every
@@ -30,7 +30,7 @@ from distxla.runtime.record_views import Here, There, View
 
 UNSIGNED = 1 << 32
 FAR_S = 0.25  # between looks at other hosts, each of which takes some round trips
-SETTLE_S = 0.3  # that others have to come to rest once somebody is known to be stuck
+SETTLE_S = 0.3  # for other devices to come to rest once one is known to be stuck
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Held:
 
     @property
     def wait(self) -> tuple[int, ...]:
-        """Equal while the same wait lasts, whoever has come meanwhile, and however many hosts were asked."""
+        """Equal while the same wait lasts, even if more members have arrived or more hosts were asked meanwhile."""
         return self.device, self.program, self.site, self.run, self.round, self.word, self.value
 
 
@@ -132,7 +132,7 @@ class Deadlocks:
     def missing(
         self, device: int, program: CompiledProgram, site: int, round_: int, *, everywhere: bool
     ) -> tuple[int, ...]:
-        """The members of a device's group that have not come to a round of it, as far as they can be asked.
+        """The members of a device's group that have not reached a round of it, as far as they can be asked.
 
         everywhere: on other hosts, too.
         """
@@ -219,7 +219,7 @@ class Deadlocks:
         return Held(*where, (), host=True, certain=False)
 
     def _members_missing(self, spec: CommunicatorSpec, device: int, round_: int) -> tuple[int, ...]:
-        """The members that have not come to that round of the device's group, as far as they are looked at."""
+        """The members that have not reached that round of the device's group, as far as they are looked at."""
         offset, group = self._group_of(spec, device)
         if offset is None:
             return ()

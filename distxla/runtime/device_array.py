@@ -23,7 +23,7 @@ _FETCHED_TO_SHOW = 1 << 16  # bytes of an array on another host that a repr may 
 
 
 class _Bytes:
-    """What NumPy keeps alive while somebody looks at a device's memory: the mapping and the block."""
+    """The object that NumPy keeps alive while a view of a device's memory exists: the mapping and the block."""
 
     __slots__ = ("__array_interface__", "_block", "_mapping")
 
@@ -50,9 +50,9 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     Types that NumPy lacks are those of ml_dtypes. Views and DLPack capsules also stay valid after the array is deleted
     and the cluster is closed; the memory is used again once the array and all of them are gone.
 
-    device: flattened id.  hlo_shape: element type and dimension sizes, of dynamic dimensions the bounds.  shape, and
-    extents, which is the same: the sizes that they have.  `copy` and `deepcopy` return the array itself. Pickle stores
-    the values: what it loads is a NumPy array.  A token has no elements: TypeError.
+    device: flattened id.  hlo_shape: element type and dimension sizes, of dynamic dimensions the bounds.  shape: the
+    sizes that they have; `extents` is its deprecated name.  `copy` and `deepcopy` return the array itself. Pickle
+    stores the values: what it loads is a NumPy array.  A token has no elements: TypeError.
     """
 
     __slots__ = ("_block", "_memory", "_sizes", "device", "hlo_shape", "offset")

@@ -199,7 +199,7 @@ class Dispatcher:
                 if self._local.is_poisoned or not any(remote.is_running for remote in remotes):
                     return
                 news.wait(SLICE_NS / 1e9)
-            # without the lock: it asks other hosts, and whoever takes their answers needs it
+            # without the lock: it asks other hosts, and the threads that take their answers need it
             require_progress()
 
     def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:

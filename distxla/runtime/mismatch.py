@@ -1,4 +1,4 @@
-"""Members that came to one round, or one transfer, with what does not belong together, as that itself found out
+"""Members that reached one round, or one transfer, with what does not belong together, as that itself found out
 (Status.MISMATCH)."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def mismatch(
         error = CollectiveMismatchError(text, one[1].location)
         error.pair = one[0], two[0]
         return error
-    return CollectiveMismatchError("members came to a round with different instructions")
+    return CollectiveMismatchError("members reached a round with different instructions")
 
 
 def _comers(
@@ -58,7 +58,7 @@ def _comers(
     device: DeviceState,
     programs: Mapping[int, CompiledProgram],
 ) -> dict[int, Site]:
-    """The members who were seen in the round that a device has come to, and where each of them is."""
+    """The members seen in the round that a device has entered, and where each of them is."""
     sites = {}
     for member in device.group:
         seen = found.get(member)

@@ -114,7 +114,7 @@ class Scene:
     def _waiting(
         self, device: int, doing: Doing, program: CompiledProgram, site: Site, events: tuple[Event, ...]
     ) -> DeviceState:
-        """One that waits, or has come to what another one has come to with something else."""
+        """One that waits, or has reached what another one has reached with something else."""
         waits_for = self.records.record(device, control.R_WAITS_FOR)
         round_ = self.records.record_long(device, control.R_ROUND)
         others: tuple[int, ...] = ()
@@ -232,7 +232,7 @@ def _channel(spec: CommunicatorSpec | None) -> int | None:
 
 
 def _begin_of(program: CompiledProgram, index: int, module: Module | None) -> Site:
-    """The site that came to the round in which another one waits: of an asynchronous pair the start's, as far as the
+    """The site that reached the round in which another one waits: of an asynchronous pair the start's, as far as the
     module is known."""
     site = program.sites[index]
     instruction = instruction_of(site, module)
@@ -240,8 +240,10 @@ def _begin_of(program: CompiledProgram, index: int, module: Module | None) -> Si
     while within is not None and instruction is not None and instruction.op.completes and instruction.operands:
         instruction = within[instruction.operands[0]]
     name = site.instruction if instruction is None else instruction.name
-    alike = [other for other in program.sites if other.instruction == name]
-    return next((other for other in alike if other.computation == site.computation), alike[0] if alike else site)
+    candidates = [other for other in program.sites if other.instruction == name]
+    return next(
+        (other for other in candidates if other.computation == site.computation), candidates[0] if candidates else site
+    )
 
 
 def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:

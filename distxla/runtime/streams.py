@@ -273,7 +273,8 @@ class HostChannel(Handle):
 
 
 class Streams:
-    """All streams of a cluster's devices. State: made when somebody first asks for a stream, for the cluster's life.
+    """All streams of a cluster's devices. State: made when a stream is first asked for; they live as long as the
+    cluster.
     ends: by device, the number of items after which its infeed ends (an injected fault); set before its first use.
 
     carve: offset of so many zeroed bytes of the control block.  memory: by device.  lost: why no call can be made any

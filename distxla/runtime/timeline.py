@@ -57,7 +57,7 @@ class Span:
 @dataclass(frozen=True)
 class Timeline:
     """tracks: names, in the order in which they are shown; the first is that of the calls.
-    about: facts on the whole, for whoever reads the file.
+    about: facts on the whole, for the reader of the file.
     """
 
     tracks: Sequence[str]

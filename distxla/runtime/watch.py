@@ -1,4 +1,4 @@
-"""Noticing that a replica's process has ended, and saying who waits for whom."""
+"""Notices that a replica's process has ended, and says which device waits for which."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def site_text(site: Site) -> str:
 
 
 def has_begun(records: Records, device: int) -> bool:
-    """Whether a device has come to its last command; until then its record tells of the one before."""
+    """Whether a device has reached its last command; until then its record tells of the one before."""
     return records.record(device, control.R_SERVED) == records.record(device, control.R_COMMAND_SEQUENCE)
 
 
@@ -141,7 +141,7 @@ def current_step(
 
 @dataclass(frozen=True)
 class End:
-    """How a replica's process ended. signal: 0 where its handler saw none: then somebody else ended it."""
+    """How a replica's process ended. signal: 0 where its handler saw none: then another process ended it."""
 
     text: str
     signal: int

@@ -96,7 +96,7 @@ def _ways_out(progress: Progress) -> tuple[Reversal, ...] | None:
 
 
 def _breaking(progress: Progress, chain: Iterable[tuple[int, int]]) -> tuple[Reversal, ...]:
-    """What would break a cycle of (device, for whom it waits)."""
+    """The reversals that would break a cycle of (device, the device it waits for)."""
     found = []
     for device, peer in chain:
         needed = needed_event(progress, progress.stops[device], peer)
@@ -107,7 +107,8 @@ def _breaking(progress: Progress, chain: Iterable[tuple[int, int]]) -> tuple[Rev
 
 
 def _matching(progress: Progress, found: Mismatch) -> tuple[Reversal, ...]:
-    """What would let two devices come to a round with the same: either comes first with what the other one has."""
+    """The reversals that would let two devices enter a round with the same instruction: either comes first with what
+    the other one has."""
     ways_out: list[Reversal] = []
     if isinstance(found.thing, Meeting):
         for device, mine, theirs in zip(found.devices, found.sites, reversed(found.sites), strict=True):

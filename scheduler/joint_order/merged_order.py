@@ -1,6 +1,6 @@
 """One order for what all programs of a run do together, found at once: where their own orders don't contradict.
 
-The k-th round of its kind is one step, whichever programs and branches come to it. Edges are what has to stay in order
+The k-th round of its kind is one step, in whatever programs and branches. Edges are what has to stay in order
 in any of them, and from each end of a transfer to what waits for it at the other one. Where that has no cycle, every
 program and branch takes its instructions from one order of all steps. Nothing here has to be trusted: such an order is
 followed like any other (order_search.py), and there may be another one where none comes from here.

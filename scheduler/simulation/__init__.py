@@ -1,1 +1,1 @@
-"""Devices followed without a run: what each comes to, and how far all get. Entry: scheduler/deadlocks.py."""
+"""Devices are followed without a run: the events of each, and how far all get. Entry: scheduler/deadlocks.py."""

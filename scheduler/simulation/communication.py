@@ -1,10 +1,10 @@
-"""What each device does in a program's communicating instructions: whom it meets, to whom it sends.
+"""The communicating instructions of a program: which devices take part in each, and who sends to whom.
 
-Two readings of the same program. By the strict one a permute waits for everybody whom its pairs join, in one sequence
-of rounds with the collectives of the same devices, and a send's slot is free when its value was received: so the
-reference behaves. By the lenient one a permute waits for its own source only, and a slot is free when the value is
-asked for: the least that compiled programs wait for. What ends by the strict one ends in every executor; what doesn't
-end by the lenient one ends in none.
+A program is simulated in two modes. In synchronous mode a permute waits for all devices that its pairs join, in one
+sequence of rounds with the collectives of the same devices, and a send's slot is free when its value was received. The
+reference behaves like this. In buffered mode a permute waits for its own source only, and a slot is free when the recv
+was executed. That is the least that compiled programs wait for. A program that ends in synchronous mode ends in every
+executor; one that does not end in buffered mode ends in none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_SENDS = 8  # under way between two devices, until one more waits
 
 @dataclass(frozen=True)
 class Meeting:
-    """A group of devices that meet in rounds, and for permutes how: (source, target).
+    """A group of devices that execute rounds together. pairs: of a permute, (source, target).
 
     limit: rounds that may be under way on a device.
     """
@@ -51,7 +51,7 @@ class Meeting:
 
     @cached_property
     def source(self) -> dict[int, int]:
-        """From whom each device receives."""
+        """The source of each device that receives."""
         return {target: source for source, target in self.pairs}
 
     @cached_property
@@ -59,19 +59,20 @@ class Meeting:
         return dict(self.pairs)
 
     def awaited(self, device: int) -> tuple[int, ...]:
-        """Who must have come to a round before a member's share of it is over."""
+        """The members that must have entered a round before this member can leave it."""
         if not self.pairs:
             return self.members
         return (self.source[device],) if device in self.source else ()
 
     def released_by(self, device: int) -> tuple[int, ...]:
-        """Who must have come to a round before the member may begin the one `limit` rounds later."""
+        """The members that must have entered a round before this member may enter the one `limit` rounds later."""
         return (*self.awaited(device), *((self.target[device],) if device in self.target else ()))
 
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """What goes from one device to another on a stream of a channel; one object for each. ids: as words."""
+    """A point-to-point edge: transfers from one device to another on a stream of a channel. One object for each edge.
+    ids: how messages name the channels."""
 
     channel: int
     stream: int
@@ -141,11 +142,11 @@ class Site:
         return self.signature, tuple(sorted((d, m.members, m.pairs) for d, m in self.meetings[1].items()))
 
     def leads(self, device: int, way: Way) -> bool:
-        """Whether the device sends or receives on that way in it."""
+        """Whether the device sends or receives on that edge in it."""
         return device in self.ways and self.ways[device][0] == way
 
     def peers(self, device: int) -> tuple[int, ...]:
-        """With whom the device has to do in it."""
+        """The devices that take part in it with this one."""
         if device in self.ways:
             way = self.ways[device][0]
             return way.source, way.target
@@ -158,7 +159,7 @@ class Site:
 
 
 class Communication:
-    """The sites of all programs of a run, and who has to do with whom in them."""
+    """The sites of all programs of a run, with the devices that take part in each."""
 
     def __init__(self, programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> None:
         """programs: each with the flattened ids of its devices; verified together."""
@@ -186,7 +187,7 @@ class Communication:
 
     @property
     def counts_rounds_alike(self) -> bool:
-        """Whether both readings have the same rounds, for the sites so far: no permute joins devices."""
+        """Whether both modes have the same rounds, for the sites so far: no permute joins devices."""
         return not any(meeting.pairs for _, lenient in self._tables.values() for meeting in lenient.values())
 
     def _meetings(self, op: CollectiveOp) -> tuple[Mapping[int, Meeting], Mapping[int, Meeting]]:
@@ -215,7 +216,7 @@ class Communication:
         return self._tables[key]
 
     def _one(self, meeting: Meeting) -> Meeting:
-        """Equal meetings are one object, so that looking them up costs no comparison."""
+        """Equal rendezvous are one object, so that looking them up costs no comparison."""
         found = self._tables.setdefault(meeting, ({0: meeting}, {}))
         return found[0][0]
 
@@ -234,7 +235,7 @@ class Communication:
 
     @cached_property
     def _paired(self) -> dict[tuple[int, int], _Mapping]:
-        """(program, instruction) -> device -> its way and the bounds of executions that transfer."""
+        """(program, instruction) -> device -> its edge and the bounds of executions that transfer."""
         instructions: dict[int, int] = {}  # by the identity of an end: comparing ends compares all their pairs
         sides = []
         for devices, module in self.programs:

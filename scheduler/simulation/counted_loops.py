@@ -1,4 +1,4 @@
-"""Loops that count: how often they turn, without turning them."""
+"""Trip counts of counted loops, computed without running them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from distxla.scheduler.simulation.known_values import Each, Known
 
 
 def trip_count(frame: Frame, loop: Instruction, state: Deferred) -> int | None:
-    """How often the loop turns from that state on, where its state holds a counter that a constant is added to and
-    that is compared with what doesn't change; None for any other loop, and where devices differ."""
+    """The loop's trip count from that state on, if the state holds a counter that a constant is added to and that is
+    compared with a value that does not change; None for any other loop, and where devices differ."""
     op = loop.op
     assert isinstance(op, While)
     condition, body = frame.module[op.condition], frame.module[op.body]

@@ -10,7 +10,7 @@ from distxla.scheduler.simulation.traces import Ticket
 
 
 class Rounds:
-    """A meeting's rounds. come: by device, how many it has begun.  complete: rounds to which all have come."""
+    """The rounds of a rendezvous. come: by device, how many it has begun.  complete: rounds to which all have come."""
 
     __slots__ = ("arrived", "come", "complete", "first", "size")
 
@@ -29,8 +29,8 @@ class Rounds:
 
 
 class Flow:
-    """A way's transfers. taken: numbers of values that have been received, of the last ones.  asleep: the devices that
-    wait, by what has to happen."""
+    """The transfers of an edge. taken: numbers of values that have been received, of the last ones.  asleep: the
+    devices that wait, by what has to happen."""
 
     __slots__ = ("asleep", "recvs", "sends", "sent", "taken")
 
@@ -53,7 +53,7 @@ class Counters:
         self.whole = whole
         self.rounds: dict[int, Rounds] = {}
         self.flows: dict[Way, Flow] = {}
-        self.tickets: dict[tuple[int, int], tuple[Any, int]] = {}  # (device, ticket) -> (meeting or way, number)
+        self.tickets: dict[tuple[int, int], tuple[Any, int]] = {}  # (device, ticket) -> (rendezvous or edge, number)
         self.executions: dict[tuple[int, int], int] = {}
         self.meetings: dict[int, Meeting] = {}
 

@@ -13,21 +13,21 @@ from distxla.scheduler.simulation.traces import Act, Event, Split, Trace, events
 
 @dataclass(frozen=True)
 class _Count:
-    """times: a device comes to rounds, or has transfers.  last: where for the last time."""
+    """times: that a device enters a round, or has a transfer. last: the site of the last time."""
 
     times: int
     last: Site
 
 
 def compared(progress: Progress, thing: Meeting | Way, device: int, peer: int, *, places: bool) -> str | None:
-    """How often a device and its peer come to rounds, or have transfers; None where only the run tells, and where the
-    peer does so never or as often. places: also in which instruction for the last time."""
+    """How often a device and its peer enter rounds, or have transfers. None where only the run tells, or where the peer
+    has none or as many. places: also in which instruction for the last time."""
     mine, theirs = (_count(progress, thing, d) for d in (device, peer))
     if mine is None or theirs is None or theirs.times >= mine.times:
         return None
     if isinstance(thing, Meeting):
-        few = f"device {peer} comes to {_rounds(theirs.times)} of devices {listed(thing.members)}"
-        many = f"device {device} to {mine.times}"
+        few = f"device {peer} enters {_rounds(theirs.times)} of devices {listed(thing.members)}"
+        many = f"device {device} enters {mine.times}"
     else:
         verbs = [("sends" if d == thing.source else "receives") for d in (peer, device)]
         few = f"device {peer} {verbs[0]} {_times(theirs.times)} on {thing.ids}"

@@ -1,4 +1,5 @@
-"""What a value is before the run: known, known for each device, or unknown, and then on which devices the same."""
+"""A value before the run: a constant, a constant for each device, or unknown, with a uniformity class for each
+device."""
 
 from __future__ import annotations
 
@@ -33,17 +34,15 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class Each:
-    """Known, or what a start has begun, but not the same for all."""
+    """A constant or an async start's context for each device, not the same for all."""
 
     by_device: Mapping[int, Known | Ticket]
 
 
 @dataclass(frozen=True, eq=False)
 class Unknown:
-    """Depends on what only the run has.
-
-    term: equal terms stand for equal values on devices with equal labels.  cause: where it comes from.
-    """
+    """Depends on values that only the run has. term: equal terms stand for equal values on devices of equal uniformity
+    classes.  cause: where it comes from."""
 
     term: int
     labels: Labels
@@ -74,7 +73,7 @@ class Terms:
 
 
 def meet(labels: Iterable[Labels], devices: Iterable[int]) -> Labels:
-    """On which devices all of several values are the same."""
+    """The uniformity classes by which all of several values are the same."""
     some: list[dict[int, Hashable]] = []
     for each in labels:
         if each is None:
@@ -87,7 +86,7 @@ def meet(labels: Iterable[Labels], devices: Iterable[int]) -> Labels:
 
 
 def first_cause(values: Iterable[Value]) -> Unknown | None:
-    """Of what is unknown the one that differs most between devices: it is what keeps them from deciding alike."""
+    """Of what is unknown the one that differs most between devices: it keeps them from taking the same decision."""
     unknown = [value for value in values if isinstance(value, Unknown)]
     return min(unknown, key=lambda value: 0 if value.labels is None else 1 if value.labels else 2, default=None)
 

@@ -1,9 +1,8 @@
-"""Let all devices go on as far as the happens-before edges allow.
-
-An edge of the graph is a condition on counters that only grow: a round is over when all members have come to it, a
-recv-done when the send has been executed, a send-done when the recv has, and each device executes its instructions one
-after the other. So the order in which devices take turns does not matter: either all events happen, in a topological
-order of the graph, or what is left holds a cycle, or waits for what never happens.
+"""Advance all devices as far as the happens-before graph allows. An edge of that graph is a condition on counters that
+only grow: a round is over when all members have entered it, a recv-done when the send has been executed, a send-done
+when the recv has, and each device executes its instructions one after the other. So the order in which devices are
+advanced does not matter: either all events happen, in a topological order of the graph, or what is left holds a cycle,
+or waits for what never happens.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ MEET, BEGIN, END, SEND, RECV, SEND_DONE = Act.MEET, Act.BEGIN, Act.END, Act.SEND
 class Stop:
     """Where a device can't go on.
 
-    peers: for whose acts it waits.  number: of the round or the transfer.  thing: the meeting or the way.  limit: it
-    waits only since too much is under way.
+    peers: the devices it waits for. number: of the round or the transfer. thing: the rendezvous or the edge. limit: it
+    waits only because too many operations are in flight.
     """
 
     event: Event
@@ -41,7 +40,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Two devices that come to one round, or have one transfer, with what doesn't belong together."""
+    """Two devices that enter one round, or one transfer, with instructions that do not belong together."""
 
     devices: tuple[int, int]
     sites: tuple[Site, Site]
@@ -51,8 +50,8 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Open:
-    """A device that came to what only the run decides, where it matters. branch: with which of the traces all would
-    not go on; None where members may decide differently.  part: how far they come with it."""
+    """A device at a loop or branch that only the run decides, where the decision matters. branch: with which of the
+    traces all would not go on; None where members may decide differently.  part: how far they come with it."""
 
     choice: Choice
     branch: int | None = None
@@ -61,7 +60,7 @@ class Open:
 
 @dataclass
 class Progress:
-    """Devices with their traces. reading: STRICT or LENIENT (communication.py).
+    """Devices with their traces. reading: SYNCHRONOUS or BUFFERED (communication.py).
 
     After `run`: stops, open_ and lost by device; a device that is in none of them has finished.
     """
@@ -95,9 +94,10 @@ class Progress:
         return self
 
     def leniently(self) -> Progress:
-        """How far the devices come by the lenient reading, from where the strict one has stopped them.
+        """How far the devices get in buffered mode, from where the synchronous mode has stopped them.
 
-        For programs whose rounds both readings count alike: then what happens by the strict one does by the other.
+        For programs with the same rounds in both modes: then each event of the synchronous mode happens in the buffered
+        one, too.
         """
         found = copy(self)
         found.reading, found._ready = LENIENT, deque(dict.fromkeys((*self._stopped, *self.open_, *self.lost)))
@@ -108,7 +108,7 @@ class Progress:
         return found.run()
 
     def has_begun(self, device: int) -> bool:
-        """Whether the device stands in a round that it has come to, not before one."""
+        """Whether the device waits inside a round that it has entered, not before one."""
         return device in self._meeting
 
     def _wake(self, key: Hashable) -> None:
@@ -258,7 +258,7 @@ class Progress:
             return True
         way, bounds = found
         if bounds is not None:
-            if self.in_loop:  # of which turn this is can't be told
+            if self.in_loop:  # the iteration is not known
                 self.lost[device] = event
                 return False
             key = (device, id(event.site))
@@ -322,10 +322,10 @@ class Progress:
             del self._stopped[device]
             self._ready.append(device)
 
-    # --- what only the run decides
+    # --- decisions that only the run makes
 
     def _comes(self, device: int, choice: Choice) -> bool:
-        """Whether the device has passed what only the run decides, because it makes no difference to anybody."""
+        """Whether the device has passed a decision that only the run makes, because no device depends on it."""
         circle = self._circle(device, choice)
         if len(circle) == 1:
             self.places[device][-1][1] += 1
@@ -359,7 +359,7 @@ class Progress:
         return failed is None
 
     def _lose_count(self, members: set[int]) -> None:
-        """How many rounds and transfers are in what the members go past only the run tells."""
+        """Only the run tells how many rounds and transfers the members pass."""
         for choice in {id(self.open_[member].choice): self.open_[member].choice for member in members}.values():
             for site in choice.sites:
                 for meetings in site.meetings:
@@ -367,7 +367,7 @@ class Progress:
                 self.uncounted.update(id(way) for way, _ in site.ways.values())
 
     def _circle(self, device: int, choice: Choice) -> frozenset[int]:
-        """Who has to do with the device in it, directly or through others."""
+        """The devices that communicate with this one in it, directly or through others."""
         found = choice.circles.get(device)
         if found is None:
             members, pending = {device}, [device]
@@ -388,8 +388,8 @@ class Progress:
         return found
 
     def _try(self, members: list[int]) -> tuple[int, Progress | None] | None:
-        """None if the members go on whatever they decide alike; else with which of the traces they don't, and how far
-        they come with it."""
+        """None if the members go on for every decision that all of them take; else the trace with which they do not,
+        and how far they get with it."""
         choices = {member: self.open_[member].choice for member in members}
         counts = {len(choice.branches) for choice in choices.values()}
         if len(counts) != 1 or len({choice.is_loop for choice in choices.values()}) != 1:
@@ -425,7 +425,7 @@ class Progress:
         return True
 
     def repeats(self, device: int, choice: Choice) -> bool:
-        """Whether a loop's turn leaves the contexts that it carries as far behind as they were."""
+        """Whether an iteration leaves the loop-carried contexts as many rounds behind as they were before it."""
         whole = self.counters.whole
         assert whole is not None
         for old, new in choice.carried:

@@ -1,4 +1,4 @@
-"""Devices that have gone on as far as they can: who waits for whom, and what for."""
+"""Devices that are advanced as far as they can go: which device waits for which, and for what."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from distxla.scheduler.simulation.communication import Meeting
 from distxla.scheduler.simulation.progress import Progress, Stop
 from distxla.scheduler.simulation.traces import Act, Event, Split, Trace
 
-MOST_LOOKED_AT = 100_000  # events ahead, in search of the one that somebody waits for
+MOST_LOOKED_AT = 100_000  # events ahead, in search of the one that a device waits for
 
 
 def never_go_on(progress: Progress) -> set[int]:
-    """The devices that can never go on, whatever the run decides: those of which not all that they wait for may."""
+    """The devices that can never go on, whatever the run decides: at least one device that they wait for can't go on
+    either."""
     waiting = dict(progress.stops)
     maybe = set(progress.open_) | set(progress.lost)
     changed = True
@@ -29,7 +30,8 @@ def never_go_on(progress: Progress) -> set[int]:
 
 
 def chain_of(progress: Progress, stuck: set[int]) -> list[tuple[int, int]]:
-    """(device, for whom it waits): a cycle if there is one, else one device that waits for somebody who has ended."""
+    """(device, for whom it waits): a cycle if there is one, else one device that waits for a device whose program has
+    ended."""
     seen: dict[int, int] = {}
     for start in sorted(stuck):
         path: list[tuple[int, int]] = []
@@ -90,7 +92,7 @@ def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
 
 
 def rounds_from(progress: Progress, device: int, meeting: Meeting, number: int) -> Iterator[Event]:
-    """The events in which a device comes, or would come, to the rounds of a meeting from that number on."""
+    """The events in which a device enters, or would enter, the rounds of a rendezvous from that number on."""
 
     def is_round(event: Event) -> bool:
         meets = event.act in (Act.MEET, Act.BEGIN)

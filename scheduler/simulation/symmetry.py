@@ -1,4 +1,4 @@
-"""Devices that all do the same, handled as one."""
+"""Devices that all execute the same trace, handled as one."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class _Channel:
 def advances_in_step(communication: Communication, trace: Trace) -> bool:
     """Whether devices that all execute this trace can do so by a clock, each as many places behind it as it has to be.
 
-    Then no schedule of them deadlocks: whatever somebody waits for comes earlier by that clock. In rounds all members
-    come at the same place, so they may be no places apart; of transfers that holds if the k-th send and the k-th recv
-    of a channel name the same pairs, and then targets may have to be behind their sources, as in a pipeline. False says
-    nothing.
+    Then no schedule of them deadlocks: every event that a device waits for is earlier by that clock. In rounds all
+    members come at the same place, so they may be no places apart; of transfers that holds if the k-th send and the
+    k-th recv of a channel name the same pairs, and then targets may have to be behind their sources, as in a pipeline.
+    False says nothing.
     """
     channels = _channels(communication, trace)
     if channels is None:

@@ -52,15 +52,15 @@ class Event:
 
 @dataclass(frozen=True)
 class Decision:
-    """What only the run tells: how often a loop turns, which branch is taken.
+    """A decision that only the run makes: the trip count of a loop, or the branch that is taken.
 
-    devices with equal `key(device)` decide alike.  by: the instruction that asks.  cause: from which one the value
-    comes that decides.  program: whose instructions they are.
+    devices with equal `key(device)` take the same decision.  by: the instruction that asks.  cause: from which one the
+    value comes that decides.  program: whose instructions they are.
     """
 
     program: int
     term: int
-    labels: dict[int, Hashable] | None  # None: every device for itself; empty: all alike
+    labels: dict[int, Hashable] | None  # None: each device decides alone; empty: all take the same decision
     by: Instruction
     cause: Instruction
     count: int | None = None  # of iterations, where it is known but too large to follow each
@@ -99,7 +99,7 @@ class Choice:
     carried: list[tuple[Ticket | dict[int, Ticket] | None, Ticket | dict[int, Ticket] | None]] = field(
         default_factory=list
     )
-    # for each device those who have to do with it in here, once somebody has asked
+    # for each device the ones that communicate with it in here; filled on demand
     circles: dict[int, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
@@ -113,7 +113,7 @@ Trace = list[Item]
 
 
 def events(trace: Trace) -> Iterator[Event]:
-    """All events of a trace, whoever executes them."""
+    """All events of a trace, on whatever device."""
     for item in trace:
         if isinstance(item, Event):
             yield item
@@ -122,7 +122,7 @@ def events(trace: Trace) -> Iterator[Event]:
                 yield from events(part)
 
 
-def alike(one: Trace, other: Trace) -> bool:
+def are_equal(one: Trace, other: Trace) -> bool:
     """Whether devices do the same in both, whichever they take."""
     mine, theirs = list(events(one)), list(events(other))
     if len(mine) != len(theirs) or any(not isinstance(item, Event) for item in (*one, *other)):
@@ -138,4 +138,4 @@ def alike(one: Trace, other: Trace) -> bool:
     return True
 
 
-__all__ = ["Act", "Choice", "Decision", "Event", "Item", "Loops", "Split", "Ticket", "Trace", "alike", "events"]
+__all__ = ["Act", "Choice", "Decision", "Event", "Item", "Loops", "Split", "Ticket", "Trace", "are_equal", "events"]

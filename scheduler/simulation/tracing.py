@@ -1,7 +1,7 @@
 """Follow a program on all its devices at once, as far as that can be done before the run.
 
-Devices stay together until a decision that is known takes them apart, so what all do alike is followed once. A decision
-that only the run tells becomes a `Choice`, unless it makes no difference to others.
+Devices are followed together until a known decision separates them, so their common instructions are followed once. A
+decision that only the run tells becomes a `Choice`, unless it makes no difference to others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from distxla.scheduler.simulation.deferred import (
     term_of,
 )
 from distxla.scheduler.simulation.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
-from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Loops, Split, Ticket, Trace, alike
+from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Loops, Split, Ticket, Trace, are_equal
 from distxla.time_limit import at
 
 MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
@@ -98,7 +98,7 @@ class Tracer:
         return frame[computation.root]
 
     def _act(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
-        """Follow an instruction that has to do with others, or calls one that has."""
+        """Follow an instruction that communicates, or that calls one which does."""
         op = instruction.op
         if op.is_loop:
             around = self._loops
@@ -230,7 +230,7 @@ class Tracer:
         return self._spread(shape, labels, site.instruction, term)
 
     def _members(self, site: Site) -> Labels:
-        """Labels by which the members of each group have the same."""
+        """Uniformity classes in which the members of each group have the same value."""
         meetings = site.meetings[0]
         found = self._labels.get(id(meetings))
         if found is None:
@@ -306,7 +306,7 @@ class Tracer:
             results.append((frame.devices, self._branch(frame, instruction, number, frame.devices, trace)))
             traces.append(trace)
         self._past = self.world.terms.number("choice", past, selector.term)
-        if all(alike(traces[0], trace) for trace in traces[1:]):
+        if all(are_equal(traces[0], trace) for trace in traces[1:]):
             into.extend(traces[0])
         else:
             into.append(Choice(self._decision(instruction, selector), traces))
@@ -325,7 +325,7 @@ class Tracer:
     # --- loops
 
     def _while(self, frame: Frame, instruction: Instruction, into: Trace) -> Deferred:
-        """Turn by turn if that can be followed."""
+        """Iteration by iteration if that can be followed, else by a summary."""
         op = instruction.op
         assert isinstance(op, While)
         state = frame.operand(instruction)
@@ -380,7 +380,8 @@ class Tracer:
         into: Trace,
         count: int | None,
     ) -> Deferred:
-        """A loop that is not followed turn by turn: one turn from a state that stands for that of any turn."""
+        """The summary of a loop that is not followed iteration by iteration: one iteration from a state that stands for
+        the state of any iteration. The state is widened until it holds for every iteration (a fixed point)."""
         op = instruction.op
         assert isinstance(op, While)
         self._loops = (*self._loops, (instruction, None))
@@ -485,12 +486,12 @@ def cause_in(value: Deferred) -> Instruction | None:
 
 
 def labels_in(value: Deferred, devices: frozenset[int]) -> Labels:
-    """On which devices all of a value is the same."""
+    """The uniformity classes by which the whole value is the same."""
     return meet([labels_of(leaf) for leaf in all_leaves(value)], devices)
 
 
 def partition(labels: Labels, devices: frozenset[int]) -> int:
-    """How many different labels there are: more, the weaker."""
+    """The number of uniformity classes. More classes say less."""
     if labels is None:
         return len(devices) + 1
     return len({labels.get(d) for d in devices}) if labels else 1

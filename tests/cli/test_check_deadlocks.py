@@ -93,7 +93,7 @@ def test_the_verdict_as_data(name: str, status: int, outcome: str, files, capsys
     if outcome == "deadlock":
         blocked = data["diagnosis"]["blocked"][0]
         assert (blocked["device"], blocked["instruction"]) == (1, "u")
-        assert blocked["needs"] == [{"device": 0, "what": "come to round 3 of devices 0, 1"}]
+        assert blocked["needs"] == [{"device": 0, "what": "enter round 3 of devices 0, 1"}]
     if outcome == "unknown":
         assert data["diagnosis"]["undecided"][0]["cause"]["instruction"] == "f"
 

@@ -306,7 +306,7 @@ class Plan:
 
 
 def random_plan(rng: random.Random, uses: int, most: int) -> Plan:
-    """Every use in order, in one of both forms; rounds under way end whenever it comes to them."""
+    """Every use in order, in one of both forms; rounds under way end whenever it reaches them."""
     steps: list[tuple[str, int]] = []
     under_way: list[int] = []
     for k in range(uses):

@@ -30,8 +30,8 @@ STUCK = [case.name for case in CASES if case.deadlocks]
 X = np.arange(4, dtype=np.float32)
 # the run begins a collective of one device, too, which check does not follow: the histories are longer by that
 LONGER_HISTORIES = {"an_async_pair_around_a_collective_that_the_other_side_runs_later"}
-# in lines about devices that have come to one round with different instructions: it is chance who came first
-BY_CHANCE = (" has come to ", " for the rest of its round: ")
+# in lines about devices that have reached one round with different instructions: it is chance who came first
+BY_CHANCE = (" has reached ", " for the rest of its round: ")
 
 
 @cache

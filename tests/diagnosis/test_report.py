@@ -177,8 +177,8 @@ def test_the_first_difference_of_histories_is_marked() -> None:
     assert found is not None
     assert (found.one_event, found.other_event) == (4, 3)
     assert str(found) == (
-        "after a (all-reduce), round 4 device 0 came to a (all-reduce), round 5, "
-        "device 1 came to b (all-gather), round 5"
+        "after a (all-reduce), round 4 device 0 reached a (all-reduce), round 5, "
+        "device 1 reached b (all-gather), round 5"
     )
     verdict = Deadlock((0, 1), ((0, 1),), (), ())
     page = made_of("deadlock", "stuck", {0: one, 1: other}, verdict).page()
@@ -196,8 +196,8 @@ def test_a_loop_that_one_turns_more_often_shows_in_the_iterations() -> None:
     assert found is not None
     assert (found.one_event, found.other_event) == (4, 4)
     assert str(found) == (
-        "after a (all-reduce), round 4 device 0 came to a (all-reduce), round 5 in iteration 3, "
-        "device 1 came to a (all-reduce), round 5 in iteration 1"
+        "after a (all-reduce), round 4 device 0 reached a (all-reduce), round 5 in iteration 3, "
+        "device 1 reached a (all-reduce), round 5 in iteration 1"
     )
 
 
@@ -206,12 +206,12 @@ def test_devices_with_the_same_history_are_told_of_once() -> None:
     ended = tuple((d, over) for d in (2, 3) for over in (0, 1))
     found = made_of("deadlock", "stuck", devices, Deadlock((2, 3), (), ended, ()))
     assert [line for line in found.text().splitlines() if "history" in line] == [
-        "  history: after a (all-reduce), round 2 devices 2, 3 came to a (all-reduce), round 3, devices 0, 1 came to "
+        "  history: after a (all-reduce), round 2 devices 2, 3 reached a (all-reduce), round 3, devices 0, 1 reached "
         "nothing more"
     ]
     assert [found.as_json()["divergences"][0][key] for key in ("devices", "also", "other_also")] == [[2, 0], [3], [1]]
     page = found.page()
-    assert page.count('<td class="first">') == 1  # what devices 2 and 3 came to
+    assert page.count('<td class="first">') == 1  # what devices 2 and 3 reached
     assert "<tr><th>devices 2, 3</th>" in page
     assert "<tr><th>devices 0, 1</th>" in page
 

@@ -45,7 +45,7 @@ LINES = """\
 from model.py:42:12 in step (jit(step)/psum)
   device 3 has ended after q (train.hlo:27:8)
   7 of 8 devices can never end
-  history: to begin with devices 0-2, 4-7 came to g (all-reduce), round 1, device 3 came to q (all-reduce), round 1
+  history: to begin with devices 0-2, 4-7 reached g (all-reduce), round 1, device 3 reached q (all-reduce), round 1
     devices 0-2, 4-7: > g 1, q 2
     device 3: > q 1
   they diverge at r (train.hlo:26:3)

@@ -23,7 +23,7 @@ SUM = "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a,
 
 @pytest.fixture
 def halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """all-reduce-start comes to its group, all-reduce-done waits for it."""
+    """all-reduce-start reaches its group, all-reduce-done waits for it."""
     monkeypatch.setattr(AllReduceStart, "evaluate", lambda self, run, *operands: run.exchange.begin(operands))
     monkeypatch.setattr(AllReduceDone, "evaluate", lambda self, run, pending: run.exchange.finish(pending))
 

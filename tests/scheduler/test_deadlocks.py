@@ -269,7 +269,7 @@ def test_rounds_behind_a_loop_that_is_not_followed_have_no_numbers() -> None:
     found = examine([(range(2), parse_module(text, "a.hlo"))], 2, 1)
     assert found.outcome is Outcome.DEADLOCK
     assert found.diagnosis is not None
-    assert found.diagnosis.blocked[0].needs == (Need(1, "come to a round of devices 0, 1"),)
+    assert found.diagnosis.blocked[0].needs == (Need(1, "enter a round of devices 0, 1"),)
 
 
 def test_a_thousand_devices_with_a_thousand_transfers() -> None:
@@ -319,7 +319,7 @@ def test_how_often_two_programs_do_what_both_have_to() -> None:
     found = examine([((0,), parse_module(short, "a.hlo")), ((1,), parse_module(long, "b.hlo"))], 2, 1)
     assert found.diagnosis is not None
     assert found.diagnosis.notes == (
-        "device 0 comes to 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in loop w (a.hlo:31:3), device 1 "
+        "device 0 reaches 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in loop w (a.hlo:31:3), device 1 "
         "to 5, last in u (b.hlo:15:3) in loop w (b.hlo:31:3)",
     )
     assert found.diagnosis.hints == (

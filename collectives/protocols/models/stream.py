@@ -153,7 +153,7 @@ def host_get(p: Process, r: int) -> None:
 
 
 def _host_await(p: Process, word: Word, value: int) -> None:
-    """Until the device's word has come to a value; the host is counted while it sleeps, and to sleep is a fence."""
+    """Until the device's word has reached a value; the host is counted while it sleeps, and to sleep is a fence."""
     with p.forever() as there:
         p.load("seen", word)
         there.leave("seen", ">=", value)

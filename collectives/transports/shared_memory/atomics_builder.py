@@ -1,8 +1,8 @@
 """Words of shared memory at byte offsets, and the control flow around them, as LLVM IR.
 
-Memory order: everything written before a `store` with order "release" (or a `fetch_add`) is seen by whoever reads that
-word with order "acquire" (or adds to it afterwards). An access to a declared word (collectives/protocols) is checked
-against its declaration when it is emitted.
+Memory order: everything written before a `store` with order "release" (or a `fetch_add`) is seen by every thread that
+reads that word with order "acquire" (or adds to it afterwards). An access to a declared word (collectives/protocols) is
+checked against its declaration when it is emitted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What an event costs is less its instructions than what a processor that has just switched between devices must fetch and
 predict anew: cache lines, calls, and above all returns. So an event is written into lines of the record that routines
-use anyway, it goes into the ring when the next one begins, and the routine is jumped to, not called: whoever called the
+use anyway, it goes into the ring when the next one begins, and the routine is jumped to, not called: the caller of the
 site counts the event when it is over (R_EVENTS).
 """
 

@@ -10,10 +10,10 @@ that used it before.
 The phase word of an area tells what may happen in its g-th round. 2g: it gathers. The last arriver (whose increment
 completes `arrived`) is alone between its arrival and its store of the next phase, since no member can arrive again
 before the round is over; there it resets the counters. Small work it does itself and stores 2g + 2. Otherwise it
-stores 2g + 1, and everyone who ends the round takes items from `next` until there are none left; whoever finishes the
-last item stores 2g + 2. A member that is late for `next` gets a number beyond the items: the counter is reset only
-after all have come to the area's next round. Those who sleep or compute through the work lose nothing, which is why
-only as many are woken for it as there are cores.
+stores 2g + 1, and everyone who ends the round takes items from `next` until there are none left; the member that
+finishes the last item stores 2g + 2. A member that is late for `next` gets a number beyond the items: the counter is
+reset only after all have reached the area's next round. Those who sleep or compute through the work lose nothing, which
+is why only as many are woken for it as there are cores.
 
 Results that are the same for everybody are written once where all members of this host posted the same shared places
 for them (why that is safe: compiler/plan/buffers.py). Each member then finds those places in its table of results.
@@ -298,7 +298,7 @@ class _Round:
                 self._wake(i32(EVERYBODY))
 
     def _share(self, helpers: int) -> None:
-        """Hand out the work to whoever ends the round. helpers: how many are awake for it."""
+        """Hand out the work to the members that end the round. helpers: how many are awake for it."""
         words, builder, argument = self.words, self.builder, self.argument
         words.store(i32(0), self.area, group_words.E_NEXT)
         words.store(i32(0), self.area, group_words.E_DONE)

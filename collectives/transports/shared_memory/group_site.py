@@ -44,7 +44,7 @@ class GroupFamily:
     """`family.Family`: every member of a group waits for all others.
 
     Results must not overlap operands, but for all-reduce, where result leaf i may be operand leaf i. Results are equal
-    bit for bit on every run and every member: folds go in group order, whoever does them.
+    bit for bit on every run and every member: reductions go in group order, on whatever member.
     """
 
     def handles(self, op: Op) -> bool:

@@ -7,7 +7,7 @@ so a wait whose yields took long makes the device sleep at once for its next wai
 each time, until yielding pays again. Where cores outnumber devices it spins instead.
 
 Before it sleeps it writes into its record what it waits on, then checks the poison word; it checks again after every
-wake. Whoever poisons stores the poison first and then wakes every WAITING device's word until none is WAITING, so a
+wake. Whoever poisons sets the abort flag first and then wakes every WAITING device's word until none is WAITING, so a
 device that was between its check and its sleep is woken by a later sweep.
 """
 

@@ -54,7 +54,7 @@ class Pulse(Frame):
 
 @frame(1, payload="a head for each of the sender's members, then bytes that come along")
 class Ready(RoundFrame):
-    """All members of the sender's host have come to a round."""
+    """All members of the sender's host have reached a round."""
 
     epoch: int = u32(_EPOCH)
     group: int = u32(_GROUP)

@@ -393,7 +393,7 @@ class Pairs:
         return self._longs[offset // 8]
 
     def _set(self, offset: int, value: int) -> None:
-        """Publish a word that somebody may sleep on."""
+        """Publish a word that a device may sleep on."""
         self._shared.publish(self._base + offset, value & 0xFFFFFFFF)
         wake_all(self._base + offset)
 

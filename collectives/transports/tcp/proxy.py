@@ -317,7 +317,7 @@ class Relay:
                 self._on_loss(self.host, error)
 
     def _begin(self, area: Area) -> None:
-        """All local members of a group have come to a round."""
+        """All local members of a group have reached a round."""
         group, number = area.group, area.number
         signature, site, device = area.head(group.local[0])
         agree = all(area.head(p)[0] == signature for p in group.local)

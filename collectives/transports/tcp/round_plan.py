@@ -177,7 +177,7 @@ def describe(
     )()
     base = ctypes.addressof(descriptions)
     ctypes.c_uint32.from_address(base + group_words.G_RELAY).value = group_words.DESCRIBE
-    zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it comes to the round
+    zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it reaches the round
     memory = ctypes.c_char.from_buffer(zeros)
     nothing = (ctypes.c_uint64 * (4 * round_words.OFFSETS))()
     stands_for_all = ctypes.addressof(cores)

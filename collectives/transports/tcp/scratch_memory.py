@@ -30,7 +30,7 @@ _FOLD_RUN = ctypes.CFUNCTYPE(
 
 
 class _At:
-    """What NumPy needs to know of memory that somebody else keeps."""
+    """NumPy's array interface of memory that another object keeps."""
 
     __slots__ = ("__array_interface__",)
 

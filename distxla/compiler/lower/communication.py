@@ -1,6 +1,6 @@
 """How the code generator asks a transport for the native routine of a communicating instruction.
 
-The generator knows no transport; whoever starts a compilation passes one in.
+The generator knows no transport; the caller of the compiler passes one in.
 """
 
 from __future__ import annotations

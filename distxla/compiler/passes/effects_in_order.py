@@ -19,9 +19,9 @@ class EffectsInOrder(Pass):
     """In programs with channels or feeds, and in scheduled ones, lets instructions with effects wait for those before
     them (ir/effects_order.py says which wait).
 
-    No value flows from a send to the recv-done behind it, so a loop that computes what the one sends together with what
-    the other gives would turn their order round: then every device would wait before it sends. Collectives alone are
-    turned round alike on all devices, which only matters where the order of the text is a schedule.
+    No value flows from a send to the recv-done behind it. So a loop that computes the sent value together with the
+    received one would reverse their order, and every device would wait before it sends. Collectives alone are reversed
+    on all devices equally, which only matters where the order of the text is a schedule.
     """
 
     name: ClassVar[str] = "effects-in-order"

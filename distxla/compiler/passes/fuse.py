@@ -181,7 +181,7 @@ def _is_view(computation: Computation, instruction: Instruction) -> bool:
 
 
 def _only_moves(instruction: Instruction, computation: Computation) -> bool:
-    """Whether its elements are somebody else's: reading through it costs no more than reading its result."""
+    """Whether its elements belong to another value: reading through it costs no more than reading its result."""
     op = instruction.op
     if op.is_elementwise or op.called_computations:
         return False

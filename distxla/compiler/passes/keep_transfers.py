@@ -18,8 +18,8 @@ from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone
 class KeepTransfers(Pass):
     """Marks sends and recvs whose one user is their done, in the same computation.
 
-    Until then the send's operand and the recv's place are alive, and whoever comes second copies from the one into the
-    other. A context that travels through tuples and loops changes its memory, so its value waits elsewhere.
+    Until then the send's operand and the recv's place are alive, and the side that comes second copies from the one
+    into the other. A context that travels through tuples and loops changes its memory, so its value waits elsewhere.
     """
 
     name: ClassVar[str] = "keep-transfers"

@@ -60,7 +60,7 @@ class _Annotation:
 def device_program(module: Module, partitions: int | None = None) -> PerDevice | None:
     """The per-device form of a global module with manual regions; None for a module that each device runs as it is.
 
-    partitions: how many the run has, where somebody says so; a header's count goes before it. On one partition every
+    partitions: how many the run has, where that is given; a header's count goes before it. On one partition every
     annotation is true already. Where nothing says it, it is as many as the annotations speak of.
     Raises UnsupportedOpError, located at the first annotation, for a module that needs a partitioner; VerificationError
     where a global module breaks a rule.

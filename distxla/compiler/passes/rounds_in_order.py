@@ -1,7 +1,7 @@
 """Collectives that stay apart and in the order of the text, for a program that meets other ones in them.
 
-A program that runs everywhere may have its rounds merged and moved, since all members do alike. Two programs on
-different devices of a group would not: there every round is the one that the text has.
+A program that runs everywhere may have its rounds merged and moved, since all members merge them equally. Two programs
+on different devices of a group would not: there every round is the one that the text has.
 """
 
 from __future__ import annotations

@@ -43,8 +43,9 @@ SWAPPED_BYTES = 4096
 class _Frame:
     """One place where a computation runs: its values' buffers and its steps so far.
 
-    pinned: values that are to be computed straight into a buffer that somebody else needs them in.  owned: values whose
-    buffer may be overwritten once they are dead.  started: by starts under way what they read and what they write.
+    pinned: values that are computed straight into the buffer in which another instruction needs them.  owned: values
+    whose buffer may be overwritten once they are dead.  started: by starts under way what they read and what they
+    write.
     """
 
     computation: Computation

@@ -1,7 +1,7 @@
 """The verifier of a whole run: rules that its programs must keep together, known before anything starts.
 
 Each program keeps its own rules for the run's counts (`verify.verify_module`). Besides: counts in headers are the
-run's (`world.counts`); whoever stands in a group with a device runs a program (`world.devices`), which has the same
+run's (`world.counts`); all members of a group with a device run a program (`world.devices`), which has the same
 collectives of that group (`world.collectives`), in the same order (`world.order`); what is sent is received
 (`channel.*`, in collectives/channels.py).
 """

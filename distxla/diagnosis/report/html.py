@@ -139,7 +139,7 @@ def _histories(diagnosis: Findings) -> Iterator[str]:
     }
     mark = ' class="first"'
     most = min(MOST_EVENTS, most_events(len(rows)))
-    alike: dict[tuple[str, str | None, str], list[int]] = {}
+    grouped: dict[tuple[str, str | None, str], list[int]] = {}
     for device in rows:
         first = max(0, len(device.events) - most)
         cells = "".join(
@@ -148,9 +148,9 @@ def _histories(diagnosis: Findings) -> Iterator[str]:
             for number, event in enumerate(device.events[first:], first)
         )
         file = None if device.location is None else device.location.file
-        alike.setdefault((device.program, file, cells), []).append(device.device)
+        grouped.setdefault((device.program, file, cells), []).append(device.device)
     yield '<div class="scroll"><table>'
-    for (_, _, cells), devices in alike.items():
+    for (_, _, cells), devices in grouped.items():
         yield f"<tr><th>{named(devices)}</th>{cells}</tr>"
     yield "</table></div>"
     yield '<p class="note">#: the round of the group, or the transfer of the channel. Red: the first difference.</p>'

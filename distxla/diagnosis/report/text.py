@@ -48,14 +48,14 @@ def _lines(diagnosis: Findings) -> list[str]:
 
 def _devices_lines(diagnosis: Findings) -> list[str]:
     """What each device does: those that do the same together."""
-    alike: dict[tuple[object, ...], list[DeviceState]] = {}
+    grouped: dict[tuple[object, ...], list[DeviceState]] = {}
     for device in diagnosis.devices:
-        alike.setdefault(_likeness(device), []).append(device)
+        grouped.setdefault(_likeness(device), []).append(device)
     lines: list[str] = []
-    for number, devices in enumerate(alike.values()):
+    for number, devices in enumerate(grouped.values()):
         if len(lines) >= MOST_PLACES:
-            left = [device for others in [*alike.values()][number:] for device in others]
-            return [*lines, f"  and {len(left)} devices more, in {len(alike) - number} other places"]
+            left = [device for others in [*grouped.values()][number:] for device in others]
+            return [*lines, f"  and {len(left)} devices more, in {len(grouped) - number} other places"]
         lines += _device_lines(devices)
     return lines
 
@@ -119,7 +119,7 @@ def _device_line(devices: list[DeviceState]) -> str:
         return f"  {who} compute{'' if several else 's'}{where}{_loops(first)}"
     details = [first.opcode, *_details(first)]
     if first.doing is Doing.CAME:
-        return f"  {who} ha{'ve' if several else 's'} come to {first.place}: {', '.join(filter(None, details))}"
+        return f"  {who} ha{'ve' if several else 's'} reached {first.place}: {', '.join(filter(None, details))}"
     what = first.host or _whom(first)
     return f"  {who} wait{'' if several else 's'} in {first.place} for {what}: {', '.join(filter(None, details))}"
 

@@ -172,7 +172,7 @@ def _box(starts: Sequence[int], sizes: Sequence[int]) -> tuple[Any, ...]:
 def expand_slices(
     op: SlicedPermute, build: Build, instruction: Instruction, permute_whole: Callable[[Pairs], Op]
 ) -> str:
-    """Slices are cut out, permuted, and written over the output of those who are somebody's target.
+    """Slices are cut out, permuted, and written over the output of devices that are a target.
 
     permute_whole: the op that sends whole arrays along pairs.
     """

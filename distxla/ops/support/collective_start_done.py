@@ -1,6 +1,6 @@
 """The two halves of a collective's round as instructions: what asynchronous pairs become before code is emitted.
 
-The first half comes to the round and goes on, the second waits for its end. Their ops are made from the collective's
+The first half reaches the round and goes on, the second waits for its end. Their ops are made from the collective's
 own: classes `<Collective>Begun` and `<Collective>Ended` with its attributes, which no text has.
 
     (T_0, .., U, u64[])  begun(T_0, ..)     operands, result and number of the round

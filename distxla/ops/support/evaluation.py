@@ -39,7 +39,7 @@ class Exchange(Protocol):
         """Send a value on the instruction's channel, without waiting: the u32[] by which `finish_send` knows it."""
 
     def finish_send(self, ticket: Any) -> None:
-        """Wait until the target has come to its recv."""
+        """Wait until the target has reached its recv."""
 
     def receive(self) -> Any:
         """Be ready for a value on the instruction's channel: the u32[] by which `finish_receive` knows it."""

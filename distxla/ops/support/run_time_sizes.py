@@ -54,7 +54,7 @@ def smallest(arrays: Sequence[Array]) -> list[Array]:
 
 
 def nothing_received(array: Array, shape: Shape) -> Array:
-    """What a device has to whom nobody sends: zeros, and no elements along a dynamic dimension."""
+    """The result on a device that receives nothing: zeros, and no elements along a dynamic dimension."""
     return np.zeros(tuple(0 if is_dynamic(shape, d) else n for d, n in enumerate(array.shape)), array.dtype)
 
 

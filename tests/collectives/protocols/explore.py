@@ -126,7 +126,7 @@ class _Explorer:
     def _endless(
         self, numbers: dict[State, int], before: list[list[int]], ends: list[int]
     ) -> tuple[str, tuple[str, ...]]:
-        """What is wrong where some state is followed by no end, and how it comes to that."""
+        """What is wrong where some state is followed by no end, and how it reaches that."""
         good, waiting = bytearray(len(before)), list(ends)
         while waiting:
             number = waiting.pop()
@@ -202,7 +202,7 @@ class _Explorer:
                     self.perform(work, who, step)
                     changed = True
                     if (left := left - 1) < 0:
-                        raise Wrong(f"{self.processes[who].name} never comes to rest")
+                        raise Wrong(f"{self.processes[who].name} never reaches rest")
 
     def _is_local(self, work: _Work, who: int, step: Ready) -> bool:
         """Whether nobody can tell that the step comes at once, and it does only one thing.

@@ -67,7 +67,7 @@ def processor_s(pid: int) -> float:
 
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Callable[[], None]], None]]:
-    """Do something when the start has come to a method of EmbeddedRay, before that."""
+    """Do something when the start has reached a method of EmbeddedRay, before that."""
 
     def before(name: str, action: Callable[[], None]) -> None:
         method = getattr(embedded.EmbeddedRay, name)
