@@ -17,11 +17,11 @@ from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.scheduler.device_states import DeviceStates
+from distxla.scheduler.simulation.blocked_devices import never_go_on, wait_graph
 from distxla.scheduler.simulation.communication import Communication, Meeting, Site, Way
 from distxla.scheduler.simulation.deferred import World
 from distxla.scheduler.simulation.executions import compared
 from distxla.scheduler.simulation.progress import LENIENT, STRICT, Mismatch, Open, Progress
-from distxla.scheduler.simulation.standstill import never_go_on, wait_graph
 from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Trace
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer

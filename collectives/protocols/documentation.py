@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from types import ModuleType
 
-from distxla.collectives.protocols import channel, control_block, event, group, permute, relay_queue, rounds, stream
+from distxla.collectives.protocols import channel, control_block, event, group, permute, proxy_queue, rounds, stream
 from distxla.collectives.protocols.layout import Area, Part, Word, areas
 
-MODULES = (event, control_block, rounds, group, permute, channel, stream, relay_queue)  # before who imports their areas
+MODULES = (event, control_block, rounds, group, permute, channel, stream, proxy_queue)  # before who imports their areas
 LINE = 64
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from distxla.collectives.protocols import control_block as control
-from distxla.collectives.protocols.relay_queue import RING_BYTES
+from distxla.collectives.protocols.proxy_queue import RING_BYTES
 from distxla.errors import ClusterError, OutOfMemoryError
 from distxla.machine.heap import Block, Heap
 from distxla.machine.segments import Segment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distxla.builder.accepted_values import as_integers
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import Recorder
-from distxla.builder.values import as_integers
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast

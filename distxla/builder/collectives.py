@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from distxla.builder.accepted_values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import ComputationLike
 from distxla.builder.tuples import Tuples
-from distxla.builder.values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.errors import HloSyntaxError
 from distxla.ir.op import Op

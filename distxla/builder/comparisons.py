@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distxla.builder.accepted_values import as_word
 from distxla.builder.broadcasting import Broadcasting
-from distxla.builder.values import as_word
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ops.compare import Compare
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distxla.builder.accepted_values import (
+    ElementTypeLike,
+    as_element_type,
+    as_integer,
+    as_integers,
+    as_sequence,
+    as_word,
+)
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import Recorder
-from distxla.builder.values import ElementTypeLike, as_element_type, as_integer, as_integers, as_sequence, as_word
 from distxla.builder.windows import (
     ConvolutionDimensionsLike,
     DotDimensionNumbers,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
+from distxla.builder.accepted_values import ShapeLike, as_flag, as_integer, as_sequence, as_shape, as_word
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import ComputationLike
 from distxla.builder.tuples import Tuples
-from distxla.builder.values import ShapeLike, as_flag, as_integer, as_sequence, as_shape, as_word
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import PRED, S32
 from distxla.ops.call import Call

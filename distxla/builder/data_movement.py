@@ -10,9 +10,16 @@ from typing import Any, overload
 
 import numpy as np
 
+from distxla.builder.accepted_values import (
+    ElementTypeLike,
+    ShapeLike,
+    as_element_type,
+    as_integer,
+    as_integers,
+    as_shape,
+)
 from distxla.builder.blame import broken_rule
 from distxla.builder.broadcasting import Broadcasting
-from distxla.builder.values import ElementTypeLike, ShapeLike, as_element_type, as_integer, as_integers, as_shape
 from distxla.builder.xla_op import IndexItem, OperandLike, XlaOp
 from distxla.ir.shape import Shape
 from distxla.ir.window import PaddingDimension, SliceDimension

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distxla.builder.accepted_values import ShapeLike, as_flag, as_integer, as_integers, as_shape
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import ComputationLike, Recorder
-from distxla.builder.values import ShapeLike, as_flag, as_integer, as_integers, as_shape
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import S32
 from distxla.ir.shape import Shape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distxla.builder.accepted_values import ShapeLike, as_flag, as_integer, as_integers, as_number, as_shape, as_word
 from distxla.builder.blame import broken_rule
 from distxla.builder.data_movement import DataMovement
 from distxla.builder.elementwise_binary import ElementwiseBinary
-from distxla.builder.values import ShapeLike, as_flag, as_integer, as_integers, as_number, as_shape, as_word
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import F32, U64
 from distxla.ir.shape import Shape

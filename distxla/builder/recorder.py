@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Self, TypeAlias
 
+from distxla.builder.accepted_values import ShapeLike, as_integer, as_literal, as_sequence, as_shape, as_word
 from distxla.builder.blame import broken_rule
 from distxla.builder.call_site import CallSite, call_site, shown
 from distxla.builder.imports import copied_computations, shared_key
-from distxla.builder.values import ShapeLike, as_integer, as_literal, as_sequence, as_shape, as_word
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.errors import HloSyntaxError, VerificationError
 from distxla.ir.computation import Computation

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distxla.builder.accepted_values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.blame import broken_rule
 from distxla.builder.comparisons import Comparisons
 from distxla.builder.indexing import Indexing
 from distxla.builder.recorder import ComputationLike
-from distxla.builder.values import as_flag, as_integer, as_integers, as_sequence
 from distxla.builder.windows import PaddingLike, as_window
 from distxla.builder.xla_op import OperandLike, XlaOp
 from distxla.ir.element_type import ElementType

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from distxla.builder.accepted_values import ShapeLike, as_flag, as_integer, as_integers, as_sequence, as_shape, as_word
 from distxla.builder.blame import broken_rule
 from distxla.builder.tuples import Tuples
-from distxla.builder.values import ShapeLike, as_flag, as_integer, as_integers, as_sequence, as_shape, as_word
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import U32
 from distxla.ir.shape import Shape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from distxla.builder.accepted_values import as_integer, as_sequence
 from distxla.builder.blame import broken_rule
 from distxla.builder.recorder import Recorder
-from distxla.builder.values import as_integer, as_sequence
 from distxla.builder.xla_op import XlaOp
 from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.token import AddDependency, AfterAll

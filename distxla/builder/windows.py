@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from distxla.builder.accepted_values import as_flag, as_integers, as_sequence
 from distxla.builder.blame import broken_rule
-from distxla.builder.values import as_flag, as_integers, as_sequence
 from distxla.errors import HloSyntaxError
 from distxla.ir.window import ConvolutionDimensions, Window, WindowDimension
 from distxla.text.lexer import Lexer

@@ -7,14 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.builder.blame import broken_rule
-from distxla.builder.collectives import Collectives
-from distxla.builder.contractions import Contractions
-from distxla.builder.control_flow import ControlFlow
-from distxla.builder.numerics import Numerics
-from distxla.builder.reductions import Reductions
-from distxla.builder.transfers import Transfers
-from distxla.builder.values import (
+from distxla.builder.accepted_values import (
     ConstantLike,
     ElementTypeLike,
     as_element_type,
@@ -23,6 +16,13 @@ from distxla.builder.values import (
     as_literal,
     as_word,
 )
+from distxla.builder.blame import broken_rule
+from distxla.builder.collectives import Collectives
+from distxla.builder.contractions import Contractions
+from distxla.builder.control_flow import ControlFlow
+from distxla.builder.numerics import Numerics
+from distxla.builder.reductions import Reductions
+from distxla.builder.transfers import Transfers
 from distxla.builder.xla_op import XlaOp
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction

@@ -8,8 +8,8 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
+from distxla.builder.accepted_values import ConstantLike
 from distxla.builder.blame import broken_rule
-from distxla.builder.values import ConstantLike
 from distxla.ir.element_type import ElementType
 from distxla.ir.instruction import Instruction
 from distxla.ir.public_names import PublicNames

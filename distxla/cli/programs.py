@@ -26,7 +26,7 @@ from distxla.ir.effects import COMMUNICATING
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.registry import op_classes
-from distxla.scheduler.joint import JointOrder, order_communication
+from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.text.files import load_module
 from distxla.time_limit import phase
 
@@ -107,7 +107,7 @@ class World:
 
     def settled(self) -> World:
         """The same programs, verified, with their communication in an order in which devices don't wait for each other
-        for ever, where there is one (scheduler/joint.py); what is scheduled stays as it is.
+        for ever, where there is one (scheduler/communication_order.py); what is scheduled stays as it is.
 
         Raises VerificationError and CollectiveMismatchError for the first rule that a program, or all of them together,
         break.

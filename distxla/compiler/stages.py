@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from distxla.compiler.compile import Progress, code_target, lower, parse_llvm, planned, require_counts, silent
-from distxla.compiler.passes.pairs_as_written import as_written
 from distxla.compiler.passes.schedule import Schedule
+from distxla.compiler.passes.start_done_as_written import as_written
 from distxla.compiler.pipeline import Pipeline, parse_pipeline
 from distxla.compiler.plan_memory import PlanMemory
 from distxla.compiler.step import Compilation, Step

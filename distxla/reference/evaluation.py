@@ -31,7 +31,7 @@ from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, n
 from distxla.reference.channels import Channels
 from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
 from distxla.reference.streams import ItemWait, Streams
-from distxla.reference.values import actual_shape, checked
+from distxla.reference.value_leaves import actual_shape, checked
 from distxla.reference.waits import Pending, Settled, Wait
 
 Array = np.ndarray[Any, Any]

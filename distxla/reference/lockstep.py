@@ -35,7 +35,7 @@ from distxla.reference.channels import Channels
 from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, Turn, call
 from distxla.reference.streams import Streams
 from distxla.reference.stuck import Stuck
-from distxla.reference.values import leaves_of, parameter_values
+from distxla.reference.value_leaves import leaves_of, parameter_values
 from distxla.reference.waits import Outcome, Pending, PendingComputation, Rounds, Wait
 
 Array = np.ndarray[Any, Any]

@@ -36,9 +36,9 @@ from distxla.runtime.handle import Handle
 from distxla.runtime.hosts.budget import checked_memory
 from distxla.runtime.hosts.nodes import checked_counts, checked_size
 from distxla.runtime.interrupts import deferred_interrupt
-from distxla.runtime.loading import Loader
 from distxla.runtime.memory_need import Need
-from distxla.scheduler.joint import order_communication
+from distxla.runtime.program_loading import Loader
+from distxla.scheduler.communication_order import order_communication
 from distxla.targets.registry import target_of_backend
 from distxla.time_limit import phase
 from distxla.time_limit import time_limit as within
@@ -459,7 +459,8 @@ class Cluster(Handle):
 
     def _together(self, executables: list[Executable]) -> list[Executable]:
         """What to run for these at once: themselves, unless the order in which they communicate has to be another one
-        so that no device waits for ever (scheduler/joint.py); then those that change are compiled again, once.
+        so that no device waits for ever (scheduler/communication_order.py); then those that change are compiled again,
+        once.
 
         Raises what `verify_together` does of programs that can't communicate.
         """

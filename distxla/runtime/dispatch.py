@@ -30,17 +30,17 @@ from distxla.runtime.communicators import Communicators
 from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.fault_injection import Aftermath
 from distxla.runtime.host import Lost, Records
+from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost, relay_waits
-from distxla.runtime.hosts.rings import read_rings
 from distxla.runtime.mismatch import mismatch
+from distxla.runtime.process_watch import End, current_site, current_step, ended, site_text
 from distxla.runtime.reports import Scene, stuck_error
 from distxla.runtime.stragglers import Stragglers
 from distxla.runtime.streams import Streams
-from distxla.runtime.watch import End, current_site, current_step, ended, site_text
 
 if TYPE_CHECKING:
     from distxla.ir.module import Module
-    from distxla.runtime.routines import RoutineFailure
+    from distxla.runtime.user_functions import RoutineFailure
 
 LOSS_S = 0.3
 PATIENCE_S = 0.2  # with devices that still compute when a call has failed, before it is said so

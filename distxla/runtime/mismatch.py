@@ -14,8 +14,8 @@ from distxla.diagnosis.sentences import mismatch_of, round_called, transfer_call
 from distxla.errors import CollectiveMismatchError
 from distxla.ir.module import Module
 from distxla.runtime.host import Records
+from distxla.runtime.process_watch import site_text
 from distxla.runtime.reports import group_of, instruction_of
-from distxla.runtime.watch import site_text
 
 _Known = tuple[int, Site]
 

@@ -29,7 +29,7 @@ from distxla.runtime.shared_image import ImageSource, load_shared
 if TYPE_CHECKING:
     from distxla.runtime.injection.faults import Fault
     from distxla.runtime.injection.hook import Injector
-    from distxla.runtime.routines import RoutineFailure, Routines
+    from distxla.runtime.user_functions import RoutineFailure, Routines
 
 PROGRAMS_BYTES = call_loops.MOST_PROGRAMS * call_loops.PROGRAM_ENTRY_BYTES  # of address space
 
@@ -132,7 +132,7 @@ class Replica:
         """
         loaded, callbacks = None, {}
         if routines is not None:
-            from distxla.runtime.routines import LoadedRoutines
+            from distxla.runtime.user_functions import LoadedRoutines
 
             memory = self._memories[self._device]
             assert memory is not None
@@ -187,7 +187,7 @@ class Replica:
 
     def _note_kernel(self, summary: str, frames: str) -> None:
         """A kernel that this process interprets has failed."""
-        from distxla.runtime.routines import RoutineFailure
+        from distxla.runtime.user_functions import RoutineFailure
 
         self._routine_failure = RoutineFailure(-1, summary, frames)
 

@@ -21,7 +21,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.runtime.deadlocks import Stuck
 from distxla.runtime.host import Lost, Records
-from distxla.runtime.watch import current_site, current_step, has_begun
+from distxla.runtime.process_watch import current_site, current_step, has_begun
 
 UNSIGNED = 1 << 32
 EVENTS = 32  # of each device that a report keeps

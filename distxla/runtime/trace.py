@@ -25,7 +25,7 @@ from distxla.ir.module import Module
 from distxla.location import Location
 from distxla.runtime.cluster_hosts import Hosts
 from distxla.runtime.handle import Handle
-from distxla.runtime.hosts.rings import read_rings
+from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.timeline import Arrow, Slice, Span, Timeline
 
 MOST_EVENTS = 1 << 16  # of a call that are kept of each device

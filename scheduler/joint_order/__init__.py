@@ -1,1 +1,1 @@
-"""The search for an order of communication of all programs. Entry: scheduler/joint.py."""
+"""The search for an order of communication of all programs. Entry: scheduler/communication_order.py."""

@@ -13,10 +13,10 @@ from enum import IntEnum
 from itertools import islice
 
 from distxla.ir.instruction import Instruction
+from distxla.scheduler.simulation.blocked_devices import chain_of, needed_event, never_go_on, rounds_from
 from distxla.scheduler.simulation.communication import Communication, Meeting
 from distxla.scheduler.simulation.deferred import World
 from distxla.scheduler.simulation.progress import LENIENT, STRICT, Mismatch, Progress
-from distxla.scheduler.simulation.standstill import chain_of, needed_event, never_go_on, rounds_from
 from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Act, Event, Trace, events
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer

@@ -1,1 +1,2 @@
-"""The order of one program: candidates, their memory, asynchronous pairs drawn apart. Entry: scheduler/linear.py."""
+"""The order of one program: candidates, their memory, asynchronous pairs drawn apart. Entry:
+scheduler/computation_order.py."""

@@ -12,7 +12,7 @@ from distxla.ops.control_flow import While
 from distxla.ops.registry import op_classes
 from distxla.ops.tuple import GetTupleElement
 from distxla.scheduler.simulation.deferred import Deferred, Element, Frame, Given, force
-from distxla.scheduler.simulation.known_values import Each, Known
+from distxla.scheduler.simulation.static_values import Each, Known
 
 
 def trip_count(frame: Frame, loop: Instruction, state: Deferred) -> int | None:

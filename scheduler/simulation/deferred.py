@@ -20,7 +20,7 @@ from distxla.ops.optimization_barrier import OptimizationBarrier
 from distxla.ops.token import AddDependency
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.scheduler.simulation.call_summaries import CallSummaries
-from distxla.scheduler.simulation.known_values import (
+from distxla.scheduler.simulation.static_values import (
     Each,
     Known,
     Labels,

@@ -35,7 +35,7 @@ from distxla.scheduler.simulation.deferred import (
     pending,
     term_of,
 )
-from distxla.scheduler.simulation.known_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
+from distxla.scheduler.simulation.static_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
 from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Loops, Split, Ticket, Trace, are_equal
 from distxla.time_limit import at
 

@@ -14,7 +14,7 @@ import distxla as dx
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs
-from distxla.scheduler.joint import order_communication
+from distxla.scheduler.communication_order import order_communication
 from tests.deadlock_programs import NAMED, by_device, reduce
 from tests.scheduler.planted_programs import PlantedPrograms
 

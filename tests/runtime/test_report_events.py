@@ -16,10 +16,10 @@ from distxla.compiler.abi import Status
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError
 from distxla.runtime.host import Records
+from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost
-from distxla.runtime.hosts.rings import read_rings
+from distxla.runtime.process_watch import current_step
 from distxla.runtime.reports import EVENTS, Scene
-from distxla.runtime.watch import current_step
 
 KEPT = event_words.EVENTS
 

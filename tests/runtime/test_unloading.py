@@ -16,7 +16,7 @@ import pytest
 import distxla as dx
 from distxla.collectives.protocols import call_loops
 from distxla.errors import ClusterError
-from distxla.runtime import loading, stragglers
+from distxla.runtime import program_loading, stragglers
 from distxla.time_limit import time_limit
 from tests.stopwatch import Stopwatch
 
@@ -178,7 +178,7 @@ def test_loading_onto_a_stopped_replica_ends_and_names_it(
 ) -> None:
     step = cluster.compile(numbered(90))
     (_, _, pid) = cluster.replicas_info[1]
-    monkeypatch.setattr(loading, "ATTACH_LIMIT_S", 1.0)
+    monkeypatch.setattr(program_loading, "ATTACH_LIMIT_S", 1.0)
     monkeypatch.setattr(stragglers, "NOTICE_S", 0.3)
     monkeypatch.setattr(stragglers.LOGGER, "propagate", True)
     os.kill(pid, signal.SIGSTOP)
@@ -186,7 +186,7 @@ def test_loading_onto_a_stopped_replica_ends_and_names_it(
         watch = Stopwatch()
         with pytest.raises(ClusterError, match=r"1 of 2 replicas did not answer within 1 s: device 1 is stopped"):
             step([X])
-        assert watch.seconds < 1.0 + loading.UNLOAD_S + 2.0
+        assert watch.seconds < 1.0 + program_loading.UNLOAD_S + 2.0
         watch = Stopwatch()
         with time_limit(0.3), pytest.raises(dx.TimeLimitError, match=r"0\.3 s ran out while loading programs"):
             step([X])

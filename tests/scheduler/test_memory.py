@@ -15,7 +15,7 @@ from distxla.compiler.plan import plan_program, planner
 from distxla.compiler.plan.buffers import Plan, Region
 from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
-from distxla.scheduler.linear import SMALL_BYTES, schedule, with_least_memory
+from distxla.scheduler.computation_order import SMALL_BYTES, schedule, with_least_memory
 from distxla.scheduler.program_order import memory
 from distxla.scheduler.program_order.memory import ComputationMemory, ModuleMemory
 from distxla.scheduler.program_order.orders import Graph, aliases_late

@@ -164,7 +164,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "an end of a process is not told",
-        "distxla.runtime.watch:Watch._run",
+        "distxla.runtime.process_watch:Watch._run",
         "self._on_loss(device)",
         "pass",
         ("sums", "loop"),

@@ -27,7 +27,7 @@ from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
-from distxla.collectives.protocols.relay_queue import Event
+from distxla.collectives.protocols.proxy_queue import Event
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.proxy_queue import hand_over, is_elsewhere

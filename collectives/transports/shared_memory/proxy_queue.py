@@ -8,8 +8,8 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import group as group_words
-from distxla.collectives.protocols import relay_queue
-from distxla.collectives.protocols.relay_queue import Event
+from distxla.collectives.protocols import proxy_queue
+from distxla.collectives.protocols.proxy_queue import Event
 from distxla.collectives.transports.shared_memory.atomics_builder import I64, POINTER, VOID, Words, i32, i64
 from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY
 from distxla.targets.code import target_of
@@ -30,9 +30,9 @@ def emit_hand_over(llvm_module: ir.Module) -> ir.Function:
     builder = words.builder
     ring = words.at(control, words.load(I64, control, block.H_RELAY_RING))
     ticket = builder.zext(words.fetch_add(1, control, block.H_RELAY_TICKETS), I64)
-    index = builder.mul(builder.and_(ticket, i64(relay_queue.ENTRIES - 1)), i64(8))
+    index = builder.mul(builder.and_(ticket, i64(proxy_queue.ENTRIES - 1)), i64(8))
     offset = builder.sub(builder.ptrtoint(place, I64), builder.ptrtoint(control, I64))
-    words.release(builder.add(offset, event), words.at(ring, index), relay_queue.Q_ENTRY)
+    words.release(builder.add(offset, event), words.at(ring, index), proxy_queue.Q_ENTRY)
     words.fetch_add(1, control, block.H_RELAY_POSTED)
     target_of(builder).emit_wake(builder, words.at(control, block.H_RELAY_POSTED), i32(EVERYBODY))
     builder.ret_void()

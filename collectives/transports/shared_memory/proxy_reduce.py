@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from distxla.collectives.protocols.relay_queue import FOLD_RUN
+from distxla.collectives.protocols.proxy_queue import FOLD_RUN
 from distxla.collectives.transports.shared_memory.atomics_builder import I8, I32, I64, POINTER, VOID, Words, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
 from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES

@@ -23,7 +23,7 @@ from distxla.collectives.protocols import channel as channel
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.relay_queue import Event
+from distxla.collectives.protocols.proxy_queue import Event
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.frames import (

@@ -1,7 +1,7 @@
 """The relay of one host of a run: joins the host's shared memory and exchanges with the other hosts' relays over TCP.
 
 It does for groups with members on several hosts what the last member to come does in a group on one host. Devices here
-hand a round over when all local members have come (collectives/protocols/relay_queue.py). The relay then tells the
+hand a round over when all local members have come (collectives/protocols/proxy_queue.py). The relay then tells the
 group's other hosts that it is ready; when all are, and all came with the same instruction, each sends the others what
 they need of its members' operands, straight from their memory and straight into that of the members that get it
 (round_plan.py, group_round.py). At the end it stores the round's phase as a member would, and wakes.
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from distxla.collectives.protocols import control_block as control
-from distxla.collectives.protocols.relay_queue import Event
+from distxla.collectives.protocols.proxy_queue import Event
 from distxla.collectives.transports.abort import poison
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from distxla.collectives.protocols import relay_queue
+from distxla.collectives.protocols import proxy_queue
 from distxla.ir.unwritten import empty
 from distxla.targets.target import LoadedImage
 
@@ -79,10 +79,10 @@ class Scratch:
 
 
 class Folding:
-    """The native function that folds and spreads pieces (collectives/protocols/relay_queue.py)."""
+    """The native function that folds and spreads pieces (collectives/protocols/proxy_queue.py)."""
 
     def __init__(self, support: LoadedImage) -> None:
-        self._run = _FOLD_RUN(support.address_of(relay_queue.FOLD_RUN))
+        self._run = _FOLD_RUN(support.address_of(proxy_queue.FOLD_RUN))
 
     def __call__(
         self,

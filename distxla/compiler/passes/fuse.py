@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from distxla.compiler.passes.build_fusions import build_fusions
 from distxla.compiler.passes.fusion_group import Group, Path
+from distxla.compiler.passes.in_flight_operations import PairsUnderWay
 from distxla.compiler.passes.merge_fusions import merge_fusions
-from distxla.compiler.passes.pairs_under_way import PairsUnderWay
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction

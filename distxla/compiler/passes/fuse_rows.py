@@ -11,7 +11,7 @@ from math import prod
 from typing import ClassVar
 
 from distxla.compiler.passes.fuse import awaited, running_computations
-from distxla.compiler.passes.pairs_under_way import PairsUnderWay
+from distxla.compiler.passes.in_flight_operations import PairsUnderWay
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction

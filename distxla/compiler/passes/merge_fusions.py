@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from distxla.compiler.passes.fusion_group import Group
-from distxla.compiler.passes.pairs_under_way import PairsUnderWay
+from distxla.compiler.passes.in_flight_operations import PairsUnderWay
 from distxla.ir.computation import Computation
 from distxla.ir.op import Lowering
 from distxla.ir.order import ancestors

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from distxla.compiler.step import Pass
 from distxla.ir.module import Module
-from distxla.scheduler.linear import PAID_BYTES, schedule
+from distxla.scheduler.computation_order import PAID_BYTES, schedule
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from distxla.errors import InternalError
 from distxla.machine.segments import Segment
 from distxla.runtime import serve
 from distxla.runtime.host import record_bytes
+from distxla.runtime.process_watch import Watch
 from distxla.runtime.replica import Attachment, Identity
-from distxla.runtime.watch import Watch
 from distxla.targets.registry import load_image
 
 GRACE_S = 3.0  # for devices to come back after the poison word was set, before their processes are killed

@@ -15,7 +15,7 @@ from distxla.errors import InternalError
 from distxla.ir.shape import Shape
 from distxla.ops.support.executable import executable
 from distxla.reference.evaluation import Device, InstructionEvaluation, World
-from distxla.reference.values import checked
+from distxla.reference.value_leaves import checked
 from distxla.targets.target import Report
 
 Array = np.ndarray[Any, Any]

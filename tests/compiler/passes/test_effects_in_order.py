@@ -5,7 +5,7 @@ from __future__ import annotations
 from distxla.compiler.passes.effects_in_order import EffectsInOrder
 from distxla.compiler.pipeline import Pipeline
 from distxla.ir.effects import Effects
-from distxla.scheduler.linear import schedule
+from distxla.scheduler.computation_order import schedule
 from distxla.text.parser import parse_module
 
 TRANSFER = """

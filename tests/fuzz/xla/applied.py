@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from distxla.ir.element_type import element_type
 from distxla.ops.support.conversion import integer_range
-from tests.fuzz.xla.values import COMPLEX, FLOATS, Value, is_inexact_type, tuple_text
+from tests.fuzz.xla.exact_values import COMPLEX, FLOATS, Value, is_inexact_type, tuple_text
 from tests.fuzz.xla.writer import Writer, is_possible, sized
 
 COMBINERS = ("add", "add", "maximum", "minimum")

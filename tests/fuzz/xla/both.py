@@ -14,8 +14,8 @@ from distxla.reference.lockstep import run_reference
 from distxla.text.parser import parse_module
 from tests.compiler.runner import run_devices
 from tests.executable import require_executable
+from tests.fuzz.xla.exact_values import Value
 from tests.fuzz.xla.program import RandomProgram
-from tests.fuzz.xla.values import Value
 from tests.tolerances import ulps_between
 
 Array = np.ndarray[Any, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.fuzz.xla.values import COMPLEX, FLOATS, Value
+from tests.fuzz.xla.exact_values import COMPLEX, FLOATS, Value
 from tests.fuzz.xla.writer import MOST_ELEMENTS, Writer, is_possible, sized
 
 

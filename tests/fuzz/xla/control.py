@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tests.fuzz.xla.values import COMPLEX, Value, tuple_text
+from tests.fuzz.xla.exact_values import COMPLEX, Value, tuple_text
 from tests.fuzz.xla.writer import Writer
 
 Body = Callable[[Writer, int], None]  # appends so many instructions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tests.fuzz.xla.values import COMPLEX, ELEMENTS, INTEGERS, SIGNED, Value, is_inexact_type
+from tests.fuzz.xla.exact_values import COMPLEX, ELEMENTS, INTEGERS, SIGNED, Value, is_inexact_type
 from tests.fuzz.xla.writer import Writer, is_possible, sized
 from tests.tolerances import TRANSCENDENTAL_ULPS
 

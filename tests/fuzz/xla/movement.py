@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tests.fuzz.xla.values import Value
+from tests.fuzz.xla.exact_values import Value
 from tests.fuzz.xla.writer import MOST_ELEMENTS, Writer, is_possible, sized
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from distxla.ir.element_type import element_type
 from tests.fuzz.xla import applied, collectives, control, elementwise, movement
-from tests.fuzz.xla.values import ELEMENTS, INTEGERS, Value, is_inexact_type
+from tests.fuzz.xla.exact_values import ELEMENTS, INTEGERS, Value, is_inexact_type
 from tests.fuzz.xla.writer import Module, Writer
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.fuzz.xla.values import (
+from tests.fuzz.xla.exact_values import (
     FLOATS,
     NARROW,
     SIGNED,

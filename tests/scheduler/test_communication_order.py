@@ -16,8 +16,8 @@ from distxla.compiler.compile import compile_module
 from distxla.compiler.verify.world import verify_together, verify_world
 from distxla.ir.module import Module
 from distxla.reference.lockstep import run_programs
+from distxla.scheduler.communication_order import JointOrder, order_communication
 from distxla.scheduler.deadlocks import examine
-from distxla.scheduler.joint import JointOrder, order_communication
 from distxla.scheduler.joint_order import order_search
 from distxla.scheduler.verdict import Outcome
 from distxla.text.parser import parse_module

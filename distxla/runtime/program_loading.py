@@ -31,7 +31,7 @@ from distxla.runtime.unloading import Unloader
 if TYPE_CHECKING:
     from distxla.runtime.executable import Executable
     from distxla.runtime.fault_injection import Injection
-    from distxla.runtime.routines import RoutineFailure
+    from distxla.runtime.user_functions import RoutineFailure
 
 
 UNLOAD_S = 2.0  # for replicas to unload a program; a stopped one does it later
@@ -117,7 +117,7 @@ class Loader:
         whole = put(dataclasses.replace(program, steps=())) if self._hosts.agent_actors else None
         routines = None
         if executable.targets:
-            from distxla.runtime.routines import pack
+            from distxla.runtime.user_functions import pack
 
             routines = put(pack(executable.targets))
         self.streams.load(number, program, executable.devices)

@@ -16,7 +16,7 @@ from distxla.ir.effects_order import effectful_computations, has_effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.order import ancestors, stable_order
-from distxla.scheduler.linear import PAID, PAID_BYTES, schedule
+from distxla.scheduler.computation_order import PAID, PAID_BYTES, schedule
 from distxla.scheduler.program_order.memory import ModuleMemory
 from distxla.scheduler.program_order.overlap import pairs_of
 from distxla.text.parser import parse_module
