@@ -82,7 +82,7 @@ def _permutes(name: str, devices: int, count: int) -> Checked:
 
 
 def _halves(name: str, devices: int, count: int) -> Checked:
-    """Starts and dones, two under way at a time."""
+    """Starts and dones, two in flight at a time."""
     lines, value = [], "v0"
     for k in range(0, count, 4):
         lines += [

@@ -1,7 +1,7 @@
 """Asynchronous computations that communicate, as instructions of the computation that begins them.
 
 An async-start begins all transfers and collectives of its computation together and waits for none of them; the
-async-done waits for what is under way and does the rest. So the computation is cut in two:
+async-done waits for what is in flight and does the rest. So the computation is cut in two:
 
 * At the start stands what needs no wait: sends, recvs, the first halves of collectives, and what is computed for them.
 * At the done stands every instruction that waits (recv-done, the second half of a collective, a loop that communicates,

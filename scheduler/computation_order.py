@@ -8,7 +8,7 @@ Otherwise the order is chosen in two steps, computation by computation, called o
    (program_order/memory.py) is taken; another one than the text's only where that saves a share SAVED, since the text's
    has the better locality and is the one that the reader knows.
 2. The most overlap. Where the computation has asynchronous pairs, they are drawn apart (program_order/overlap.py), with
-   as many rounds under way as memory allows: the peak may grow by a share PAID, or by PAID_BYTES. Where even one round
+   as many rounds in flight as memory allows: the peak may grow by a share PAID, or by PAID_BYTES. Where even one round
    would cost more, the order stays.
 
 Both keep all edges: operands, control predecessors, and the order of effects, which ir/effects_order.py explains:
@@ -36,7 +36,7 @@ SMALL_BYTES = 4096
 SAVED = 1 / 16
 PAID = 1 / 2
 PAID_BYTES = 1 << 20
-MOST_UNDER_WAY = (8, 4, 2, 1)
+MOST_IN_FLIGHT = (8, 4, 2, 1)
 
 
 def schedule(module: Module, *, max_bytes: int = PAID_BYTES) -> Module:
@@ -143,7 +143,7 @@ def with_overlap(
     """The order with pairs drawn apart as far as its memory allows."""
     peak = memory.peak(order)
     allowed = peak + max(max_bytes, int(peak * PAID))
-    for most in MOST_UNDER_WAY:
+    for most in MOST_IN_FLIGHT:
         found = Overlap(graph, memory, pairs, work, most=most).run(order, effects)
         if memory.peak(found) <= allowed:
             return found

@@ -18,10 +18,10 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.scheduler.device_states import DeviceStates
 from distxla.scheduler.simulation.blocked_devices import never_go_on, wait_graph
-from distxla.scheduler.simulation.communication import Communication, Meeting, Site, Way
+from distxla.scheduler.simulation.communication import Communication, Edge, Rendezvous, Site
 from distxla.scheduler.simulation.deferred import World
 from distxla.scheduler.simulation.executions import compared
-from distxla.scheduler.simulation.progress import LENIENT, STRICT, Mismatch, Open, Progress
+from distxla.scheduler.simulation.progress import BUFFERED, SYNCHRONOUS, Mismatch, Open, Progress
 from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Trace
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
@@ -90,19 +90,21 @@ class _Examination:
             traces.update(dict.fromkeys(devices, found))
         if len(self.communication.programs) == 1 and advances_in_step(self.communication, found):
             return no_deadlock(len(self.modules))
-        strict = Progress(traces, STRICT).run()
-        if strict.has_finished:
+        synchronous = Progress(traces, SYNCHRONOUS).run()
+        if synchronous.has_finished:
             return no_deadlock(len(self.modules))
-        equal_rounds = self.communication.counts_rounds_alike
-        lenient = strict.leniently() if equal_rounds else Progress(traces, LENIENT).run()
-        if lenient.mismatches:
-            return self._deadlock(lenient, self._mismatch(lenient), None)
-        stuck = never_go_on(lenient)
+        equal_rounds = self.communication.counts_rounds_equally
+        buffered = synchronous.as_buffered() if equal_rounds else Progress(traces, BUFFERED).run()
+        if buffered.mismatches:
+            return self._deadlock(buffered, self._mismatch(buffered), None)
+        stuck = never_go_on(buffered)
         if stuck:
-            return self._stuck(lenient, wait_graph(lenient, stuck))
-        if not lenient.has_finished:
-            return self._undecided(lenient, "whether all devices go on can't be known before the run")
-        return self._undecided(strict, "whether all devices go on depends on how rounds and transfers are carried out")
+            return self._stuck(buffered, wait_graph(buffered, stuck))
+        if not buffered.has_finished:
+            return self._undecided(buffered, "whether all devices go on can't be known before the run")
+        return self._undecided(
+            synchronous, "whether all devices go on depends on how rounds and transfers are carried out"
+        )
 
     def _place(self, program: int, instruction: Instruction) -> Place:
         op_name = instruction.metadata.op_name if instruction.metadata else ""
@@ -128,7 +130,7 @@ class _Examination:
         (one, first), (other, _) = _by_device(found)
         error = CollectiveMismatchError(_differ(found), first.location)
         error.pair = one, other
-        error.channel = found.thing.channel if isinstance(found.thing, Way) else None
+        error.channel = found.thing.channel if isinstance(found.thing, Edge) else None
         return error
 
     def _stuck(self, progress: Progress, found: Deadlock) -> Verdict:
@@ -191,7 +193,7 @@ class _Examination:
     def _why(self, open_: Open) -> str:
         choice = open_.choice
         what = "how many iterations it runs" if choice.is_loop else "which branch is taken"
-        site = next((s for s in choice.sites if s.meetings[0] or s.ways), None)
+        site = next((s for s in choice.sites if s.rendezvous_by_device[0] or s.edges), None)
         inside = "" if site is None else f", and {self._place(site.program, site.instruction)} inside needs others"
         if choice.decision.count is not None and not choice.decision.by.op.is_loop:
             return f"the {choice.decision.count} collectives that it executes were not followed one by one{inside}"
@@ -228,8 +230,8 @@ def _by_device(found: Mismatch) -> tuple[tuple[int, Site], tuple[int, Site]]:
     return one, other
 
 
-def _called(thing: Meeting | Way) -> str:
-    if isinstance(thing, Way):
+def _called(thing: Rendezvous | Edge) -> str:
+    if isinstance(thing, Edge):
         return f"a transfer from device {thing.source} to device {thing.target} on {thing.ids}"
     return round_called(thing.members)
 

@@ -14,7 +14,7 @@ from distxla.diagnosis.blocked import DeviceState, Doing, Event, Loop
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.scheduler.simulation import traces
-from distxla.scheduler.simulation.communication import Meeting, Site, Way
+from distxla.scheduler.simulation.communication import Edge, Rendezvous, Site
 from distxla.scheduler.simulation.progress import Mismatch, Progress, Stop
 from distxla.scheduler.simulation.traces import Act, Choice, Split, Ticket, Trace
 
@@ -81,10 +81,10 @@ class DeviceStates:
             site.location,
             where,
             round=round_,
-            channel=None if isinstance(thing, Meeting) else getattr(instruction.op, "channel_id", None),
-            group=thing.members if isinstance(thing, Meeting) else (),
+            channel=None if isinstance(thing, Rendezvous) else getattr(instruction.op, "channel_id", None),
+            group=thing.members if isinstance(thing, Rendezvous) else (),
             waits_for=peers,
-            missing=peers if isinstance(thing, Meeting) else (),
+            missing=peers if isinstance(thing, Rendezvous) else (),
             loops=tuple(Loop(loop.name, site.module.locate(loop), iteration) for loop, iteration in loops),
             events=(*self._events(device, MOST_EVENTS - 1), now),
             op_name=_op_name(instruction),
@@ -133,13 +133,13 @@ class DeviceStates:
         """From 1; None where the device takes no part."""
         counters = self._progress.counters
         ticket = event.ticket.get(device) if isinstance(event.ticket, dict) else event.ticket
-        thing: Meeting | Way | None = event.site.meetings[self._progress.reading].get(device)
-        if event.act in (Act.MEET, Act.BEGIN):
+        thing: Rendezvous | Edge | None = event.site.rendezvous_by_device[self._progress.reading].get(device)
+        if event.act in (Act.ROUND, Act.START):
             if thing is None:
                 return None
             number = begun.get(id(thing))
             if number is None:
-                assert isinstance(thing, Meeting)
+                assert isinstance(thing, Rendezvous)
                 number = counters.of(thing).come.get(device, 0)
                 if self._progress.has_begun(device) and self._stands_in(device, thing):
                     number -= 1  # of the one in which it stands
@@ -148,9 +148,9 @@ class DeviceStates:
         known: tuple[Any, int] | None = counters.begun(device, ticket) if isinstance(ticket, Ticket) else None
         return None if known is None else known[1] + 1
 
-    def _stands_in(self, device: int, thing: Meeting) -> bool:
+    def _stands_in(self, device: int, thing: Rendezvous) -> bool:
         stop = self._progress.stops.get(device)
-        return stop is not None and stop.thing is thing and stop.event.act is not Act.END
+        return stop is not None and stop.thing is thing and stop.event.act is not Act.DONE
 
     def _executed(self, device: int) -> list[tuple[Trace, int]]:
         """The traces that a device is in, or has been through, and how much of each it has executed; the last first."""

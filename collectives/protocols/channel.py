@@ -38,7 +38,7 @@ DIRECTORY = Area("directory of channels", "one a host", DIRECTORY_BYTES)
 DIRECTORY.u64(0, "pairs", _DRIVER, Order.PLAIN, "offsets of the pairs' states by number", count=MOST_PAIRS)
 DIRECTORY_KEY = "channels"
 
-RING = 8  # transfers that may be under way in a pair before a send waits
+RING = 8  # transfers that may be in flight in a pair before a send waits
 MOST_LEAVES = 64  # of a value that is copied from place to place
 
 SLOT = Area("slot of a channel", "RING a pair, behind its words; the payload follows")

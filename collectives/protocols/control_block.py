@@ -43,7 +43,7 @@ H_DONE_TARGET = _H.u32(
     "done target",
     DRIVER,
     Order.PLAIN,
-    "value of `done` that ends the call under way; who reaches it wakes the driver",
+    "value of `done` that ends the call in flight; who reaches it wakes the driver",
 )
 # what devices leave to the relay of this host (relay_queue.py); set before devices run where there are several hosts
 H_RELAY_RING = _H.u64(256, "relay ring", "relay", Order.PLAIN, "offset of the ring in this block")

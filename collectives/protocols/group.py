@@ -1,6 +1,6 @@
 """Shared state of a group that meets in rounds. Lies in the control block, zeroed before a run.
 
-Words that the driver writes, a counter a member, then ROUNDS areas, one for each round that may be under way at a time;
+Words that the driver writes, a counter a member, then ROUNDS areas, one for each round that may be in flight at a time;
 round r of the group uses area r % ROUNDS.
 
     G_LOCAL, G_RELAY    G_BEGUN + position * LINE    G_BEGUN + members * LINE + area * round_bytes(members)

@@ -5,7 +5,7 @@ relay. An entry's low half is the offset in the control block of what the relay 
 what happened there; the upper half is a number that belongs to it. The relay empties places in the order of the
 tickets, by storing 0.
 
-A device has one synchronous instruction under way and a bounded number of asynchronous ones, so the ring is never full:
+A device has one synchronous instruction in flight and a bounded number of asynchronous ones, so the ring is never full:
 MOST_DEVICES devices could each leave 16 entries.
 
 What a relay needs of native code (transports/shared_memory/proxy_reduce.py) is linked with the loops of a call:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Obstacles = list[tuple[Instruction, str]]
 
-MOST_WAYS = 8
+MOST_EDGES = 8
 
 
 @click.command(
@@ -185,10 +185,10 @@ def _print_order(world: World) -> None:
     terminal.write(
         f"schedule: {what} executed earlier than in the text, where devices would wait for each other for ever"
     )
-    for move in moves[:MOST_WAYS]:
+    for move in moves[:MOST_EDGES]:
         where, before = (f" ({at})" if at else "" for at in (move["location"], move["before_location"]))
         terminal.write(f"  {move['instruction']}{where} before {move['before']}{before}")
-    if len(moves) > MOST_WAYS:
+    if len(moves) > MOST_EDGES:
         terminal.write(f"  … ({len(moves)} in all)")
 
 
@@ -239,8 +239,8 @@ def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> N
             terminal.write(f"  {instruction.name}: {why}" + (f" ({where})" if where else ""))
         if is_fine:
             terminal.write("  ok")
-    for channel, ways in world.channels().items():
-        shown = ", ".join(f"{source} to {target}" for source, target in ways[:MOST_WAYS])
-        terminal.write(f"channel {channel}: {shown}" + (f", … ({len(ways)} pairs)" if len(ways) > MOST_WAYS else ""))
+    for channel, edges in world.channels().items():
+        shown = ", ".join(f"{source} to {target}" for source, target in edges[:MOST_EDGES])
+        terminal.write(f"channel {channel}: {shown}" + (f", … ({len(edges)} pairs)" if len(edges) > MOST_EDGES else ""))
     for text in world.channel_notes():
         terminal.write(f"note: {text}")

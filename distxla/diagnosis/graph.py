@@ -53,11 +53,11 @@ def find_deadlock(waits: Mapping[int, Clauses], ended: Collection[int]) -> Deadl
     stuck = _stuck(waits, ended)
     if not stuck:
         return None
-    held = _Held(waits, stuck, ended)
+    blockers_of = _Blockers(waits, stuck, ended)
     without_end = tuple(
-        (node, over) for node in sorted(stuck) for over in sorted(held.blockers(node)) if over not in stuck
+        (node, over) for node in sorted(stuck) for over in sorted(blockers_of.blockers(node)) if over not in stuck
     )
-    cycles = _cycles(held)
+    cycles = _cycles(blockers_of)
     named = {node for cycle in cycles for node in cycle} | {node for node, _ in without_end}
     return Deadlock(tuple(sorted(stuck)), cycles, without_end, tuple(sorted(stuck - named)))
 
@@ -100,7 +100,7 @@ def _stuck(waits: Mapping[int, Clauses], ended: Collection[int]) -> frozenset[in
     return frozenset(waits) - gone - over
 
 
-class _Held:
+class _Blockers:
     """The nodes that each stuck node waits for in vain."""
 
     def __init__(self, waits: Mapping[int, Clauses], stuck: frozenset[int], ended: Collection[int]) -> None:
@@ -122,20 +122,20 @@ class _Held:
         return self._known[key]
 
 
-def _cycles(held: _Held) -> tuple[tuple[int, ...], ...]:
+def _cycles(blockers_of: _Blockers) -> tuple[tuple[int, ...], ...]:
     """Disjoint cycles, short ones first."""
-    starts = sorted(held.stuck)[:MOST_STARTS]
+    starts = sorted(blockers_of.stuck)[:MOST_STARTS]
     found: list[tuple[int, ...]] = []
     over: set[int] = set()  # whose only cycle has been found
     for start in starts:
-        cycle = () if start in over else _cycle_through(start, held)
+        cycle = () if start in over else _cycle_through(start, blockers_of)
         if cycle:
             found.append(cycle)
-            if all(len(held.blockers(node) & held.stuck) == 1 for node in cycle):
+            if all(len(blockers_of.blockers(node) & blockers_of.stuck) == 1 for node in cycle):
                 over.update(cycle)
     found.sort(key=lambda cycle: (len(cycle), cycle))
-    if not found and len(held.stuck) > len(starts):
-        found = list(_any_cycle(held))
+    if not found and len(blockers_of.stuck) > len(starts):
+        found = list(_any_cycle(blockers_of))
     chosen: list[tuple[int, ...]] = []
     taken: set[int] = set()
     for cycle in found:
@@ -145,36 +145,36 @@ def _cycles(held: _Held) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(chosen))
 
 
-def _cycle_through(start: int, held: _Held) -> tuple[int, ...]:
+def _cycle_through(start: int, blockers_of: _Blockers) -> tuple[int, ...]:
     """A shortest cycle through a node, () if there is none."""
     came_from: dict[int, int] = {start: start}
     expanded: set[int] = set()
     waiting = deque([start])
     while waiting:
         node = waiting.popleft()
-        if start in (blockers := held.blockers(node)):
+        if start in (blockers := blockers_of.blockers(node)):
             return _turned([*_path(node, came_from)][::-1])
-        if held.key(node) in expanded:
+        if blockers_of.key(node) in expanded:
             continue
-        expanded.add(held.key(node))
+        expanded.add(blockers_of.key(node))
         for other in sorted(blockers):
-            if other in held.stuck and other not in came_from:
+            if other in blockers_of.stuck and other not in came_from:
                 came_from[other] = node
                 waiting.append(other)
     return ()
 
 
-def _any_cycle(held: _Held) -> Iterator[tuple[int, ...]]:
+def _any_cycle(blockers_of: _Blockers) -> Iterator[tuple[int, ...]]:
     """A cycle somewhere, found by walking on and on."""
     over: set[int] = set()
-    for start in sorted(held.stuck):
+    for start in sorted(blockers_of.stuck):
         walk: list[int] = []
         node: int | None = start
         while node is not None and node not in over and node not in walk:
             walk.append(node)
-            node = next((other for other in sorted(held.blockers(node)) if other in held.stuck), None)
+            node = next((other for other in sorted(blockers_of.blockers(node)) if other in blockers_of.stuck), None)
         if node is not None and node in walk:
-            yield _cycle_through(node, held)
+            yield _cycle_through(node, blockers_of)
             return
         over.update(walk)
 

@@ -89,7 +89,7 @@ class AsyncStart(ExecutableOp):
 
 @register
 class AsyncUpdate(ExecutableOp):
-    """Give a computation under way a chance to go on: none needs it.
+    """Give a computation in flight a chance to go on: none needs it.
 
     Shapes:  the operand's, which is an async-start's or another async-update's result.
     Errors:  shape: another one.

@@ -61,7 +61,7 @@ class ChannelOp(ExecutableOp):
 
 @register
 class Send(ChannelOp):
-    """Begin to send a value over a channel; returns at once, unless 8 values of it are under way to the same device.
+    """Begin to send a value over a channel; returns at once, unless 8 values of it are in flight to the same device.
 
     Who gets it: source-target pairs in the frontend attributes, or without them the device at the same place of the
     program that has the recv.
@@ -213,7 +213,7 @@ def _count(shape: Shape) -> int:
 
 
 def is_context(shape: Shape) -> bool:
-    """Whether a shape is that of a transfer under way: (T, u32[], token[])."""
+    """Whether a shape is that of a transfer in flight: (T, u32[], token[])."""
     parts = shape.elements or ()
     return len(parts) == 3 and parts[1].compatible(Shape(U32)) and parts[2].is_token
 

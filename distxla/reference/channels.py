@@ -1,7 +1,7 @@
 """Channels between devices of the lock step: values in the order in which they were sent, and the waits of their dones.
 
 What a send or recv begins is named by a ticket, a number in the u32[] of its context, so the context may travel through
-tuples and loops. A send returns at once, whatever is under way.
+tuples and loops. A send returns at once, whatever is in flight.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Device:
 
 
 @dataclass
-class Turn:
-    """A loop that is under way. iterations: begun so far."""
+class RunningLoop:
+    """A loop that is in flight. iterations: begun so far."""
 
     instruction: Instruction
     iterations: int = 0
@@ -87,7 +87,7 @@ class World(Protocol):
         """Block until the wait is ready."""
 
     @property
-    def loops(self) -> list[Turn]:
+    def loops(self) -> list[RunningLoop]:
         """The loops around what the caller runs, outermost first."""
 
     def note(self, device: Device, instruction: Instruction) -> None:
@@ -254,7 +254,7 @@ def _told(world: World, device: Device, instruction: Instruction) -> Iterator[No
         world.note(device, instruction)
         yield
         return
-    world.loops.append(Turn(instruction))
+    world.loops.append(RunningLoop(instruction))
     yield
     world.loops.pop()
 

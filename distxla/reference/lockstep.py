@@ -1,6 +1,6 @@
 """All devices of a run in lock step in one process, every op by its NumPy `evaluate`: the oracle.
 
-Each device is a thread, but only one of them runs at any time: `_World.run` hands a device the baton, takes it back
+Each device is a thread, but only one of them runs at any time: `_World.run` hands a device the token, takes it back
 when the device has to wait or ends, and goes on with the next one that can, in the order of their ids. A collective, a
 channel, a feed are such waits: objects that tell whether the device can go on (`reference/waits.py`). So a run is
 deterministic, ops are written as plain functions, and "everybody waits" is a state that can be seen.
@@ -32,7 +32,7 @@ from distxla.ir.module import Module
 from distxla.ops.rng import INITIAL_STATE
 from distxla.ops.support.executable import executable
 from distxla.reference.channels import Channels
-from distxla.reference.evaluation import Device, InstructionEvaluation, Stopped, Turn, call
+from distxla.reference.evaluation import Device, InstructionEvaluation, RunningLoop, Stopped, call
 from distxla.reference.streams import Streams
 from distxla.reference.stuck import Stuck
 from distxla.reference.value_leaves import leaves_of, parameter_values
@@ -123,23 +123,23 @@ class _Device(Device):
     result: Any = None
 
 
-class _Strand(threading.Thread):
-    """A computation of a device: its program, or one beside it. Runs only while it holds the baton.
+class _Fiber(threading.Thread):
+    """A computation of a device: its program, or one beside it. Runs only while it holds the token.
 
-    wait: what it gave the baton back for; None before its first turn.
+    wait: what it gave the token back for; None before its first run.
     """
 
     def __init__(self, world: _World, device: _Device, computation: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(name=f"reference device {device.id}", daemon=True)
         self.device, self.outcome = device, Outcome()
         self.wait: Wait | None = None
-        self.loops: list[Turn] = []
+        self.loops: list[RunningLoop] = []
         self.error: BaseException | None = None
-        self._baton = threading.Semaphore(0)
+        self._token = threading.Semaphore(0)
         self._world, self._computation, self._arguments = world, computation, arguments
 
     def run(self) -> None:
-        self._baton.acquire()
+        self._token.acquire()
         try:
             with np.errstate(all="ignore"):
                 self.outcome.value = call(self._world, self.device, self._computation, self._arguments)
@@ -148,18 +148,18 @@ class _Strand(threading.Thread):
             self.error = error
         self._world.returned.release()
 
-    def take_turn(self) -> None:
-        """Called by the world: let it run until it gives the baton back; raises its error."""
-        self._baton.release()
+    def resume(self) -> None:
+        """Called by the world: let it run until it gives the token back; raises its error."""
+        self._token.release()
         self._world.returned.acquire()
         if self.error is not None:
             raise self.error
 
     def give_back(self, wait: Wait) -> None:
-        """Called by itself: until the world hands it the baton again."""
+        """Called by itself: until the world hands it the token again."""
         self.wait = wait
         self._world.returned.release()
-        self._baton.acquire()
+        self._token.acquire()
 
     @property
     def is_waiting(self) -> bool:
@@ -170,27 +170,28 @@ class _Strand(threading.Thread):
         """The loops around what it executes, outermost first."""
         module = self.device.module
         return tuple(
-            Loop(turn.instruction.name, module.locate(turn.instruction), turn.iterations or None) for turn in self.loops
+            Loop(running.instruction.name, module.locate(running.instruction), running.iterations or None)
+            for running in self.loops
         )
 
     def dismiss(self) -> None:
         """Called by the world when it has stopped."""
-        self._baton.release()
+        self._token.release()
         self.join()
 
 
 class _Begun(Wait):
-    """Until a strand has had its first turn."""
+    """Until a fiber has had its first run."""
 
-    def __init__(self, strand: _Strand) -> None:
-        self._strand = strand
+    def __init__(self, fiber: _Fiber) -> None:
+        self._fiber = fiber
 
     def ready(self) -> bool:
-        return self._strand.outcome.finished or self._strand.wait is not None
+        return self._fiber.outcome.finished or self._fiber.wait is not None
 
 
 class _World:
-    """Hands the baton round among the strands of all devices that can go on."""
+    """Hands the token round among the fibers of all devices that can go on."""
 
     def __init__(
         self,
@@ -213,47 +214,47 @@ class _World:
         self._holders: dict[int, str] = {}  # by an instruction's identity the name of its computation
         self._executions: Counter[tuple[int, str]] = Counter()
         self._events: defaultdict[int, deque[Event]] = defaultdict(lambda: deque(maxlen=EVENTS))
-        self._strands: list[_Strand] = []
+        self._fibers: list[_Fiber] = []
 
     def run(self) -> None:
         """Blocks until every device has finished; raises the first error."""
         try:
             programs = [self._begin(d, d.module.entry, d.arguments) for d in self.devices.values()]
-            runnable = list(self._strands)
+            runnable = list(self._fibers)
             while runnable:
-                for strand in runnable:
-                    strand.take_turn()
-                self._strands = [strand for strand in self._strands if not strand.outcome.finished]
+                for fiber in runnable:
+                    fiber.resume()
+                self._fibers = [fiber for fiber in self._fibers if not fiber.outcome.finished]
                 runnable = self._ready()
         except DistxlaError as error:
-            if error.diagnosis is None and any(strand.is_waiting for strand in self._strands):
+            if error.diagnosis is None and any(fiber.is_waiting for fiber in self._fibers):
                 modules = {device.id: device.module for device in self.devices.values()}
                 error.diagnosis = diagnose(error, self._states(), None, modules)
             raise
         finally:
             self.stopped = True
-            for strand in self._strands:
-                strand.dismiss()
-        for strand in programs:
-            strand.device.result = strand.outcome.value
+            for fiber in self._fibers:
+                fiber.dismiss()
+        for fiber in programs:
+            fiber.device.result = fiber.outcome.value
 
-    def _begin(self, device: _Device, computation: str, arguments: tuple[Any, ...]) -> _Strand:
-        strand = _Strand(self, device, computation, arguments)
-        self._strands.append(strand)
-        strand.start()
-        return strand
+    def _begin(self, device: _Device, computation: str, arguments: tuple[Any, ...]) -> _Fiber:
+        fiber = _Fiber(self, device, computation, arguments)
+        self._fibers.append(fiber)
+        fiber.start()
+        return fiber
 
-    def _ready(self) -> list[_Strand]:
-        """The strands that can go on, in the order of their devices; none when all have finished.
+    def _ready(self) -> list[_Fiber]:
+        """The fibers that can go on, in the order of their devices; none when all have finished.
 
         Blocks where only something from outside helps; DeadlockError where nothing helps some of them.
         """
-        while self._strands:
+        while self._fibers:
             self.news.clear()
-            ready = [strand for strand in self._strands if strand.wait is None or strand.wait.ready()]
+            ready = [fiber for fiber in self._fibers if fiber.wait is None or fiber.wait.ready()]
             if ready:
-                return sorted(ready, key=lambda strand: strand.device.id)
-            stuck = Stuck.of([(strand.device.id, strand.wait, strand.outcome) for strand in self._strands])
+                return sorted(ready, key=lambda fiber: fiber.device.id)
+            stuck = Stuck.of([(fiber.device.id, fiber.wait, fiber.outcome) for fiber in self._fibers])
             if stuck is not None:
                 raise stuck.error(self._states(), {device.id: device.module for device in self.devices.values()})
             self.news.wait(0.05)
@@ -261,15 +262,15 @@ class _World:
         return []
 
     def wait(self, wait: Wait) -> None:
-        """Called in a strand: gives the baton back until `wait` is ready."""
-        strand = threading.current_thread()
-        assert isinstance(strand, _Strand)
+        """Called in a fiber: gives the token back until `wait` is ready."""
+        fiber = threading.current_thread()
+        assert isinstance(fiber, _Fiber)
         if not wait.ready():
-            strand.give_back(wait)
+            fiber.give_back(wait)
         self.check()
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
-        """Called in a strand: enter the next round of an ordered group, without waiting for the others."""
+        """Called in a fiber: enter the next round of an ordered group, without waiting for the others."""
         try:
             return self._rounds.come(run, members, operands)
         finally:
@@ -278,19 +279,19 @@ class _World:
                 events[-1] = replace(events[-1], round=wanted.round.number)
 
     def start(self, run: InstructionEvaluation, computation: str, arguments: tuple[Any, ...]) -> Pending:
-        """Called in a strand: run a computation beside it; returns when that waits for the first time or has ended."""
-        strand = self._begin(self.devices[run.device.id], computation, arguments)
-        self.wait(_Begun(strand))
-        return PendingComputation(run, strand.outcome)
+        """Called in a fiber: run a computation beside it; returns when that waits for the first time or has ended."""
+        fiber = self._begin(self.devices[run.device.id], computation, arguments)
+        self.wait(_Begun(fiber))
+        return PendingComputation(run, fiber.outcome)
 
     @property
-    def loops(self) -> list[Turn]:
-        strand = threading.current_thread()
-        assert isinstance(strand, _Strand)
-        return strand.loops
+    def loops(self) -> list[RunningLoop]:
+        fiber = threading.current_thread()
+        assert isinstance(fiber, _Fiber)
+        return fiber.loops
 
     def note(self, device: Device, instruction: Instruction) -> None:
-        """Called in a strand: its device reaches a communicating instruction."""
+        """Called in a fiber: its device reaches a communicating instruction."""
         count = self._executions[device.id, instruction.name] = self._executions[device.id, instruction.name] + 1
         self._last[device.id] = instruction
         iteration = self.loops[-1].iterations if self.loops else 0
@@ -310,36 +311,34 @@ class _World:
             raise TimeLimitError(f"the time limit of {self.time_limit:g} s ran out in the reference")
 
     def _states(self) -> dict[int, DeviceState]:
-        """What every device does, in its first strand that waits."""
+        """What every device does, in its first fiber that waits."""
         found = {}
         for device in self.devices.values():
             events = tuple(self._events[device.id])
             last = self._last.get(device.id)
             place = ("", "", None) if last is None else (last.name, last.opcode, device.module.locate(last))
             found[device.id] = DeviceState(device.id, Doing.ENDED, device.module.name, *place, events=events)
-        for strand in reversed(self._strands):
-            device = strand.device
-            if strand.error is not None:
-                found[device.id] = self._failed(strand, found[device.id])
+        for fiber in reversed(self._fibers):
+            device = fiber.device
+            if fiber.error is not None:
+                found[device.id] = self._failed(fiber, found[device.id])
                 continue
-            if strand.wait is None or strand.wait.waiter is None or not strand.is_waiting:
-                if not strand.outcome.finished:
+            if fiber.wait is None or fiber.wait.waiter is None or not fiber.is_waiting:
+                if not fiber.outcome.finished:
                     events = tuple(self._events[device.id])
-                    doing = Doing.NOT_BEGUN if strand.wait is None and not events else Doing.COMPUTES
+                    doing = Doing.NOT_BEGUN if fiber.wait is None and not events else Doing.COMPUTES
                     found[device.id] = DeviceState(device.id, doing, device.module.name, events=events)
                 continue
-            found[device.id] = replace(
-                strand.wait.state(), loops=strand.enclosing, events=tuple(self._events[device.id])
-            )
+            found[device.id] = replace(fiber.wait.state(), loops=fiber.enclosing, events=tuple(self._events[device.id]))
         return found
 
-    def _failed(self, strand: _Strand, ended: DeviceState) -> DeviceState:
-        """What a device did whose strand has an error. ended: the same as one that has ended."""
+    def _failed(self, fiber: _Fiber, ended: DeviceState) -> DeviceState:
+        """What a device did whose fiber has an error. ended: the same as one that has ended."""
         wanted = self._rounds.wanted
-        if not isinstance(strand.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
+        if not isinstance(fiber.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
             return replace(ended, doing=Doing.FAILED)  # in the last that it reached
         came = replace(wanted.state(), doing=Doing.CAME, waits_for=(), missing=())
-        return replace(came, loops=strand.enclosing, events=ended.events)
+        return replace(came, loops=fiber.enclosing, events=ended.events)
 
 
 def _check_executable(module: Module) -> None:

@@ -135,7 +135,7 @@ class Outfeed:
             return self._items.popleft()
 
     def __iter__(self) -> Iterator[Any]:
-        """All items that are there; while a run is under way, also those to come."""
+        """All items that are there; while a run is in flight, also those to come."""
         while True:
             running = self._is_running()
             try:

@@ -22,19 +22,19 @@ class Stuck:
     waits: Mapping[int, Wait]
 
     @staticmethod
-    def of(strands: Sequence[tuple[int, Wait | None, Outcome]]) -> Stuck | None:
+    def of(fibers: Sequence[tuple[int, Wait | None, Outcome]]) -> Stuck | None:
         """Who can never go on; None where something from outside may still help everybody.
 
-        strands: all that have not ended, each with its device, what it waits for, and what will come of it.
+        fibers: all that have not ended, each with its device, what it waits for, and what will come of it.
         """
-        first = 1 + max(device for device, _, _ in strands)
+        first = 1 + max(device for device, _, _ in fibers)
         alive: dict[int, list[int]] = {}
         nodes = {}
-        for place, (device, _, outcome) in enumerate(strands):
+        for place, (device, _, outcome) in enumerate(fibers):
             alive.setdefault(device, []).append(first + place)
             nodes[id(outcome)] = first + place
         waits, ended = {}, set()
-        for place, (_, wait, _) in enumerate(strands):
+        for place, (_, wait, _) in enumerate(fibers):
             if wait is None or wait.from_outside or wait.ready():
                 continue
             clauses = [*chain.from_iterable(any_of(alive.get(other, (-1 - other,))) for other in wait.others)]
@@ -46,9 +46,9 @@ class Stuck:
         found = find_deadlock(waits, ended)
         if found is None:
             return None
-        device_of = {first + place: device for place, (device, _, _) in enumerate(strands)}
+        device_of = {first + place: device for place, (device, _, _) in enumerate(fibers)}
         device_of |= {node: -1 - node for node in ended}
-        held = {device_of[node]: strands[node - first][1] for node in reversed(found.stuck)}
+        held = {device_of[node]: fibers[node - first][1] for node in reversed(found.stuck)}
         return Stuck(_of_devices(found, device_of), {device: wait for device, wait in held.items() if wait is not None})
 
     def error(self, devices: Mapping[int, DeviceState], modules: Mapping[int, Module]) -> DeadlockError:
@@ -59,7 +59,7 @@ class Stuck:
 
 
 def _of_devices(found: Deadlock, device_of: Mapping[int, int]) -> Deadlock:
-    """The deadlock of strands as one of their devices."""
+    """The deadlock of fibers as one of their devices."""
     cycles = tuple(dict.fromkeys(_turned(device_of[node] for node in cycle) for cycle in found.cycles))
     without_end = tuple(sorted({(device_of[one], device_of[other]) for one, other in found.without_end}))
     stuck = {device_of[node] for node in found.stuck}

@@ -16,14 +16,15 @@ from distxla.reference.execution import Execution
 
 
 class Wait(ABC):
-    """Why a device has given the baton back."""
+    """Why a device has given the token back."""
 
     # whether something outside the lock step may make it ready: then it is no deadlock that nobody can go on
     from_outside: ClassVar[bool] = False
 
     @abstractmethod
     def ready(self) -> bool:
-        """Whether the device can go on. Asked by the world between turns; changes nothing and does not block."""
+        """Whether the device can go on. Asked by the world between runs of fibers; changes nothing and does not
+        block."""
 
     @property
     def waiter(self) -> Execution | None:

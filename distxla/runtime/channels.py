@@ -134,7 +134,7 @@ class Channels:
         source, target = transfer.source, transfer.target
         hosts = self._host(source), self._host(target)
         slot = max(state.slot_bytes(end.payload) for end in ends)
-        # What is kept needs no staging place, unless the other side can't reach it, or so many recvs may be under way
+        # What is kept needs no staging place, unless the other side can't reach it, or so many recvs may be in flight
         # that one finds the slot where it would post its place still in use.
         in_place = hosts[0] == hosts[1] and len(transfer.recvs) <= state.RING
         staged = max(0 if end.kept and in_place else state.packed(end.payload)[1] for end in ends)
@@ -193,7 +193,7 @@ class Channels:
         return next(index for index, devices in enumerate(self._hosts) if device in devices)
 
     def _settle(self, pair: Pair) -> None:
-        """Begin afresh where the last call left something under way: a send or recv whose done was never executed.
+        """Begin afresh where the last call left something in flight: a send or recv whose done was never executed.
 
         What a relay tells the other side of the end of a call may come a moment after it.
         """

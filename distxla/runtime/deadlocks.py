@@ -34,11 +34,11 @@ SETTLE_S = 0.3  # for other devices to come to rest once one is known to be stuc
 
 
 @dataclass(frozen=True)
-class Held:
+class BlockedWait:
     """A device that sleeps on a word which has not changed: where, and for whom. Equal while the same wait lasts.
 
     others: the devices that must come.  by_group: they are the missing members of its group.  host: it waits for the
-    host's end of a stream.  certain: nobody else, and nothing that is under way, can release it.
+    host's end of a stream.  certain: nobody else, and nothing that is in flight, can release it.
     """
 
     device: int
@@ -64,7 +64,7 @@ class Stuck:
     """What a look has found: who can never go on, and all waits of that moment, by device."""
 
     deadlock: Deadlock
-    held: Mapping[int, Held]
+    blocked: Mapping[int, BlockedWait]
 
 
 class Deadlocks:
@@ -95,7 +95,7 @@ class Deadlocks:
         self._missing: dict[tuple[int, int], tuple[int, ...]] = {}
         self._groups: dict[tuple[int, int], tuple[CommunicatorSpec, int | None, tuple[int, ...]]] = {}
         self._looked = 0.0
-        self.held: Mapping[int, Held] = {}
+        self.blocked: Mapping[int, BlockedWait] = {}
 
     def forget(self) -> None:
         """A program was unloaded: what is known of groups may be wrong now."""
@@ -124,7 +124,9 @@ class Deadlocks:
             while time.monotonic() < end:
                 found = self._look(frozenset(running), programs) or stuck
                 stuck = found if len(found.deadlock.stuck) >= len(stuck.deadlock.stuck) else stuck
-                if all(d in self.held or ((v := self._views.get(d)) is not None and v.has_ended(d)) for d in running):
+                if all(
+                    d in self.blocked or ((v := self._views.get(d)) is not None and v.has_ended(d)) for d in running
+                ):
                     break
                 time.sleep(SETTLE_S / 20)
         return stuck
@@ -150,23 +152,23 @@ class Deadlocks:
             self._refresh()
 
     def _look(self, running: frozenset[int], programs: Mapping[int, CompiledProgram]) -> Stuck | None:
-        held = self._snapshot(running, programs)
-        if not held:
+        blocked = self._snapshot(running, programs)
+        if not blocked:
             return None
-        ended = self._ended(running, held)
-        found = self._decide(held, ended)
+        ended = self._ended(running, blocked)
+        found = self._decide(blocked, ended)
         if found is None:
             return None
         again = self._snapshot(running, programs)
-        same = {device: one for device, one in again.items() if held.get(device) == one}
+        same = {device: one for device, one in again.items() if blocked.get(device) == one}
         found = self._decide(same, ended)
         return None if found is None else Stuck(found, again)
 
-    def _snapshot(self, running: frozenset[int], programs: Mapping[int, CompiledProgram]) -> dict[int, Held]:
+    def _snapshot(self, running: frozenset[int], programs: Mapping[int, CompiledProgram]) -> dict[int, BlockedWait]:
         self._refresh()
-        found = {device: one for device in running if (one := self._held(device, programs)) is not None}
-        elsewhere = {device: one for device, one in self.held.items() if device not in self._views}
-        self.held = {**elsewhere, **found} if elsewhere else found
+        found = {device: one for device in running if (one := self._blocked_wait(device, programs)) is not None}
+        elsewhere = {device: one for device, one in self.blocked.items() if device not in self._views}
+        self.blocked = {**elsewhere, **found} if elsewhere else found
         return found
 
     def _refresh(self) -> None:
@@ -175,22 +177,22 @@ class Deadlocks:
             for view in self._there:
                 view.refresh()
 
-    def _decide(self, held: Mapping[int, Held], ended: frozenset[int]) -> Deadlock | None:
-        waiting = {device: one.others for device, one in held.items() if one.certain and not one.host and one.others}
+    def _decide(self, blocked: Mapping[int, BlockedWait], ended: frozenset[int]) -> Deadlock | None:
+        waiting = {device: one.others for device, one in blocked.items() if one.certain and not one.host and one.others}
         clauses: dict[tuple[int, ...], Clauses] = {others: all_of(others) for others in dict.fromkeys(waiting.values())}
         waits = {device: clauses[others] for device, others in waiting.items()}
         return find_deadlock(waits, ended) if waits else None
 
-    def _ended(self, running: frozenset[int], held: Mapping[int, Held]) -> frozenset[int]:
+    def _ended(self, running: frozenset[int], blocked: Mapping[int, BlockedWait]) -> frozenset[int]:
         """Of the devices that others wait for those that have no part in the call, or not any more."""
-        wanted = {other for one in held.values() for other in one.others}
+        wanted = {other for one in blocked.values() for other in one.others}
         return frozenset(
             device
             for device in wanted
             if device not in running or ((view := self._views.get(device)) is not None and view.has_ended(device))
         )
 
-    def _held(self, device: int, programs: Mapping[int, CompiledProgram]) -> Held | None:
+    def _blocked_wait(self, device: int, programs: Mapping[int, CompiledProgram]) -> BlockedWait | None:
         """None for a device that runs, or whose wait is over although it may not have noticed yet."""
         view = self._views.get(device)
         if view is None:
@@ -213,10 +215,10 @@ class Deadlocks:
         where = (device, number, index, run, round_, place, value)
         spec = program.communicators[program.sites[index].communicator]
         if waits_for < self._count:
-            return Held(*where, (waits_for,), certain=self._nothing_is_under_way(spec, where, waits_for))
+            return BlockedWait(*where, (waits_for,), certain=self._nothing_is_in_flight(spec, where, waits_for))
         if waits_for == UNSIGNED + control.WAITS_FOR_GROUP:
-            return Held(*where, self._members_missing(spec, device, round_), by_group=True)
-        return Held(*where, (), host=True, certain=False)
+            return BlockedWait(*where, self._members_missing(spec, device, round_), by_group=True)
+        return BlockedWait(*where, (), host=True, certain=False)
 
     def _members_missing(self, spec: CommunicatorSpec, device: int, round_: int) -> tuple[int, ...]:
         """The members that have not reached that round of the device's group, as far as they are looked at."""
@@ -242,7 +244,7 @@ class Deadlocks:
             self._groups[key] = spec, self._communicators.find(spec, device), group
         return self._groups[key][1:]
 
-    def _nothing_is_under_way(
+    def _nothing_is_in_flight(
         self, spec: CommunicatorSpec, where: tuple[int, int, int, int, int, int, int], other: int
     ) -> bool:
         """Whether the other end of a pair on another host has not yet done what the device waits for: on its own host
@@ -272,4 +274,4 @@ class Deadlocks:
         return theirs.long(pair + permute_words.P_ASKED) <= number
 
 
-__all__ = ["Deadlocks", "Held", "Stuck"]
+__all__ = ["BlockedWait", "Deadlocks", "Stuck"]

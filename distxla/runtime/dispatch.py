@@ -34,7 +34,7 @@ from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost, relay_waits
 from distxla.runtime.mismatch import mismatch
 from distxla.runtime.process_watch import End, current_site, current_step, ended, site_text
-from distxla.runtime.reports import Scene, stuck_error
+from distxla.runtime.reports import PostMortemSnapshot, stuck_error
 from distxla.runtime.stragglers import Stragglers
 from distxla.runtime.streams import Streams
 
@@ -113,14 +113,14 @@ class Dispatcher:
                     self._await_losses()
                     records = self._records()
                     died = ended(records, self._lost(), self.programs, self.modules)
-                    scene = self._scene(records, devices)
-                    found = scene.devices()
+                    snapshot = self._post_mortem(records, devices)
+                    found = snapshot.devices()
                 finally:  # an interrupt, too, must not leave the poison word behind
                     self._end(devices, patient=True)
                 error = self._failure(devices, died, found)
                 lost = isinstance(error, ReplicaLostError)  # what all of them ran may tell why
                 if lost or any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
-                    error.diagnosis = scene.diagnosis(error, devices=found)
+                    error.diagnosis = snapshot.diagnosis(error, devices=found)
                 raise error
             return time.perf_counter() - start
 
@@ -209,14 +209,14 @@ class Dispatcher:
             stuck = self._deadlocks.settled(stuck, devices, self.programs)
             if self._local.is_poisoned:
                 return
-            raise stuck_error(stuck, self._scene(self._records(), devices))
+            raise stuck_error(stuck, self._post_mortem(self._records(), devices))
         if end is not None and time.perf_counter() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
             network = tuple(relay_waits(self._agents))
-            error.diagnosis = replace(self._scene(self._records(), devices).diagnosis(error), network=network)
+            error.diagnosis = replace(self._post_mortem(self._records(), devices).diagnosis(error), network=network)
             raise error
         self._stragglers.look(
-            self._deadlocks.held, lambda: self._scene(self._records(), devices), self._stopped, self._agents
+            self._deadlocks.blocked, lambda: self._post_mortem(self._records(), devices), self._stopped, self._agents
         )
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
@@ -306,7 +306,7 @@ class Dispatcher:
                 rows.update(remote.records(remote.begin_records()))
         return frozenset(d for d, row in rows.items() if row[control.R_IS_STOPPED])
 
-    def _scene(self, records: Records, devices: list[int]) -> Scene:
+    def _post_mortem(self, records: Records, devices: list[int]) -> PostMortemSnapshot:
         lost = self._lost()
         everywhere = not lost and not self._failures()
         self._deadlocks.refresh(everywhere=everywhere)
@@ -314,7 +314,7 @@ class Dispatcher:
         for remote in self._hosts.remotes:
             remote.look_at_clock()
         ahead = {device: remote.ahead for remote in self._hosts.remotes for device in remote.devices}
-        return Scene(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
+        return PostMortemSnapshot(records, devices, self.programs, self.modules, missing, lost, self._read_at, ahead)
 
     def _end(self, devices: list[int], *, patient: bool = False) -> None:
         """Release every wait and get all devices of the call back, by force where they do not come.

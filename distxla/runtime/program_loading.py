@@ -161,7 +161,7 @@ class Loader:
             self.dispatcher.modules[number] = executed_form(executable.module)
 
     def unload(self, number: int) -> None:
-        """Free all that a program has, here and on its devices, while no call is under way.
+        """Free all that a program has, here and on its devices, while no call is in flight.
 
         Blocks until relays have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and do
         what they are asked in order. Devices that have ended, or can't be reached, are skipped.

@@ -28,7 +28,7 @@ EVENTS = 32  # of each device that a report keeps
 
 
 @dataclass(frozen=True)
-class Scene:
+class PostMortemSnapshot:
     """All that is known at the end of a call.
 
     running: the devices of the call.  programs, modules: by number.  missing: of a group's round, given device,
@@ -246,18 +246,21 @@ def _begin_of(program: CompiledProgram, index: int, module: Module | None) -> Si
     )
 
 
-def stuck_error(stuck: Stuck, scene: Scene) -> DeadlockError:
+def stuck_error(stuck: Stuck, snapshot: PostMortemSnapshot) -> DeadlockError:
     """The error of devices that can never go on, with its diagnosis."""
 
     def differing(*both: int) -> str:
-        places = [held for device in both if (held := stuck.held.get(device)) is not None]
-        sites = [_begin_of(scene.programs[held.program], held.site, scene.modules.get(held.program)) for held in places]
+        places = [blocked for device in both if (blocked := stuck.blocked.get(device)) is not None]
+        sites = [
+            _begin_of(snapshot.programs[blocked.program], blocked.site, snapshot.modules.get(blocked.program))
+            for blocked in places
+        ]
         return differences(*(site.facets for site in sites)) if len(sites) == 2 else ""
 
-    devices = scene.devices(stuck)
+    devices = snapshot.devices(stuck)
     error = deadlock_error(stuck.deadlock, devices, differing)
-    error.diagnosis = scene.diagnosis(error, stuck, devices)
+    error.diagnosis = snapshot.diagnosis(error, stuck, devices)
     return error
 
 
-__all__ = ["Scene", "group_of", "instruction_of", "stuck_error"]
+__all__ = ["PostMortemSnapshot", "group_of", "instruction_of", "stuck_error"]

@@ -16,9 +16,9 @@ from distxla.location import printable
 from distxla.runtime.hosts.remote import relay_waits
 
 if TYPE_CHECKING:
-    from distxla.runtime.deadlocks import Held
+    from distxla.runtime.deadlocks import BlockedWait
     from distxla.runtime.hosts.remote import RemoteHost
-    from distxla.runtime.reports import Scene
+    from distxla.runtime.reports import PostMortemSnapshot
 
 LOGGER = logging.getLogger("distxla")
 STOPPED_S = 2.0  # between checks for stopped processes
@@ -41,8 +41,8 @@ class Stragglers:
 
     def look(
         self,
-        held: Mapping[int, Held],
-        scene: Callable[[], Scene],
+        blocked: Mapping[int, BlockedWait],
+        snapshot: Callable[[], PostMortemSnapshot],
         stopped: Callable[[], frozenset[int]] = frozenset,
         hosts: Sequence[RemoteHost] = (),
     ) -> None:
@@ -53,22 +53,24 @@ class Stragglers:
         """
         now = time.monotonic()
         self._look_at_hosts(hosts)
-        self._since = {one.wait: self._since.get(one.wait, now) for one in held.values()}
+        self._since = {one.wait: self._since.get(one.wait, now) for one in blocked.values()}
         longest = max((now - since for since in self._since.values()), default=0.0)
-        if not held:
+        if not blocked:
             self._next = NOTICE_S
         if longest >= self._next:
             self._next *= 2
-            tell(notices(scene().devices(), longest) or relay_waits(hosts))
+            tell(notices(snapshot().devices(), longest) or relay_waits(hosts))
         elif now >= self._look_again:
             self._look_again = now + STOPPED_S
-            self._look_at_processes(now, stopped(), scene)
+            self._look_at_processes(now, stopped(), snapshot)
 
-    def _look_at_processes(self, now: float, stopped: frozenset[int], scene: Callable[[], Scene]) -> None:
+    def _look_at_processes(
+        self, now: float, stopped: frozenset[int], snapshot: Callable[[], PostMortemSnapshot]
+    ) -> None:
         known, told_at = self._stopped
         if stopped and (stopped != known or now - told_at >= 2 * NOTICE_S):
             told_at = now
-            tell(stopped_notices(scene().devices()))
+            tell(stopped_notices(snapshot().devices()))
         self._stopped = stopped, told_at
 
     def _look_at_hosts(self, hosts: Sequence[RemoteHost]) -> None:

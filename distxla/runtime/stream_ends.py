@@ -28,7 +28,7 @@ from distxla.targets.registry import sleep_on, wake_all
 SLICE_S = 0.05  # how long a wait keeps Python from handling signals, and from noticing that it is in vain
 RECYCLED_BYTES = 64 << 10
 KEPT_BYTES = 64 << 20  # in one stream
-MOST_BLOCKS = 2  # items in blocks of their own that may be under way in one stream
+MOST_BLOCKS = 2  # items in blocks of their own that may be in flight in one stream
 _MASK = 0xFFFFFFFF
 _SLOT = packed(*streams.SLOT.words)
 

@@ -406,7 +406,7 @@ class Streams:
         return infeed is not None and infeed.was_cut
 
     def runs(self, device: int) -> bool:
-        """Whether a call is under way on the device."""
+        """Whether a call is in flight on the device."""
         return device in self._running
 
     def failure(self, device: int, status: int, records: Records) -> DistxlaError | None:

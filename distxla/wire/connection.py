@@ -26,7 +26,7 @@ from distxla.wire.checksums import RECORD_BYTES, TAG_BYTES, Buffer, Protection, 
 from distxla.wire.frame import FIELD_BYTES, Frame, Frames
 
 BUFFER_BYTES = 4 << 20  # of the kernel, each way
-UNANSWERED_MS = 30_000  # that bytes may be under way before the connection counts as lost
+UNANSWERED_MS = 30_000  # that bytes may be in flight before the connection counts as lost
 LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 
 # version of this format, kind, length of the payload, the frame's number, fields

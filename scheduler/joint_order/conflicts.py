@@ -14,15 +14,15 @@ from itertools import islice
 
 from distxla.ir.instruction import Instruction
 from distxla.scheduler.simulation.blocked_devices import chain_of, needed_event, never_go_on, rounds_from
-from distxla.scheduler.simulation.communication import Communication, Meeting
+from distxla.scheduler.simulation.communication import Communication, Rendezvous
 from distxla.scheduler.simulation.deferred import World
-from distxla.scheduler.simulation.progress import LENIENT, STRICT, Mismatch, Progress
+from distxla.scheduler.simulation.progress import BUFFERED, SYNCHRONOUS, Mismatch, Progress
 from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Act, Event, Trace, events
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
 
-STARTS = (Act.SEND, Act.RECV, Act.BEGIN)  # these wait for nobody
-DONES = (Act.SEND_DONE, Act.RECV_DONE, Act.END)  # nobody waits for these
+STARTS = (Act.SEND, Act.RECV, Act.START)  # these wait for nobody
+DONES = (Act.SEND_DONE, Act.RECV_DONE, Act.DONE)  # nobody waits for these
 
 
 class Standing(IntEnum):
@@ -54,7 +54,7 @@ class Finding:
     of better ones.  cost: events that were followed."""
 
     standing: Standing
-    ways_out: tuple[Reversal, ...] | None
+    reversals: tuple[Reversal, ...] | None
     cost: int
 
 
@@ -72,18 +72,18 @@ def find(communication: Communication) -> Finding:
         traces.update(dict.fromkeys(devices, trace))
     if len(communication.programs) == 1 and advances_in_step(communication, trace):
         return Finding(Standing.SAFE, None, cost)
-    strict = Progress(traces, STRICT).run()
-    if strict.has_finished:
+    synchronous = Progress(traces, SYNCHRONOUS).run()
+    if synchronous.has_finished:
         return Finding(Standing.SAFE, None, cost)
-    by_strict = _ways_out(strict)  # before its counters go on
-    lenient = strict.leniently() if communication.counts_rounds_alike else Progress(traces, LENIENT).run()
-    by_lenient = _ways_out(lenient)
-    if lenient.mismatches or never_go_on(lenient):
-        return Finding(Standing.STUCK, by_lenient, cost)
-    return Finding(Standing.UNKNOWN, by_strict if by_lenient is None else by_lenient, cost)
+    by_synchronous = _reversals(synchronous)  # before its counters go on
+    buffered = synchronous.as_buffered() if communication.counts_rounds_equally else Progress(traces, BUFFERED).run()
+    by_buffered = _reversals(buffered)
+    if buffered.mismatches or never_go_on(buffered):
+        return Finding(Standing.STUCK, by_buffered, cost)
+    return Finding(Standing.UNKNOWN, by_synchronous if by_buffered is None else by_buffered, cost)
 
 
-def _ways_out(progress: Progress) -> tuple[Reversal, ...] | None:
+def _reversals(progress: Progress) -> tuple[Reversal, ...] | None:
     """None where nothing says which order would be better; empty where none is."""
     if progress.mismatches:
         return _matching(progress, progress.mismatches[0])
@@ -91,8 +91,8 @@ def _ways_out(progress: Progress) -> tuple[Reversal, ...] | None:
     if stuck:
         return _breaking(progress, chain_of(progress, stuck))
     parts = {id(open_.part): open_.part for _, open_ in sorted(progress.open_.items()) if open_.part is not None}
-    found = (_ways_out(part) for part in parts.values())
-    return next((ways_out for ways_out in found if ways_out), None)
+    found = (_reversals(part) for part in parts.values())
+    return next((reversals for reversals in found if reversals), None)
 
 
 def _breaking(progress: Progress, chain: Iterable[tuple[int, int]]) -> tuple[Reversal, ...]:
@@ -103,21 +103,21 @@ def _breaking(progress: Progress, chain: Iterable[tuple[int, int]]) -> tuple[Rev
         if needed is None or peer not in progress.stops:  # it never comes, in whichever order
             return ()
         found.append(_reversal(needed, progress.stops[peer].event))
-    return tuple(sorted(found, key=lambda way: (not way.is_free, not way.is_late)))
+    return tuple(sorted(found, key=lambda reversal: (not reversal.is_free, not reversal.is_late)))
 
 
 def _matching(progress: Progress, found: Mismatch) -> tuple[Reversal, ...]:
     """The reversals that would let two devices enter a round with the same instruction: either comes first with what
     the other one has."""
-    ways_out: list[Reversal] = []
-    if isinstance(found.thing, Meeting):
+    reversals: list[Reversal] = []
+    if isinstance(found.thing, Rendezvous):
         for device, mine, theirs in zip(found.devices, found.sites, reversed(found.sites), strict=True):
             later = islice(rounds_from(progress, device, found.thing, found.number), 1, None)
             event = next((e for e in later if e.site.signature == theirs.signature), None)
             if event is not None:
-                is_free = event.act is Act.BEGIN
-                ways_out.append(Reversal(mine.program, event.site.instruction, mine.instruction, is_free, False))
-    return tuple(ways_out)
+                is_free = event.act is Act.START
+                reversals.append(Reversal(mine.program, event.site.instruction, mine.instruction, is_free, False))
+    return tuple(reversals)
 
 
 def _reversal(needed: Event, waits: Event) -> Reversal:

@@ -55,8 +55,8 @@ class _Graph:
                     match step:
                         case (_, bool(), _, _):
                             begun[step].append(place)
-                        case ("over", (level, bool() as sends, way, k)):
-                            awaited.append((place, (level, not sends, way, k)))
+                        case ("over", (level, bool() as sends, edge, k)):
+                            awaited.append((place, (level, not sends, edge, k)))
         self.step_of = {
             (n, name, i.name): self._first((n, name, i.name)) for n, name, lines in self._all for i in lines.computation
         }

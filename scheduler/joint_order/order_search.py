@@ -41,8 +41,8 @@ class Search:
         self.best = finding.standing
         if finding.standing is Standing.SAFE:
             return self.found
-        if not finding.ways_out:
-            self.is_complete = finding.ways_out is not None
+        if not finding.reversals:
+            self.is_complete = finding.reversals is not None
             return self.found
         self.reorderings = [Reordering(self.communication, n) for n in range(len(self.communication.programs))]
         pending = [self._alternatives({}, self.found, finding)]
@@ -101,11 +101,11 @@ class Search:
     def _alternatives(
         self, pairs: Pairs, modules: Sequence[Module], finding: Finding
     ) -> Iterator[tuple[Pairs, list[Module]]]:
-        if finding.ways_out is None:
+        if finding.reversals is None:
             self.is_complete = False
             return
         settled = pairs
-        for number, name, (earlier, later) in self._exchanges(modules, finding.ways_out):
+        for number, name, (earlier, later) in self._exchanges(modules, finding.reversals):
             changed = self._with(settled, modules, number, name, (earlier, later))
             if changed is not None:
                 yield changed
@@ -114,13 +114,13 @@ class Search:
                 return
             settled = kept[0]
 
-    def _exchanges(self, modules: Sequence[Module], ways_out: Sequence[Reversal]) -> Iterator[tuple[int, str, Pair]]:
+    def _exchanges(self, modules: Sequence[Module], reversals: Sequence[Reversal]) -> Iterator[tuple[int, str, Pair]]:
         """Pairs that stand the other way round now."""
         seen = set()
-        for way in ways_out:
-            for name, earlier, later in self.reorderings[way.program].exchanges(way.waits, way.needed):
-                key = (way.program, name, (earlier, later))
-                order = [i.name for i in modules[way.program][name]]
+        for reversal in reversals:
+            for name, earlier, later in self.reorderings[reversal.program].exchanges(reversal.waits, reversal.needed):
+                key = (reversal.program, name, (earlier, later))
+                order = [i.name for i in modules[reversal.program][name]]
                 if key not in seen and order.index(earlier) > order.index(later):
                     seen.add(key)
                     yield key

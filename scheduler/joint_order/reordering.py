@@ -173,8 +173,10 @@ class Reordering:
         if site is not None:
             sends = site.acting.op.sends
             return (
-                *((sends, way) for way, _ in site.ways.values()),
-                *dict.fromkeys((id(meeting), site.signature) for meeting in site.meetings[0].values()),
+                *((sends, edge) for edge, _ in site.edges.values()),
+                *dict.fromkeys(
+                    (id(rendezvous), site.signature) for rendezvous in site.rendezvous_by_device[0].values()
+                ),
             )
         if op.completes:
             return ()

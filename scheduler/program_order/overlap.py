@@ -4,7 +4,7 @@ List scheduling with one clock, which counts the bytes that instructions touch. 
 what it needs. What ends, and what reads its result, can only be had some time after: until then everything else goes
 first, in the order that is given. Then it comes where its first reader stands.
 
-So many rounds may be under way at a time: more would end the oldest one first (group_round.py and permute_round.py in
+So many rounds may be in flight at a time: more would end the oldest one first (group_round.py and permute_round.py in
 collectives/transports/shared_memory/). Which order of effects is kept, and why nobody waits for ever, says
 ir/effects_order.py.
 """
@@ -44,8 +44,8 @@ def pairs_of(computation: Computation) -> dict[int, int]:
     return found
 
 
-def under_way(instruction: Instruction) -> tuple[str, int]:
-    """The kind of a round or a transfer, and how many of it may be under way."""
+def in_flight(instruction: Instruction) -> tuple[str, int]:
+    """The kind of a round or a transfer, and how many of it may be in flight."""
     if instruction.op.effects is Effects.CHANNEL:
         return "transfers", channel_state.RING
     if instruction.op.has_groups:
@@ -54,7 +54,7 @@ def under_way(instruction: Instruction) -> tuple[str, int]:
 
 
 class Overlap:
-    """One run over one computation. most: rounds of a kind that may be under way, if that is less than they allow."""
+    """One run over one computation. most: rounds of a kind that may be in flight, if that is less than they allow."""
 
     def __init__(
         self,
@@ -115,10 +115,10 @@ class Overlap:
                 return number
             if self._blocked:
                 number = self._blocked.pop()
-                ends = (k for k in self._open[under_way(self.instructions[number])[0]] if self._satisfied[k])
+                ends = (k for k in self._open[in_flight(self.instructions[number])[0]] if self._satisfied[k])
                 oldest = next(ends, None)
                 if oldest is None:
-                    return number  # in the text, too, so many are under way
+                    return number  # in the text, too, so many are in flight
                 self.clock = max(self.clock, self._over[oldest])
                 self._pull(oldest)
                 heapq.heappush(self._ready, (False, self._rank[number], number))
@@ -128,7 +128,7 @@ class Overlap:
                 return None
 
     def _is_full(self, number: int) -> bool:
-        kind, limit = under_way(self.instructions[number])
+        kind, limit = in_flight(self.instructions[number])
         return len(self._open[kind]) >= min(limit, self.most)
 
     def _look_ahead(self) -> None:
@@ -154,7 +154,7 @@ class Overlap:
         self.clock += cost(self.memory, self.work, number)
         if number in self.pairs:
             end = self.pairs[number]
-            kind, _ = under_way(self.instructions[number])
+            kind, _ = in_flight(self.instructions[number])
             self._open[kind][end] = None
             self._over[end] = self.clock + WAKING_BYTES + FACTOR * touched(self.memory, number)
         self._satisfy(number)
@@ -164,7 +164,7 @@ class Overlap:
     def _pull(self, number: int) -> None:
         for k in pull(number, self.graph, self.placed):
             if k in self.begins:
-                kind, _ = under_way(self.instructions[self.begins[k]])
+                kind, _ = in_flight(self.instructions[self.begins[k]])
                 self._open[kind].pop(k, None)
                 while self._blocked:
                     start = self._blocked.pop()

@@ -7,7 +7,7 @@ from itertools import islice
 
 from distxla.diagnosis.graph import Clauses, Deadlock, all_of, find_deadlock
 from distxla.errors import InternalError
-from distxla.scheduler.simulation.communication import Meeting
+from distxla.scheduler.simulation.communication import Rendezvous
 from distxla.scheduler.simulation.progress import Progress, Stop
 from distxla.scheduler.simulation.traces import Act, Event, Split, Trace
 
@@ -69,7 +69,7 @@ def wait_graph(progress: Progress, stuck: set[int]) -> Deadlock:
 def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
     """What the peer would have to execute, of what it still has to."""
     thing, counters = stop.thing, progress.counters
-    if isinstance(thing, Meeting):
+    if isinstance(thing, Rendezvous):
         rounds = counters.of(thing)
         wanted = rounds.first[stop.number][1].signature
         missed = [rounds.first[n][1].signature for n in range(rounds.come.get(peer, 0), stop.number)]
@@ -91,15 +91,15 @@ def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
     return None
 
 
-def rounds_from(progress: Progress, device: int, meeting: Meeting, number: int) -> Iterator[Event]:
+def rounds_from(progress: Progress, device: int, rendezvous: Rendezvous, number: int) -> Iterator[Event]:
     """The events in which a device enters, or would enter, the rounds of a rendezvous from that number on."""
 
     def is_round(event: Event) -> bool:
-        meets = event.act in (Act.MEET, Act.BEGIN)
-        return meets and event.site.meetings[progress.reading].get(device) is meeting
+        meets = event.act in (Act.ROUND, Act.START)
+        return meets and event.site.rendezvous_by_device[progress.reading].get(device) is rendezvous
 
     later = ahead(progress, device)
-    come = progress.counters.of(meeting).come.get(device, 0)
+    come = progress.counters.of(rendezvous).come.get(device, 0)
     if number < come:
         begun = [event for event in behind(progress, device) if is_round(event)]
         if progress.has_begun(device):

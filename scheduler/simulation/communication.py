@@ -33,16 +33,16 @@ from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.support.collective import GroupedCollective
 from distxla.ops.support.executable import CollectiveOp
 
-MOST_ROUNDS = 8  # of a group that may be under way on a device; one more ends the oldest first
+MOST_ROUNDS = 8  # of a group that may be in flight on a device; one more ends the oldest first
 MOST_PERMUTES = 4
-MOST_SENDS = 8  # under way between two devices, until one more waits
+MOST_SENDS = 8  # in flight between two devices, until one more waits
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """A group of devices that execute rounds together. pairs: of a permute, (source, target).
 
-    limit: rounds that may be under way on a device.
+    limit: rounds that may be in flight on a device.
     """
 
     members: tuple[int, ...]
@@ -70,7 +70,7 @@ class Meeting:
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class Edge:
     """A point-to-point edge: transfers from one device to another on a stream of a channel. One object for each edge.
     ids: how messages name the channels."""
 
@@ -82,8 +82,8 @@ class Way:
 
 
 _Bounds = tuple[int, int] | None
-Ways = Mapping[int, tuple[Way, _Bounds]]
-_Mapping = dict[int, tuple[Way, _Bounds]]
+Edges = Mapping[int, tuple[Edge, _Bounds]]
+_Mapping = dict[int, tuple[Edge, _Bounds]]
 
 
 @dataclass(eq=False)
@@ -99,11 +99,13 @@ class Site:
     instruction: Instruction
     acting: Instruction
     operands: tuple[Shape, ...]
-    meetings: tuple[Mapping[int, Meeting], Mapping[int, Meeting]] = field(default=({}, {}))  # strict, lenient
-    pair_up: Callable[[Site], Ways] | None = None  # of sends and recvs
+    rendezvous_by_device: tuple[Mapping[int, Rendezvous], Mapping[int, Rendezvous]] = field(
+        default=({}, {})
+    )  # synchronous, buffered
+    pair_up: Callable[[Site], Edges] | None = None  # of sends and recvs
 
     @cached_property
-    def ways(self) -> Ways:
+    def edges(self) -> Edges:
         """By device: where it sends to or receives from, and the bounds of executions that transfer."""
         return {} if self.pair_up is None else self.pair_up(self)
 
@@ -136,22 +138,22 @@ class Site:
     @cached_property
     def behaviour(self) -> Hashable:
         """Equal for instructions that do the same on every device."""
-        if self.ways:
-            ways = sorted((device, id(way), bounds or ()) for device, (way, bounds) in self.ways.items())
-            return self.instruction.shape.without_layout(), tuple(ways)
-        return self.signature, tuple(sorted((d, m.members, m.pairs) for d, m in self.meetings[1].items()))
+        if self.edges:
+            edges = sorted((device, id(edge), bounds or ()) for device, (edge, bounds) in self.edges.items())
+            return self.instruction.shape.without_layout(), tuple(edges)
+        return self.signature, tuple(sorted((d, m.members, m.pairs) for d, m in self.rendezvous_by_device[1].items()))
 
-    def leads(self, device: int, way: Way) -> bool:
+    def leads(self, device: int, edge: Edge) -> bool:
         """Whether the device sends or receives on that edge in it."""
-        return device in self.ways and self.ways[device][0] == way
+        return device in self.edges and self.edges[device][0] == edge
 
     def peers(self, device: int) -> tuple[int, ...]:
         """The devices that take part in it with this one."""
-        if device in self.ways:
-            way = self.ways[device][0]
-            return way.source, way.target
-        meeting = self.meetings[0].get(device)
-        return () if meeting is None else meeting.members
+        if device in self.edges:
+            edge = self.edges[device][0]
+            return edge.source, edge.target
+        rendezvous = self.rendezvous_by_device[0].get(device)
+        return () if rendezvous is None else rendezvous.members
 
     def __str__(self) -> str:
         where = self.location
@@ -166,31 +168,31 @@ class Communication:
         self.programs = [(tuple(sorted(devices)), module) for devices, module in programs]
         self.replicas, self.partitions = replicas, partitions
         self._sites: dict[tuple[int, int], Site] = {}
-        self._tables: dict[Hashable, tuple[Mapping[int, Meeting], Mapping[int, Meeting]]] = {}
+        self._tables: dict[Hashable, tuple[Mapping[int, Rendezvous], Mapping[int, Rendezvous]]] = {}
 
     def site(self, program: int, instruction: Instruction, acting: Instruction, operands: tuple[Shape, ...]) -> Site:
         """The one site of an instruction."""
         key = (program, id(instruction))
         if key not in self._sites:
             op = acting.op
-            meetings = self._meetings(op) if isinstance(op, CollectiveOp) else ({}, {})
+            rendezvous_by_device = self._rendezvous_by_device(op) if isinstance(op, CollectiveOp) else ({}, {})
             self._sites[key] = Site(
                 program,
                 self.programs[program][1],
                 instruction,
                 acting,
                 operands,
-                meetings,
-                self._ways_of if is_end(acting) else None,
+                rendezvous_by_device,
+                self._edges_of if is_end(acting) else None,
             )
         return self._sites[key]
 
     @property
-    def counts_rounds_alike(self) -> bool:
+    def counts_rounds_equally(self) -> bool:
         """Whether both modes have the same rounds, for the sites so far: no permute joins devices."""
-        return not any(meeting.pairs for _, lenient in self._tables.values() for meeting in lenient.values())
+        return not any(rendezvous.pairs for _, buffered in self._tables.values() for rendezvous in buffered.values())
 
-    def _meetings(self, op: CollectiveOp) -> tuple[Mapping[int, Meeting], Mapping[int, Meeting]]:
+    def _rendezvous_by_device(self, op: CollectiveOp) -> tuple[Mapping[int, Rendezvous], Mapping[int, Rendezvous]]:
         by_pairs = isinstance(op, CollectivePermute)
         who = op.source_target_pairs if isinstance(op, CollectivePermute) else getattr(op, "replica_groups", None)
         key = (by_pairs, op.group_mode, who, getattr(op, "covers_all", True), bool(getattr(op, "slice_sizes", ())))
@@ -199,8 +201,8 @@ class Communication:
             silent: Iterable[int] = ()
             if isinstance(op, GroupedCollective):
                 silent = op.silent_devices(self.replicas, self.partitions)
-            strict: dict[int, Meeting] = {}
-            lenient: dict[int, Meeting] = {}
+            synchronous: dict[int, Rendezvous] = {}
+            buffered: dict[int, Rendezvous] = {}
             pairs: tuple[tuple[int, int], ...] = ()
             if isinstance(op, CollectivePermute) and not op.slice_sizes:
                 pairs = op.device_pairs(self.replicas, self.partitions)
@@ -210,17 +212,17 @@ class Communication:
                 mine = set(group)
                 limit = MOST_PERMUTES if by_pairs else MOST_ROUNDS
                 near = tuple((s, t) for s, t in pairs if s in mine) if pairs else ()
-                strict.update(dict.fromkeys(group, self._one(Meeting(group))))
-                lenient.update(dict.fromkeys(group, self._one(Meeting(group, near, limit))))
-            self._tables[key] = (strict, lenient)
+                synchronous.update(dict.fromkeys(group, self._shared(Rendezvous(group))))
+                buffered.update(dict.fromkeys(group, self._shared(Rendezvous(group, near, limit))))
+            self._tables[key] = (synchronous, buffered)
         return self._tables[key]
 
-    def _one(self, meeting: Meeting) -> Meeting:
+    def _shared(self, rendezvous: Rendezvous) -> Rendezvous:
         """Equal rendezvous are one object, so that looking them up costs no comparison."""
-        found = self._tables.setdefault(meeting, ({0: meeting}, {}))
+        found = self._tables.setdefault(rendezvous, ({0: rendezvous}, {}))
         return found[0][0]
 
-    def _ways_of(self, site: Site) -> Ways:
+    def _edges_of(self, site: Site) -> Edges:
         return self._paired.get((site.program, id(site.acting)), {})
 
     def channel_of(self, instruction: Instruction) -> tuple[int, int]:
@@ -248,7 +250,7 @@ class Communication:
         touched: dict[int, list[tuple[_Mapping, _Bounds]]] = {}
         for transfer in pair_up(sides, self.replicas, self.partitions) if instructions else ():
             ids = channels_called(transfer.channels)
-            way = Way(transfer.channel, transfer.stream, transfer.source, transfer.target, ids)
+            edge = Edge(transfer.channel, transfer.stream, transfer.source, transfer.target, ids)
             for device, routes in ((transfer.source, transfer.sends), (transfer.target, transfer.recvs)):
                 if id(routes) not in touched:
                     kinds: dict[int, tuple[_Mapping, _Bounds]] = {}
@@ -259,8 +261,8 @@ class Communication:
                         kinds[id(mapping)] = (mapping, route.bounds)
                     touched[id(routes)] = list(kinds.values())
                 for mapping, bounds in touched[id(routes)]:
-                    mapping[device] = (way, bounds)
+                    mapping[device] = (edge, bounds)
         return result
 
 
-__all__ = ["MOST_SENDS", "Communication", "Meeting", "Site", "Way"]
+__all__ = ["MOST_SENDS", "Communication", "Edge", "Rendezvous", "Site"]

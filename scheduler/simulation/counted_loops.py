@@ -12,7 +12,7 @@ from distxla.ops.control_flow import While
 from distxla.ops.registry import op_classes
 from distxla.ops.tuple import GetTupleElement
 from distxla.scheduler.simulation.deferred import Deferred, Element, Frame, Given, force
-from distxla.scheduler.simulation.static_values import Each, Known
+from distxla.scheduler.simulation.static_values import Constant, PerDeviceConstant
 
 
 def trip_count(frame: Frame, loop: Instruction, state: Deferred) -> int | None:
@@ -77,7 +77,7 @@ def _step(frame: Frame, body: Computation, index: int) -> int | None:
         parts.reverse()
     if not _is_element(body, parts[0], index) or parts[1].operands or parts[1].op.is_parameter:
         return None
-    nothing = Frame(frame.world, frame.program, frame.module, body, [Given(Known(None))], frame.devices)
+    nothing = Frame(frame.world, frame.program, frame.module, body, [Given(Constant(None))], frame.devices)
     return _integer(force(nothing[parts[1].name]))
 
 
@@ -106,13 +106,15 @@ def differing_bound(frame: Frame, loop: Instruction, elements: Sequence[Deferred
     condition, begin = frame.module[op.condition], frame.computation[loop.operands[0]]
     if begin.op.is_tuple:
         for index in range(len(elements)):
-            if any(_is_element(condition, i, index) for i in condition) and isinstance(force(elements[index]), Each):
+            if any(_is_element(condition, i, index) for i in condition) and isinstance(
+                force(elements[index]), PerDeviceConstant
+            ):
                 return frame.computation[begin.operands[index]]
     return None
 
 
 def _integer(value: object) -> int | None:
-    if isinstance(value, Known) and value.array is not None and not isinstance(value.array, tuple):
+    if isinstance(value, Constant) and value.array is not None and not isinstance(value.array, tuple):
         array = value.array
         if array.ndim == 0 and array.dtype.kind in "iu":
             return int(array)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from distxla.scheduler.simulation.communication import Meeting, Site, Way
+from distxla.scheduler.simulation.communication import Edge, Rendezvous, Site
 from distxla.scheduler.simulation.traces import Ticket
 
 
@@ -52,24 +52,24 @@ class Counters:
     def __init__(self, whole: Counters | None = None) -> None:
         self.whole = whole
         self.rounds: dict[int, Rounds] = {}
-        self.flows: dict[Way, Flow] = {}
+        self.flows: dict[Edge, Flow] = {}
         self.tickets: dict[tuple[int, int], tuple[Any, int]] = {}  # (device, ticket) -> (rendezvous or edge, number)
         self.executions: dict[tuple[int, int], int] = {}
-        self.meetings: dict[int, Meeting] = {}
+        self.rendezvous_by_id: dict[int, Rendezvous] = {}
 
-    def of(self, meeting: Meeting) -> Rounds:
-        found = self.rounds.get(id(meeting))
+    def of(self, rendezvous: Rendezvous) -> Rounds:
+        found = self.rounds.get(id(rendezvous))
         if found is None:
-            found = Rounds(len(meeting.members)) if self.whole is None else self.whole.of(meeting).clone()
-            self.rounds[id(meeting)] = found
-            self.meetings[id(meeting)] = meeting
+            found = Rounds(len(rendezvous.members)) if self.whole is None else self.whole.of(rendezvous).clone()
+            self.rounds[id(rendezvous)] = found
+            self.rendezvous_by_id[id(rendezvous)] = rendezvous
         return found
 
-    def flow(self, way: Way) -> Flow:
-        found = self.flows.get(way)
+    def flow(self, edge: Edge) -> Flow:
+        found = self.flows.get(edge)
         if found is None:
-            found = Flow() if self.whole is None else self.whole.flow(way).clone()
-            self.flows[way] = found
+            found = Flow() if self.whole is None else self.whole.flow(edge).clone()
+            self.flows[edge] = found
         return found
 
     def begun(self, device: int, ticket: Ticket) -> tuple[Any, int] | None:
@@ -82,7 +82,7 @@ class Counters:
         self.whole.rounds.update(self.rounds)
         self.whole.flows.update(self.flows)
         self.whole.tickets.update(self.tickets)
-        self.whole.meetings.update(self.meetings)
+        self.whole.rendezvous_by_id.update(self.rendezvous_by_id)
 
 
 __all__ = ["Counters", "Flow", "Rounds"]

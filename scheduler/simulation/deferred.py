@@ -21,11 +21,11 @@ from distxla.ops.token import AddDependency
 from distxla.ops.tuple import GetTupleElement, Tuple
 from distxla.scheduler.simulation.call_summaries import CallSummaries
 from distxla.scheduler.simulation.static_values import (
-    Each,
-    Known,
-    Labels,
+    Constant,
     Parts,
+    PerDeviceConstant,
     Terms,
+    Uniformity,
     Unknown,
     Value,
     content,
@@ -136,9 +136,9 @@ class Element(Deferred):
                 return element
             self.value = element.value
         elif isinstance(value, Unknown):
-            self.value = Unknown(self._terms.number("element", value.term, self.index), value.labels, value.cause)
-        elif isinstance(value, Known) and isinstance(value.array, tuple):
-            self.value = Known(value.array[self.index])
+            self.value = Unknown(self._terms.number("element", value.term, self.index), value.uniformity, value.cause)
+        elif isinstance(value, Constant) and isinstance(value.array, tuple):
+            self.value = Constant(value.array[self.index])
         else:
             self.value = value
         return None
@@ -187,43 +187,43 @@ class Cases(Deferred):
     def _one_of(self, values: list[Value]) -> Value:
         assert self.decided is not None
         first = values[0]
-        if isinstance(first, Known) and all(
-            isinstance(other, Known) and content(other) == content(first) for other in values
+        if isinstance(first, Constant) and all(
+            isinstance(other, Constant) and content(other) == content(first) for other in values
         ):
             return first
-        if any(not isinstance(value, Known | Unknown) for value in values):
+        if any(not isinstance(value, Constant | Unknown) for value in values):
             return Unknown(self.world.terms.fresh(), None, self.cause)
         devices = frozenset(d for group, _ in self.cases for d in group)
-        labels = meet([self.decided.labels, *(labels_of(value) for value in values)], devices)
+        uniformity = meet([self.decided.uniformity, *(uniformity_of(value) for value in values)], devices)
         terms = self.world.terms
         term = terms.number("one of", self.decided.term, *(term_of(value, terms) for value in values))
-        return Unknown(term, labels, self.decided.cause)
+        return Unknown(term, uniformity, self.decided.cause)
 
     def _by_device(self) -> Value:
-        found: dict[int, Known | Ticket] = {}
-        labels: dict[int, Hashable] = {}
+        found: dict[int, Constant | Ticket] = {}
+        uniformity: dict[int, Hashable] = {}
         unknown: Unknown | None = None
         varies = False
         for number, (devices, case) in enumerate(self.cases):
             value = case.value
             if isinstance(value, Unknown):
                 unknown = unknown or value
-                varies = varies or value.labels is None
+                varies = varies or value.uniformity is None
             for device in devices:
-                own = value.by_device.get(device) if isinstance(value, Each) else value
-                if isinstance(own, Known | Ticket):
+                own = value.by_device.get(device) if isinstance(value, PerDeviceConstant) else value
+                if isinstance(own, Constant | Ticket):
                     found[device] = own
-                    labels[device] = (number, content(own) if isinstance(own, Known) else id(own))
+                    uniformity[device] = (number, content(own) if isinstance(own, Constant) else id(own))
                 elif isinstance(own, Unknown):
-                    labels[device] = (number, (own.labels or {}).get(device))
+                    uniformity[device] = (number, (own.uniformity or {}).get(device))
                 else:
                     varies = True
         devices = frozenset(d for group, _ in self.cases for d in group)
         if unknown is None and not varies:
-            return restricted(Each(found), devices)
+            return restricted(PerDeviceConstant(found), devices)
         terms = self.world.terms
         cause = unknown.cause if unknown else self.cause
-        return Unknown(terms.fresh(), None if varies else labels, cause)
+        return Unknown(terms.fresh(), None if varies else uniformity, cause)
 
 
 class _Computed(Deferred):
@@ -286,9 +286,9 @@ class _Computed(Deferred):
                 return needed
         leaves = [leaf for operand in operands for leaf in leaf_values(operand)]
         is_uniform = is_free_of_chance(frame.module, instruction) and not asks_who(frame.module, instruction)
-        labels = meet([labels_of(leaf) for leaf in leaves], frame.devices) if is_uniform else None
+        uniformity = meet([uniformity_of(leaf) for leaf in leaves], frame.devices) if is_uniform else None
         term = terms.number("called", id(frame.module), instruction.op, *(term_of(leaf, terms) for leaf in leaves))
-        unknown = Unknown(term if is_uniform else terms.fresh(), labels, instruction)
+        unknown = Unknown(term if is_uniform else terms.fresh(), uniformity, instruction)
         self.value = spread(instruction.shape, unknown, terms)
         return None
 
@@ -316,10 +316,10 @@ class _Computed(Deferred):
             if not per_device and instruction.op.called_computations:
                 per_device = asks_who(frame.module, instruction)
             try:
-                if not per_device and all(isinstance(leaf, Known) for leaf in leaves):
+                if not per_device and all(isinstance(leaf, Constant) for leaf in leaves):
                     return self._evaluated(shapes, [assembled(o, None) for o in operands], min(frame.devices))
-                cache: dict[Hashable, Known] = {}
-                found: dict[int, Known | Ticket] = {}
+                cache: dict[Hashable, Constant] = {}
+                found: dict[int, Constant | Ticket] = {}
                 for device in sorted(frame.devices):
                     key: Hashable = tuple(label(leaf, device) for leaf in leaves)
                     if per_device:
@@ -327,33 +327,33 @@ class _Computed(Deferred):
                     if key not in cache:
                         cache[key] = self._evaluated(shapes, [assembled(o, device) for o in operands], device)
                     found[device] = cache[key]
-                return restricted(Each(found), frame.devices)
+                return restricted(PerDeviceConstant(found), frame.devices)
             except LookupError:
                 pass
         cause = first_cause(unknown)
-        labels = None if lost else meet([labels_of(leaf) for leaf in leaves], frame.devices)
+        uniformity = None if lost else meet([uniformity_of(leaf) for leaf in leaves], frame.devices)
         if asks_who(frame.module, instruction):
-            labels = None
+            uniformity = None
         if not leaves:  # a large constant, which nobody compares
-            return Unknown(terms.fresh(), labels, instruction)
+            return Unknown(terms.fresh(), uniformity, instruction)
         structure = (meaning(frame.module, instruction, shapes), *(term_of(leaf, terms) for leaf in leaves))
-        return Unknown(terms.number(*structure), labels, cause.cause if cause else instruction)
+        return Unknown(terms.number(*structure), uniformity, cause.cause if cause else instruction)
 
-    def _evaluated(self, shapes: tuple[Shape, ...], operands: Sequence[object], device: int) -> Known:
+    def _evaluated(self, shapes: tuple[Shape, ...], operands: Sequence[object], device: int) -> Constant:
         frame = self.frame
         found = evaluated(frame.module, self.instruction, shapes, operands, frame.world.ids(device))
-        return Known(found)
+        return Constant(found)
 
 
 def spread(shape: Shape, value: Unknown, terms: Terms) -> Value:
     """A value of `shape` whose leaves are all unknown like `value`."""
     if shape.elements is not None:
         parts = (
-            spread(s, Unknown(terms.number("part", value.term, k), value.labels, value.cause), terms)
+            spread(s, Unknown(terms.number("part", value.term, k), value.uniformity, value.cause), terms)
             for k, s in enumerate(shape.elements)
         )
         return Parts(tuple(map(Given, parts)))
-    return value if shape.is_array else Known(None)
+    return value if shape.is_array else Constant(None)
 
 
 def pending(value: Deferred) -> Iterator[Deferred]:
@@ -380,34 +380,34 @@ def assembled(value: Deferred, device: int | None) -> object:
     found = value.value
     if isinstance(found, Parts):
         return tuple(assembled(element, device) for element in found.elements)
-    if isinstance(found, Each):
+    if isinstance(found, PerDeviceConstant):
         assert device is not None
         found = found.by_device[device]
-    if not isinstance(found, Known):
+    if not isinstance(found, Constant):
         raise LookupError("a context")
     return found.array
 
 
 def label(value: Value, device: int) -> Hashable:
-    found = value.by_device[device] if isinstance(value, Each) else value
+    found = value.by_device[device] if isinstance(value, PerDeviceConstant) else value
     return id(found)
 
 
-def labels_of(value: Value) -> Labels:
+def uniformity_of(value: Value) -> Uniformity:
     """On which devices a leaf is the same."""
     if isinstance(value, Unknown):
-        return value.labels
-    if isinstance(value, Each):
-        return {d: content(v) if isinstance(v, Known) else id(v) for d, v in value.by_device.items()}
+        return value.uniformity
+    if isinstance(value, PerDeviceConstant):
+        return {d: content(v) if isinstance(v, Constant) else id(v) for d, v in value.by_device.items()}
     return {}
 
 
 def term_of(value: Value, terms: Terms) -> int:
     if isinstance(value, Unknown):
         return value.term
-    if isinstance(value, Known) and not isinstance(value.array, tuple):
+    if isinstance(value, Constant) and not isinstance(value.array, tuple):
         return terms.number("known", content(value))
-    if isinstance(value, Each):
+    if isinstance(value, PerDeviceConstant):
         return terms.number("each")  # what it is the labels tell
     return terms.fresh()
 
@@ -438,8 +438,8 @@ __all__ = [
     "Given",
     "World",
     "force",
-    "labels_of",
     "leaf_values",
     "pending",
     "term_of",
+    "uniformity_of",
 ]

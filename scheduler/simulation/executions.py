@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distxla.diagnosis.sentences import listed
 from distxla.ops.control_flow import While
-from distxla.scheduler.simulation.communication import Meeting, Site, Way
+from distxla.scheduler.simulation.communication import Edge, Rendezvous, Site
 from distxla.scheduler.simulation.progress import Progress
 from distxla.scheduler.simulation.traces import Act, Event, Split, Trace, events
 
@@ -19,13 +19,13 @@ class _Count:
     last: Site
 
 
-def compared(progress: Progress, thing: Meeting | Way, device: int, peer: int, *, places: bool) -> str | None:
+def compared(progress: Progress, thing: Rendezvous | Edge, device: int, peer: int, *, places: bool) -> str | None:
     """How often a device and its peer enter rounds, or have transfers. None where only the run tells, or where the peer
     has none or as many. places: also in which instruction for the last time."""
     mine, theirs = (_count(progress, thing, d) for d in (device, peer))
     if mine is None or theirs is None or theirs.times >= mine.times:
         return None
-    if isinstance(thing, Meeting):
+    if isinstance(thing, Rendezvous):
         few = f"device {peer} enters {_rounds(theirs.times)} of devices {listed(thing.members)}"
         many = f"device {device} enters {mine.times}"
     else:
@@ -35,7 +35,7 @@ def compared(progress: Progress, thing: Meeting | Way, device: int, peer: int, *
     return f"{few}, last in {_named(theirs)}, {many}, last in {_named(mine)}" if places else f"{few}, {many}"
 
 
-def _count(progress: Progress, thing: Meeting | Way, device: int) -> _Count | None:
+def _count(progress: Progress, thing: Rendezvous | Edge, device: int) -> _Count | None:
     """None where only the run tells, or it is never."""
     times, last = 0, None
     pending: list[Trace] = [progress.traces[device]]
@@ -53,16 +53,16 @@ def _count(progress: Progress, thing: Meeting | Way, device: int) -> _Count | No
             elif any(_is_one(progress, event, thing, device) for branch in item.branches for event in events(branch)):
                 return None
     for event in found:
-        if not isinstance(thing, Meeting) and event.site.ways[device][1] is not None:
+        if not isinstance(thing, Rendezvous) and event.site.edges[device][1] is not None:
             return None  # which executions transfer its bounds say
         times, last = times + 1, event.site
     return None if last is None else _Count(times, last)
 
 
-def _is_one(progress: Progress, event: Event, thing: Meeting | Way, device: int) -> bool:
-    if isinstance(thing, Meeting):
-        meets = event.act in (Act.MEET, Act.BEGIN)
-        return meets and event.site.meetings[progress.reading].get(device) is thing
+def _is_one(progress: Progress, event: Event, thing: Rendezvous | Edge, device: int) -> bool:
+    if isinstance(thing, Rendezvous):
+        meets = event.act in (Act.ROUND, Act.START)
+        return meets and event.site.rendezvous_by_device[progress.reading].get(device) is thing
     return event.act in (Act.SEND, Act.RECV) and event.site.leads(device, thing)
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.collectives.channels import payload_of
-from distxla.scheduler.simulation.communication import MOST_SENDS, Meeting, Site, Way
+from distxla.scheduler.simulation.communication import MOST_SENDS, Edge, Rendezvous, Site
 from distxla.scheduler.simulation.counters import Counters, Flow, Rounds
 from distxla.scheduler.simulation.traces import Act, Choice, Event, Split, Ticket, Trace
 from distxla.time_limit import at
 
-STRICT, LENIENT = 0, 1
-MEET, BEGIN, END, SEND, RECV, SEND_DONE = Act.MEET, Act.BEGIN, Act.END, Act.SEND, Act.RECV, Act.SEND_DONE
+SYNCHRONOUS, BUFFERED = 0, 1
+ROUND, START, DONE, SEND, RECV, SEND_DONE = Act.ROUND, Act.START, Act.DONE, Act.SEND, Act.RECV, Act.SEND_DONE
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Stop:
     event: Event
     peers: tuple[int, ...]
     number: int
-    thing: Meeting | Way
+    thing: Rendezvous | Edge
     limit: bool = False
 
 
@@ -45,7 +45,7 @@ class Mismatch:
     devices: tuple[int, int]
     sites: tuple[Site, Site]
     number: int
-    thing: Meeting | Way
+    thing: Rendezvous | Edge
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Progress:
 
     def __post_init__(self) -> None:
         self.places: dict[int, list[list[Any]]] = {device: [[trace, 0]] for device, trace in self.traces.items()}
-        self._meeting: dict[int, int] = {}  # device -> the round that it has begun in the MEET at hand
+        self._rendezvous: dict[int, int] = {}  # device -> the round that it has begun in the ROUND at hand
         self._waiting: dict[Hashable, list[int]] = {}
-        self._stopped: dict[int, tuple[Event, int, Meeting | Way, bool]] = {}
+        self._stopped: dict[int, tuple[Event, int, Rendezvous | Edge, bool]] = {}
         self._ready: deque[int] = deque(self.traces)
         self._arrived: dict[Hashable, set[int]] = {}
 
@@ -93,14 +93,14 @@ class Progress:
         self.stops = {device: self._stop_of(device, *stopped) for device, stopped in self._stopped.items()}
         return self
 
-    def leniently(self) -> Progress:
+    def as_buffered(self) -> Progress:
         """How far the devices get in buffered mode, from where the synchronous mode has stopped them.
 
         For programs with the same rounds in both modes: then each event of the synchronous mode happens in the buffered
         one, too.
         """
         found = copy(self)
-        found.reading, found._ready = LENIENT, deque(dict.fromkeys((*self._stopped, *self.open_, *self.lost)))
+        found.reading, found._ready = BUFFERED, deque(dict.fromkeys((*self._stopped, *self.open_, *self.lost)))
         found._stopped, found._waiting, found._arrived = {}, {}, {}
         found.stops, found.open_, found.lost, found.mismatches = {}, {}, {}, []
         for flow in self.counters.flows.values():
@@ -109,7 +109,7 @@ class Progress:
 
     def has_begun(self, device: int) -> bool:
         """Whether the device waits inside a round that it has entered, not before one."""
-        return device in self._meeting
+        return device in self._rendezvous
 
     def _wake(self, key: Hashable) -> None:
         for device in self._waiting.pop(key, ()):
@@ -120,7 +120,7 @@ class Progress:
         """A round is over for those who wait for its end, and may make room for those who wait to begin another one."""
         for device in self._waiting.pop(key, ()):
             if not self._stopped.pop(device)[3]:
-                self._meeting.pop(device, None)
+                self._rendezvous.pop(device, None)
                 self.places[device][-1][1] += 1
             self._ready.append(device)
 
@@ -155,15 +155,15 @@ class Progress:
     # --- events
 
     def _stop(
-        self, device: int, event: Event, number: int, thing: Meeting | Way, key: Hashable, *, limit: bool = False
+        self, device: int, event: Event, number: int, thing: Rendezvous | Edge, key: Hashable, *, limit: bool = False
     ) -> bool:
         self._stopped[device] = (event, number, thing, limit)
         self._waiting.setdefault(key, []).append(device)
         return False
 
-    def _stop_of(self, device: int, event: Event, number: int, thing: Meeting | Way, limit: bool) -> Stop:
+    def _stop_of(self, device: int, event: Event, number: int, thing: Rendezvous | Edge, limit: bool) -> Stop:
         """With the peers that are missing, which costs too much to be asked at every stop."""
-        if isinstance(thing, Way):
+        if isinstance(thing, Edge):
             peers: tuple[int, ...] = (thing.source if device == thing.target else thing.target,)
         else:
             come = self.counters.of(thing).come
@@ -174,9 +174,9 @@ class Progress:
     def _happens(self, device: int, event: Event) -> bool:
         """Whether the device has executed the event; if not, what it waits for has been noted."""
         act = event.act
-        if act is MEET or act is BEGIN:
-            meeting = event.site.meetings[self.reading].get(device)
-            return meeting is None or self._round(device, event, meeting)
+        if act is ROUND or act is START:
+            rendezvous = event.site.rendezvous_by_device[self.reading].get(device)
+            return rendezvous is None or self._round(device, event, rendezvous)
         if act is SEND or act is RECV:
             return self._start(device, event)
         ticket = event.ticket
@@ -191,21 +191,23 @@ class Progress:
             if begun is None:  # the device takes no part
                 return True
         thing, number = begun
-        return self._ended(device, event, thing, number) if act is END else self._over(device, event, thing, number)
+        return self._ended(device, event, thing, number) if act is DONE else self._over(device, event, thing, number)
 
-    def _round(self, device: int, event: Event, meeting: Meeting) -> bool:
-        number = self._meeting.get(device)
+    def _round(self, device: int, event: Event, rendezvous: Rendezvous) -> bool:
+        number = self._rendezvous.get(device)
         if number is None:
-            rounds = self.counters.rounds.get(id(meeting)) or self.counters.of(meeting)
+            rounds = self.counters.rounds.get(id(rendezvous)) or self.counters.of(rendezvous)
             number = rounds.come.get(device, 0)
-            if number >= meeting.limit and not self._released(device, event, meeting, rounds, number - meeting.limit):
+            if number >= rendezvous.limit and not self._may_start(
+                device, event, rendezvous, rounds, number - rendezvous.limit
+            ):
                 return False
             first = rounds.first.get(number)
             if first is None:
                 rounds.first[number] = (device, event.site)
             elif first[1] is not event.site and first[1].signature != event.site.signature:
-                self.mismatches.append(Mismatch((first[0], device), (first[1], event.site), number, meeting))
-                self._stop(device, event, number, meeting, ("never", device))
+                self.mismatches.append(Mismatch((first[0], device), (first[1], event.site), number, rendezvous))
+                self._stop(device, event, number, rendezvous, ("never", device))
                 return False
             rounds.come[device] = number + 1
             arrived = rounds.arrived.get(number, 0) + 1
@@ -213,50 +215,50 @@ class Progress:
                 rounds.arrived.pop(number, None)
                 rounds.first.pop(number, None)
                 rounds.complete = number + 1
-                self._complete((id(meeting), number))
+                self._complete((id(rendezvous), number))
             else:
                 rounds.arrived[number] = arrived
-            if meeting.pairs:
-                self._wake((id(meeting), device, number))
+            if rendezvous.pairs:
+                self._wake((id(rendezvous), device, number))
             if event.ticket is not None:
                 assert isinstance(event.ticket, Ticket)
-                self.counters.tickets[device, id(event.ticket)] = (meeting, number)
-            if event.act is BEGIN or rounds.complete > number:
+                self.counters.tickets[device, id(event.ticket)] = (rendezvous, number)
+            if event.act is START or rounds.complete > number:
                 return True
-            self._meeting[device] = number
-        if not self._ended(device, event, meeting, number):
+            self._rendezvous[device] = number
+        if not self._ended(device, event, rendezvous, number):
             return False
-        del self._meeting[device]
+        del self._rendezvous[device]
         return True
 
-    def _ended(self, device: int, event: Event, meeting: Meeting, number: int) -> bool:
-        rounds = self.counters.of(meeting)
-        if not meeting.pairs:
+    def _ended(self, device: int, event: Event, rendezvous: Rendezvous, number: int) -> bool:
+        rounds = self.counters.of(rendezvous)
+        if not rendezvous.pairs:
             if rounds.complete > number:
                 return True
-            return self._stop(device, event, number, meeting, (id(meeting), number))
-        for peer in meeting.awaited(device):
+            return self._stop(device, event, number, rendezvous, (id(rendezvous), number))
+        for peer in rendezvous.awaited(device):
             if rounds.come.get(peer, 0) <= number:
-                return self._stop(device, event, number, meeting, (id(meeting), peer, number))
+                return self._stop(device, event, number, rendezvous, (id(rendezvous), peer, number))
         return True
 
-    def _released(self, device: int, event: Event, meeting: Meeting, rounds: Rounds, number: int) -> bool:
-        """Whether the device may begin one more round, with that one the oldest under way."""
-        if not meeting.pairs:
+    def _may_start(self, device: int, event: Event, rendezvous: Rendezvous, rounds: Rounds, number: int) -> bool:
+        """Whether the device may begin one more round, with that one the oldest in flight."""
+        if not rendezvous.pairs:
             if rounds.complete > number:
                 return True
-            return self._stop(device, event, number, meeting, (id(meeting), number), limit=True)
-        for peer in meeting.released_by(device):
+            return self._stop(device, event, number, rendezvous, (id(rendezvous), number), limit=True)
+        for peer in rendezvous.released_by(device):
             if rounds.come.get(peer, 0) <= number:
-                return self._stop(device, event, number, meeting, (id(meeting), peer, number), limit=True)
+                return self._stop(device, event, number, rendezvous, (id(rendezvous), peer, number), limit=True)
         return True
 
     def _start(self, device: int, event: Event) -> bool:
         """A send or a recv."""
-        found = event.site.ways.get(device)
+        found = event.site.edges.get(device)
         if found is None:
             return True
-        way, bounds = found
+        edge, bounds = found
         if bounds is not None:
             if self.in_loop:  # the iteration is not known
                 self.lost[device] = event
@@ -266,15 +268,15 @@ class Progress:
             if not bounds[0] <= number <= bounds[1]:
                 self.counters.executions[key] = number + 1
                 return True
-        flow = self.counters.flows.get(way) or self.counters.flow(way)
+        flow = self.counters.flows.get(edge) or self.counters.flow(edge)
         if event.act is SEND:
             number = flow.sends
             oldest = number - MOST_SENDS
             if oldest >= 0:
-                free = flow.recvs > oldest if self.reading == LENIENT else oldest in flow.taken
+                free = flow.recvs > oldest if self.reading == BUFFERED else oldest in flow.taken
                 if not free:
-                    kind = "recv" if self.reading == LENIENT else "taken"
-                    return self._sleep(device, event, oldest, way, flow, (kind, oldest), limit=True)
+                    kind = "recv" if self.reading == BUFFERED else "taken"
+                    return self._sleep(device, event, oldest, edge, flow, (kind, oldest), limit=True)
                 flow.taken.discard(oldest)
             flow.sends = number + 1
             flow.sent[number] = event.site
@@ -285,34 +287,34 @@ class Progress:
             kind = "recv"
         if flow.asleep:
             self._rouse(flow, (kind, number))
-        self.counters.tickets[device, id(event.ticket)] = (way, number)  # its own: no start has one by device
+        self.counters.tickets[device, id(event.ticket)] = (edge, number)  # its own: no start has one by device
         if bounds is not None:
             self.counters.executions[key] = self.counters.executions.get(key, 0) + 1
         return True
 
-    def _over(self, device: int, event: Event, way: Way, number: int) -> bool:
+    def _over(self, device: int, event: Event, edge: Edge, number: int) -> bool:
         """A send-done or a recv-done."""
-        flow = self.counters.flows.get(way) or self.counters.flow(way)
+        flow = self.counters.flows.get(edge) or self.counters.flow(edge)
         if event.act is SEND_DONE:
             if flow.recvs > number:
                 return True
-            return self._sleep(device, event, number, way, flow, ("recv", number))
+            return self._sleep(device, event, number, edge, flow, ("recv", number))
         if flow.sends <= number:
-            return self._sleep(device, event, number, way, flow, ("send", number))
+            return self._sleep(device, event, number, edge, flow, ("send", number))
         sent = flow.sent.pop(number, None)
         received = (event.site.instruction.shape.elements or (None,))[0]
         if sent is not None and received is not None and not payload_of(sent.instruction).compatible(received):
-            self.mismatches.append(Mismatch((way.source, device), (sent, event.site), number, way))
-            return self._stop(device, event, number, way, ("never", device))
+            self.mismatches.append(Mismatch((edge.source, device), (sent, event.site), number, edge))
+            return self._stop(device, event, number, edge, ("never", device))
         flow.taken.add(number)
         if flow.asleep:
             self._rouse(flow, ("taken", number))
         return True
 
     def _sleep(
-        self, device: int, event: Event, number: int, way: Way, flow: Flow, key: Hashable, *, limit: bool = False
+        self, device: int, event: Event, number: int, edge: Edge, flow: Flow, key: Hashable, *, limit: bool = False
     ) -> bool:
-        self._stopped[device] = (event, number, way, limit)
+        self._stopped[device] = (event, number, edge, limit)
         flow.asleep[key] = device
         return False
 
@@ -362,9 +364,9 @@ class Progress:
         """Only the run tells how many rounds and transfers the members pass."""
         for choice in {id(self.open_[member].choice): self.open_[member].choice for member in members}.values():
             for site in choice.sites:
-                for meetings in site.meetings:
-                    self.uncounted.update(map(id, meetings.values()))
-                self.uncounted.update(id(way) for way, _ in site.ways.values())
+                for by_device in site.rendezvous_by_device:
+                    self.uncounted.update(map(id, by_device.values()))
+                self.uncounted.update(id(edge) for edge, _ in site.edges.values())
 
     def _circle(self, device: int, choice: Choice) -> frozenset[int]:
         """The devices that communicate with this one in it, directly or through others."""
@@ -410,16 +412,16 @@ class Progress:
         return None
 
     def is_balanced(self) -> bool:
-        """Whether a part has left nothing under way that was not so before."""
+        """Whether a part has left nothing in flight that was not so before."""
         whole = self.counters.whole
         assert whole is not None
         for key, rounds in self.counters.rounds.items():
-            meeting = self.counters.meetings[key]
-            before = whole.of(meeting)
-            if len({rounds.come.get(m, 0) - before.come.get(m, 0) for m in meeting.members}) > 1:
+            rendezvous = self.counters.rendezvous_by_id[key]
+            before = whole.of(rendezvous)
+            if len({rounds.come.get(m, 0) - before.come.get(m, 0) for m in rendezvous.members}) > 1:
                 return False
-        for way, flow in self.counters.flows.items():
-            earlier = whole.flow(way)
+        for edge, flow in self.counters.flows.items():
+            earlier = whole.flow(edge)
             if flow.sends - earlier.sends != flow.recvs - earlier.recvs:
                 return False
         return True
@@ -444,10 +446,10 @@ class Progress:
     @staticmethod
     def _behind(counters: Counters, device: int, begun: tuple[Any, int]) -> int:
         thing, number = begun
-        if isinstance(thing, Meeting):
+        if isinstance(thing, Rendezvous):
             return counters.of(thing).come.get(device, 0) - number
         flow = counters.flow(thing)
         return (flow.sends if thing.source == device else flow.recvs) - number
 
 
-__all__ = ["LENIENT", "STRICT", "Mismatch", "Open", "Progress", "Stop"]
+__all__ = ["BUFFERED", "SYNCHRONOUS", "Mismatch", "Open", "Progress", "Stop"]

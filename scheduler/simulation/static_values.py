@@ -22,21 +22,21 @@ from distxla.scheduler.simulation.traces import Ticket
 MOST_ELEMENTS = 4096  # of a value that is computed; larger ones decide nothing in practice
 MOST_STEPS = 2000  # instructions that one value may take
 
-Labels = dict[int, Hashable] | None  # by device: equal where the value is; empty: everywhere; None: nowhere known
+Uniformity = dict[int, Hashable] | None  # by device: equal where the value is; empty: everywhere; None: nowhere known
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class Constant:
     """The same array on all devices; None for a token."""
 
     array: Any
 
 
 @dataclass(frozen=True, eq=False)
-class Each:
+class PerDeviceConstant:
     """A constant or an async start's context for each device, not the same for all."""
 
-    by_device: Mapping[int, Known | Ticket]
+    by_device: Mapping[int, Constant | Ticket]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Unknown:
     classes.  cause: where it comes from."""
 
     term: int
-    labels: Labels
+    uniformity: Uniformity
     cause: Instruction
 
 
@@ -56,7 +56,7 @@ class Parts:
     elements: tuple[Any, ...]
 
 
-Value = Known | Each | Unknown | Parts | Ticket
+Value = Constant | PerDeviceConstant | Unknown | Parts | Ticket
 
 
 class Terms:
@@ -72,10 +72,10 @@ class Terms:
         return self.number("fresh", len(self._numbers))
 
 
-def meet(labels: Iterable[Labels], devices: Iterable[int]) -> Labels:
+def meet(uniformity: Iterable[Uniformity], devices: Iterable[int]) -> Uniformity:
     """The uniformity classes by which all of several values are the same."""
     some: list[dict[int, Hashable]] = []
-    for each in labels:
+    for each in uniformity:
         if each is None:
             return None
         if each and not any(each is other for other in some):
@@ -88,30 +88,30 @@ def meet(labels: Iterable[Labels], devices: Iterable[int]) -> Labels:
 def first_cause(values: Iterable[Value]) -> Unknown | None:
     """Of what is unknown the one that differs most between devices: it keeps them from taking the same decision."""
     unknown = [value for value in values if isinstance(value, Unknown)]
-    return min(unknown, key=lambda value: 0 if value.labels is None else 1 if value.labels else 2, default=None)
+    return min(unknown, key=lambda value: 0 if value.uniformity is None else 1 if value.uniformity else 2, default=None)
 
 
 def restricted(value: Value, devices: frozenset[int]) -> Value:
     """What a value is on some of the devices."""
-    if not isinstance(value, Each):
+    if not isinstance(value, PerDeviceConstant):
         return value
     mine = {device: value.by_device[device] for device in devices if device in value.by_device}
     kinds = list(mine.values())
     first = kinds[0] if kinds else None
     if first is not None and all(same(first, other) for other in kinds):
         return first
-    return Each(mine)
+    return PerDeviceConstant(mine)
 
 
 def same(one: Value, other: Value) -> bool:
     if one is other:
         return True
-    if isinstance(one, Known) and isinstance(other, Known):
+    if isinstance(one, Constant) and isinstance(other, Constant):
         return content(one) == content(other)
     return False
 
 
-def content(value: Known) -> Hashable:
+def content(value: Constant) -> Hashable:
     if value.array is None:
         return None
     array = np.asarray(value.array)
@@ -213,11 +213,11 @@ def evaluated(
 
 
 __all__ = [
-    "Each",
-    "Known",
-    "Labels",
+    "Constant",
     "Parts",
+    "PerDeviceConstant",
     "Terms",
+    "Uniformity",
     "Unknown",
     "Value",
     "content",

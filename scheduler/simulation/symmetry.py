@@ -52,10 +52,10 @@ def advances_in_step(communication: Communication, trace: Trace) -> bool:
         for transfer in pair_up([Program(devices, ends)], communication.replicas, communication.partitions):
             edges.append((transfer.source, transfer.target, channel.lag[0]))
             edges.append((transfer.target, transfer.source, channel.lag[1]))
-    meetings = {id(m): m for e in trace if isinstance(e, Event) for m in e.site.meetings[0].values()}
-    for meeting in meetings.values():
-        for member in meeting.members[1:]:
-            edges += [(meeting.members[0], member, 0), (member, meeting.members[0], 0)]
+    joined = {id(m): m for e in trace if isinstance(e, Event) for m in e.site.rendezvous_by_device[0].values()}
+    for rendezvous in joined.values():
+        for member in rendezvous.members[1:]:
+            edges += [(rendezvous.members[0], member, 0), (member, rendezvous.members[0], 0)]
     return _is_feasible(devices, edges)
 
 
@@ -66,7 +66,7 @@ def _channels(communication: Communication, trace: Trace) -> Sequence[_Channel] 
     for place, event in enumerate(trace):
         if not isinstance(event, Event):
             return None
-        if event.act in (Act.MEET, Act.BEGIN, Act.END):
+        if event.act in (Act.ROUND, Act.START, Act.DONE):
             continue
         if not isinstance(event.ticket, Ticket):
             return None

@@ -14,9 +14,9 @@ from distxla.scheduler.simulation.communication import Site
 class Act(Enum):
     """What a device does at an event."""
 
-    MEET = "meet"  # a round, begun and ended
-    BEGIN = "begin"
-    END = "end"
+    ROUND = "round"  # a round, begun and ended
+    START = "start"
+    DONE = "done"
     SEND = "send"
     SEND_DONE = "send-done"
     RECV = "recv"
@@ -60,15 +60,15 @@ class Decision:
 
     program: int
     term: int
-    labels: dict[int, Hashable] | None  # None: each device decides alone; empty: all take the same decision
+    uniformity: dict[int, Hashable] | None  # None: each device decides alone; empty: all take the same decision
     by: Instruction
     cause: Instruction
     count: int | None = None  # of iterations, where it is known but too large to follow each
 
     def key(self, device: int) -> Hashable:
-        if self.labels is None:
+        if self.uniformity is None:
             return self.term, "device", device
-        return self.term, self.labels.get(device) if self.labels else None
+        return self.term, self.uniformity.get(device) if self.uniformity else None
 
 
 @dataclass(eq=False)

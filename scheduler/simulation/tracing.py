@@ -30,17 +30,31 @@ from distxla.scheduler.simulation.deferred import (
     Given,
     World,
     force,
-    labels_of,
-    leaf_values,
-    pending,
     term_of,
+    uniformity_of,
 )
-from distxla.scheduler.simulation.static_values import Each, Known, Labels, Parts, Unknown, Value, first_cause, meet
+from distxla.scheduler.simulation.static_values import (
+    Constant,
+    Parts,
+    PerDeviceConstant,
+    Uniformity,
+    Unknown,
+    Value,
+    meet,
+)
 from distxla.scheduler.simulation.traces import Act, Choice, Decision, Event, Loops, Split, Ticket, Trace, are_equal
+from distxla.scheduler.simulation.value_queries import (
+    all_leaves,
+    cause_in,
+    holds_ticket,
+    partition,
+    tickets_of,
+    uniformity_in,
+)
 from distxla.time_limit import at
 
 MOST_DEVICE_EVENTS = 4_000_000  # of all devices together, that are followed one by one
-MOST_TURNS = 3_000  # of loops, whatever is in them: a second or so
+MOST_ITERATIONS = 3_000  # of loops, whatever is in them: a second or so
 
 
 class TooLongError(Exception):
@@ -65,14 +79,14 @@ class Tracer:
         self._calls = CallSummaries(self.module, self._effectful)
         self._is_dynamic = has_dynamic_dimensions(self.module)
         self._left = MOST_DEVICE_EVENTS
-        self._turns = MOST_TURNS
-        self._labels: dict[int, dict[int, Hashable]] = {}
+        self._iterations_left = MOST_ITERATIONS
+        self._uniformity: dict[int, dict[int, Hashable]] = {}
         self._loops: Loops = ()  # around what is followed
         # A term for all communication so far. Programs with equal ones have executed the same rounds, so what members
         # of a group get in the next one is the same also where they run different programs.
         self._alone = len(self.communication.programs) == 1
         self._past = self.world.terms.number("begin")
-        self._begun: dict[Ticket, int] = {}  # what is under way: the past with it
+        self._begun: dict[Ticket, int] = {}  # what is in flight: the past with it
 
     def trace(self) -> Trace:
         """What the program's devices do. Raises TooLongError."""
@@ -139,7 +153,7 @@ class Tracer:
         once: Trace = []
         for holder, collective in collectives:
             inner = Frame(self.world, self.program, self.module, self.module[holder], (), frame.devices)
-            self._event(inner, once, Act.MEET, self._site(inner, collective))
+            self._event(inner, once, Act.ROUND, self._site(inner, collective))
         if once:
             count = self._calls.times[name]
             # devices with another call may execute the same collectives in another order
@@ -166,11 +180,11 @@ class Tracer:
             raise TooLongError(self.program, site.instruction)
         if self._alone:
             self._past = self.world.terms.fresh()
-        elif site.meetings[0]:
-            self._then(act.value, site.signature, id(site.meetings[0]))
+        elif site.rendezvous_by_device[0]:
+            self._then(act.value, site.signature, id(site.rendezvous_by_device[0]))
         else:
             self._then(act.value, getattr(site.acting.op, "channel_id", None))
-        if act in (Act.MEET, Act.BEGIN) and not site.meetings[0]:
+        if act in (Act.ROUND, Act.START) and not site.rendezvous_by_device[0]:
             return  # groups of one
         into.append(Event(act, site, ticket, ends or site, self._loops))
 
@@ -187,7 +201,7 @@ class Tracer:
     def _collective(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
         site = self._site(frame, instruction)
         if not instruction.op.starts_pair:
-            self._event(frame, into, Act.MEET, site)
+            self._event(frame, into, Act.ROUND, site)
             frame.set(instruction.name, self._result(site, instruction.shape, self._past))
             return
         at_once = self._is_dynamic or bool(getattr(instruction.op, "slice_sizes", ()))
@@ -195,7 +209,7 @@ class Tracer:
 
     def _begin(self, frame: Frame, instruction: Instruction, site: Site, into: Trace, *, at_once: bool) -> None:
         ticket = Ticket(site)
-        self._event(frame, into, Act.MEET if at_once else Act.BEGIN, site, ticket)
+        self._event(frame, into, Act.ROUND if at_once else Act.START, site, ticket)
         self._begun[ticket] = self._past
         frame.set(instruction.name, ticket)
 
@@ -214,7 +228,7 @@ class Tracer:
     def _done(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
         begun = force(frame.operand(instruction))
         if isinstance(begun, Ticket):
-            self._event(frame, into, Act.END, begun.site, begun, ends=self._site(frame, instruction))
+            self._event(frame, into, Act.DONE, begun.site, begun, ends=self._site(frame, instruction))
             past = self.world.terms.number("of", self._begun[begun])  # whichever is ended first
             frame.set(instruction.name, self._result(begun.site, instruction.shape, past))
         elif isinstance(begun, Parts):
@@ -224,32 +238,34 @@ class Tracer:
 
     def _result(self, site: Site, shape: Shape, term: int) -> Value:
         """What a collective gives: the same to all members, if it is of that kind."""
-        labels: Labels = None
+        uniformity: Uniformity = None
         if getattr(site.acting.op, "same_for_all", False):
-            labels = self._members(site)
-        return self._spread(shape, labels, site.instruction, term)
+            uniformity = self._members(site)
+        return self._spread(shape, uniformity, site.instruction, term)
 
-    def _members(self, site: Site) -> Labels:
+    def _members(self, site: Site) -> Uniformity:
         """Uniformity classes in which the members of each group have the same value."""
-        meetings = site.meetings[0]
-        found = self._labels.get(id(meetings))
+        rendezvous_by_device = site.rendezvous_by_device[0]
+        found = self._uniformity.get(id(rendezvous_by_device))
         if found is None:
             everybody = self.communication.replicas * self.communication.partitions
-            some = next(iter(meetings.values()), None)
+            some = next(iter(rendezvous_by_device.values()), None)
             if some is not None and len(some.members) == everybody:
                 found = {}
             else:
-                first = {d: meetings[d].members[0] if d in meetings else d for d in self.devices}
-                found = {d: (id(meetings), member) for d, member in first.items()}
-            self._labels[id(meetings)] = found
+                first = {
+                    d: rendezvous_by_device[d].members[0] if d in rendezvous_by_device else d for d in self.devices
+                }
+                found = {d: (id(rendezvous_by_device), member) for d, member in first.items()}
+            self._uniformity[id(rendezvous_by_device)] = found
         return found
 
-    def _spread(self, shape: Shape, labels: Labels, cause: Instruction, term: int) -> Value:
+    def _spread(self, shape: Shape, uniformity: Uniformity, cause: Instruction, term: int) -> Value:
         if shape.elements is not None:
             number = self.world.terms.number
-            parts = (self._spread(s, labels, cause, number("part", term, k)) for k, s in enumerate(shape.elements))
+            parts = (self._spread(s, uniformity, cause, number("part", term, k)) for k, s in enumerate(shape.elements))
             return Parts(tuple(map(Given, parts)))
-        return Unknown(term, labels, cause) if shape.is_array else Known(None)
+        return Unknown(term, uniformity, cause) if shape.is_array else Constant(None)
 
     # --- channels
 
@@ -259,7 +275,7 @@ class Tracer:
             site = self._site(frame, instruction)
             ticket = Ticket(site)
             self._event(frame, into, Act.SEND if op.sends else Act.RECV, site, ticket)
-            frame.set(instruction.name, Parts((Given(self._varies(instruction)), Given(ticket), Given(Known(None)))))
+            frame.set(instruction.name, Parts((Given(self._varies(instruction)), Given(ticket), Given(Constant(None)))))
             return
         found = force(Element(frame.operand(instruction), 1, self.world.terms))
         act = Act.SEND_DONE if op.sends else Act.RECV_DONE
@@ -267,7 +283,7 @@ class Tracer:
         if act is Act.RECV_DONE:
             frame.set(instruction.name, self._spread(instruction.shape, None, instruction, self.world.terms.fresh()))
         else:
-            frame.set(instruction.name, Known(None))
+            frame.set(instruction.name, Constant(None))
 
     # --- branches
 
@@ -275,13 +291,13 @@ class Tracer:
         op = instruction.op
         assert isinstance(op, Conditional)
         selector = force(frame.operand(instruction))
-        if isinstance(selector, Known):
+        if isinstance(selector, Constant):
             return self._branch(frame, instruction, op.branch_of(selector.array), frame.devices, into)
-        if isinstance(selector, Each):
+        if isinstance(selector, PerDeviceConstant):
             taken: dict[int, set[int]] = {}
             same: dict[tuple[str, str], int] = {}  # the first branch with a computation and its argument
             for device, value in selector.by_device.items():
-                assert isinstance(value, Known)
+                assert isinstance(value, Constant)
                 number = op.branch_of(value.array)
                 number = same.setdefault((op.branches[number], instruction.operands[1 + number]), number)
                 taken.setdefault(number, set()).add(device)
@@ -320,7 +336,7 @@ class Tracer:
         return self._run(op.branches[number], [frame[instruction.operands[1 + number]]], devices, into)
 
     def _decision(self, instruction: Instruction, value: Unknown, count: int | None = None) -> Decision:
-        return Decision(self.program, value.term, value.labels, instruction, value.cause, count)
+        return Decision(self.program, value.term, value.uniformity, instruction, value.cause, count)
 
     # --- loops
 
@@ -331,27 +347,27 @@ class Tracer:
         state = frame.operand(instruction)
         count = trip_count(frame, instruction, state)
         begin, left, around = len(into), self._left, self._loops
-        if count is None or count <= self._turns:
+        if count is None or count <= self._iterations_left:
             try:
-                return self._turn_by_turn(frame, instruction, state, into)
+                return self._each_iteration(frame, instruction, state, into)
             except TooLongError:
                 del into[begin:]
                 self._left, self._loops = left, around
         self._run(op.condition, [state], frame.devices, into)
-        return self._companions(frame, instruction, state, frame.devices, into, count)
+        return self._loop_summary(frame, instruction, state, frame.devices, into, count)
 
-    def _turn_by_turn(self, frame: Frame, instruction: Instruction, state: Deferred, into: Trace) -> Deferred:
+    def _each_iteration(self, frame: Frame, instruction: Instruction, state: Deferred, into: Trace) -> Deferred:
         op, devices = instruction.op, frame.devices
         assert isinstance(op, While)
         over: list[tuple[frozenset[int], Deferred]] = []  # devices whose loop is over
         around = self._loops
-        for iteration in range(1, MOST_TURNS + 2):
-            self._turns -= 1
-            if self._turns < 0:
+        for iteration in range(1, MOST_ITERATIONS + 2):
+            self._iterations_left -= 1
+            if self._iterations_left < 0:
                 raise TooLongError(self.program, instruction)
             goes_on = force(self._run(op.condition, [state], devices, into))
-            if isinstance(goes_on, Each):
-                on = {d for d, value in goes_on.by_device.items() if isinstance(value, Known) and bool(value.array)}
+            if isinstance(goes_on, PerDeviceConstant):
+                on = {d for d, value in goes_on.by_device.items() if isinstance(value, Constant) and bool(value.array)}
                 if on != set(devices):
                     over.append((devices - on, state))
                     devices = frozenset(on)
@@ -359,19 +375,19 @@ class Tracer:
                     part: Trace = []
                     into.append(Split(instruction, [(devices, part)]))
                     into = part
-            elif isinstance(goes_on, Known):
+            elif isinstance(goes_on, Constant):
                 if not bool(goes_on.array):
                     over.append((devices, state))
                     break
             else:
                 self._loops = around
-                over.append((devices, self._companions(frame, instruction, state, devices, into, None)))
+                over.append((devices, self._loop_summary(frame, instruction, state, devices, into, None)))
                 break
             self._loops = (*around, (instruction, iteration))
             state = self._run(op.body, [state], devices, into)
         return over[0][1] if len(over) == 1 else Cases(self.world, over, instruction)
 
-    def _companions(
+    def _loop_summary(
         self,
         frame: Frame,
         instruction: Instruction,
@@ -394,34 +410,38 @@ class Tracer:
         ]
         source = differing_bound(frame, instruction, elements) or instruction
         causes = [cause_in(element) or source for element in elements]
-        assumed: list[Labels] = [{} if keep else labels_in(e, devices) for e, keep in zip(elements, kept, strict=True)]
+        assumed: list[Uniformity] = [
+            {} if keep else uniformity_in(e, devices) for e, keep in zip(elements, kept, strict=True)
+        ]
         terms = self.world.terms
         name = terms.fresh()
         if not self._alone:
             leaves = [leaf for element in elements for leaf in all_leaves(element)]
             begins = [
-                None if labels_of(leaf) is None else term_of(leaf, terms) for leaf in leaves
+                None if uniformity_of(leaf) is None else term_of(leaf, terms) for leaf in leaves
             ]  # None: each its own
             name = terms.number("loop", self._past, meaning(self.module, instruction, (whole,)), *begins)
         while True:
             self._past = terms.number("turn", name)
             general = [
-                element if keep else Given(self._general(shape, name, k, labels, causes[k]))
-                for k, (element, keep, shape, labels) in enumerate(zip(elements, kept, shapes, assumed, strict=True))
+                element if keep else Given(self._general(shape, name, k, uniformity, causes[k]))
+                for k, (element, keep, shape, uniformity) in enumerate(
+                    zip(elements, kept, shapes, assumed, strict=True)
+                )
             ]
             given: Deferred = Given(Parts(tuple(general))) if whole.is_tuple else general[0]
             before = self._left
             goes_on = force(self._run(op.condition, [given], devices, []))
-            turn: Trace = []
-            after = self._run(op.body, [given], devices, turn)
-            self._run(op.condition, [after], devices, turn)
+            iteration_trace: Trace = []
+            after = self._run(op.body, [given], devices, iteration_trace)
+            self._run(op.condition, [after], devices, iteration_trace)
             deciding = goes_on if isinstance(goes_on, Unknown) else None
             results = [Element(after, k, self.world.terms) if whole.is_tuple else after for k in range(len(shapes))]
             weaker = False
             for k, keep in enumerate(kept):
                 if keep or assumed[k] is None:
                     continue
-                found = meet([assumed[k], labels_in(results[k], devices)], devices)
+                found = meet([assumed[k], uniformity_in(results[k], devices)], devices)
                 if partition(found, devices) != partition(assumed[k], devices):
                     assumed[k] = found
                     causes[k] = cause_in(results[k]) or causes[k]
@@ -433,68 +453,36 @@ class Tracer:
         if count is not None:
             deciding = Unknown(self.world.terms.number("count", count), {}, instruction)
         elif deciding is None:
-            deciding = Unknown(self.world.terms.fresh(), labels_in(Given(goes_on), devices), source)
+            deciding = Unknown(self.world.terms.fresh(), uniformity_in(Given(goes_on), devices), source)
         carried = [
             (tickets_of(old), tickets_of(new))
             for element, result in zip(elements, results, strict=True)
             if holds_ticket(element)
             for old, new in zip(all_leaves(element), all_leaves(result))
-            if isinstance(old, Ticket | Each)
+            if isinstance(old, Ticket | PerDeviceConstant)
         ]
-        if turn:
-            into.append(Choice(self._decision(instruction, deciding, count), [turn], is_loop=True, carried=carried))
+        if iteration_trace:
+            into.append(
+                Choice(self._decision(instruction, deciding, count), [iteration_trace], is_loop=True, carried=carried)
+            )
         final = []
         for k, (keep, shape) in enumerate(zip(kept, shapes, strict=True)):
             if keep:
                 final.append(results[k])
             else:
-                labels = meet([assumed[k], deciding.labels], devices)
-                final.append(Given(self._general(shape, name, ("after", k), labels, deciding.cause)))
+                uniformity = meet([assumed[k], deciding.uniformity], devices)
+                final.append(Given(self._general(shape, name, ("after", k), uniformity, deciding.cause)))
         return Given(Parts(tuple(final))) if whole.is_tuple else final[0]
 
-    def _general(self, shape: Shape, name: int, part: object, labels: Labels, cause: Instruction) -> Value:
+    def _general(self, shape: Shape, name: int, part: object, uniformity: Uniformity, cause: Instruction) -> Value:
         if shape.elements is not None:
-            elements = (self._general(s, name, (part, k), labels, cause) for k, s in enumerate(shape.elements))
+            elements = (self._general(s, name, (part, k), uniformity, cause) for k, s in enumerate(shape.elements))
             return Parts(tuple(map(Given, elements)))
-        return Unknown(self.world.terms.number("state", name, part), labels, cause) if shape.is_array else Known(None)
-
-
-def tickets_of(value: Value) -> Ticket | dict[int, Ticket] | None:
-    """What a context names."""
-    if isinstance(value, Ticket):
-        return value
-    if isinstance(value, Each):
-        return {device: own for device, own in value.by_device.items() if isinstance(own, Ticket)}
-    return None
-
-
-def all_leaves(value: Deferred) -> list[Value]:
-    force(value)
-    while (missing := next(pending(value), None)) is not None:
-        force(missing)
-    return list(leaf_values(value))
-
-
-def holds_ticket(value: Deferred) -> bool:
-    return any(tickets_of(leaf) for leaf in all_leaves(value) if isinstance(leaf, Ticket | Each))
-
-
-def cause_in(value: Deferred) -> Instruction | None:
-    """Where a value comes from that differs from device to device, or is unknown."""
-    found = first_cause(all_leaves(value))
-    return None if found is None else found.cause
-
-
-def labels_in(value: Deferred, devices: frozenset[int]) -> Labels:
-    """The uniformity classes by which the whole value is the same."""
-    return meet([labels_of(leaf) for leaf in all_leaves(value)], devices)
-
-
-def partition(labels: Labels, devices: frozenset[int]) -> int:
-    """The number of uniformity classes. More classes say less."""
-    if labels is None:
-        return len(devices) + 1
-    return len({labels.get(d) for d in devices}) if labels else 1
+        return (
+            Unknown(self.world.terms.number("state", name, part), uniformity, cause)
+            if shape.is_array
+            else Constant(None)
+        )
 
 
 __all__ = ["TooLongError", "Tracer"]

@@ -1,7 +1,7 @@
 """Random programs of sends and recvs that end on every device, seeded.
 
 All devices run one program, and what waits comes after all that it may wait for: the starts of a transfer stand before
-its dones, and fewer than RING are under way on a channel.
+its dones, and fewer than RING are in flight on a channel.
 """
 
 from __future__ import annotations

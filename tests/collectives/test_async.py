@@ -200,7 +200,7 @@ def test_rounds_end_in_any_order(name: str, count: int) -> None:
 
 @pytest.mark.parametrize("name", ["all-reduce", "collective-permute", "permute of some"])
 @pytest.mark.parametrize("count", [SMALL, MIDDLE])
-def test_more_rounds_under_way_than_the_state_holds(name: str, count: int) -> None:
+def test_more_rounds_in_flight_than_the_state_holds(name: str, count: int) -> None:
     """Who begins one too many ends its oldest; its own end then comes later, and finds it over."""
     uses = 2 * group_words.ROUNDS + 3
     devices = Devices(*[(name, count)] * uses)
@@ -244,7 +244,7 @@ def test_who_ends_does_the_shared_work_of_those_that_compute() -> None:
     assert [devices.end(device, 0) for device in range(3)] == [0, 0, 0]
 
 
-def test_a_late_round_counts_on_while_others_are_under_way() -> None:
+def test_a_late_round_counts_on_while_others_are_in_flight() -> None:
     """Many generations of every area, with one round that stays open as long as it can."""
     devices = Devices(("all-reduce", SMALL), ("all-reduce", SMALL))
 
@@ -306,19 +306,19 @@ class Plan:
 
 
 def random_plan(rng: random.Random, uses: int, most: int) -> Plan:
-    """Every use in order, in one of both forms; rounds under way end whenever it reaches them."""
+    """Every use in order, in one of both forms; rounds in flight end whenever it reaches them."""
     steps: list[tuple[str, int]] = []
-    under_way: list[int] = []
+    in_flight: list[int] = []
     for k in range(uses):
-        while under_way and (len(under_way) >= most or rng.random() < 0.35):
-            steps.append(("end", under_way.pop(rng.randrange(len(under_way)))))
+        while in_flight and (len(in_flight) >= most or rng.random() < 0.35):
+            steps.append(("end", in_flight.pop(rng.randrange(len(in_flight)))))
         if rng.random() < 0.3:
             steps.append(("whole", k))
         else:
             steps.append(("begin", k))
-            under_way.append(k)
-    rng.shuffle(under_way)
-    steps += [("end", k) for k in under_way]
+            in_flight.append(k)
+    rng.shuffle(in_flight)
+    steps += [("end", k) for k in in_flight]
     return Plan(steps, [rng.choice((0, 0, 0, 0, 0.0005, 0.002)) for _ in steps])
 
 

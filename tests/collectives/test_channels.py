@@ -67,7 +67,7 @@ def test_a_thousand_rounds(size: int) -> None:
     devices.close()
 
 
-def test_more_recvs_than_the_ring_has_places_may_be_under_way() -> None:
+def test_more_recvs_than_the_ring_has_places_may_be_in_flight() -> None:
     """The last one's place can't be posted: a send-done that comes first must not copy to where nothing is meant."""
     size, count = 20_000, state.RING + 1
     shape, context = f"f32[{size}]", f"(f32[{size}], u32[], token[])"
@@ -95,7 +95,7 @@ def test_more_recvs_than_the_ring_has_places_may_be_under_way() -> None:
         devices.close()
 
 
-def test_a_bound_of_transfers_may_be_under_way() -> None:
+def test_a_bound_of_transfers_may_be_in_flight() -> None:
     """A device sends RING values before anybody receives one, for values of all ways to travel."""
     for size in (1, 20_000):
         shape, context = f"f32[{size}]", f"(f32[{size}], u32[], token[])"

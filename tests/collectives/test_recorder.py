@@ -161,7 +161,7 @@ def test_every_field_of_an_event() -> None:
     assert (moved.begun, moved.ended, moved.waited, moved.resumed) == (10_000, 10_200, 10_050, 10_100)
 
 
-def test_an_event_under_way_is_in_the_record() -> None:
+def test_an_event_in_flight_is_in_the_record() -> None:
     data = event_bytes(0, E_BEGUN=1, E_ENDED=5, E_ROUND=1)
     current = event_bytes(1, E_BEGUN=6, E_WAITED=7, E_WAITS_FOR=3, E_ROUND=41)
     first, last = recorder.decode(data, row_of(1, event=current, R_BEFORE=30, R_NOW=9), 0)

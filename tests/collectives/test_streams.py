@@ -19,21 +19,21 @@ SIZES = st.integers(1, CAPACITY // streams.ALIGNMENT).map(lambda n: n * streams.
 @given(st.lists(st.one_of(SIZES, st.none()), max_size=60))
 def test_items_in_an_area_never_overlap_and_none_waits_in_vain(steps: list[int | None]) -> None:
     """None takes the oldest item; a number puts one of that size."""
-    under_way: deque[tuple[int, int]] = deque()
+    in_flight: deque[tuple[int, int]] = deque()
     write = BEGIN
     for size in steps:
         if size is None:
-            if under_way:
-                under_way.popleft()
+            if in_flight:
+                in_flight.popleft()
             continue
-        place = streams.room(under_way[0][0] if under_way else None, write, size, BEGIN, BEGIN + CAPACITY)
+        place = streams.room(in_flight[0][0] if in_flight else None, write, size, BEGIN, BEGIN + CAPACITY)
         if place is None:
-            assert under_way  # an item that fits at all has room in an empty area
+            assert in_flight  # an item that fits at all has room in an empty area
             continue
         assert place % streams.ALIGNMENT == 0
         assert BEGIN <= place <= BEGIN + CAPACITY - size
-        assert all(place + size <= begin or begin + length <= place for begin, length in under_way)
-        under_way.append((place, size))
+        assert all(place + size <= begin or begin + length <= place for begin, length in in_flight)
+        in_flight.append((place, size))
         write = place + size
 
 

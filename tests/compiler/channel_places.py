@@ -51,7 +51,7 @@ class _Places:
         self.configure(offset, *words)
 
     def clear(self, offset: int, size: int) -> None:
-        raise AssertionError("a call left transfers under way")
+        raise AssertionError("a call left transfers in flight")
 
 
 class ThreadChannels:

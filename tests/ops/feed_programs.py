@@ -140,4 +140,4 @@ ENTRY main {
   ROOT r = (f32[2], f32[2]) tuple(acc, x)
 }
 """
-"""A receive that is under way from one iteration to the next: 5 items."""
+"""A receive that is in flight from one iteration to the next: 5 items."""

@@ -151,7 +151,7 @@ def test_receives_may_end_in_another_order_than_they_began(run: Runner) -> None:
     assert streams.infeed(0, 3).pending == 1
 
 
-def test_a_receive_may_be_under_way_round_a_loop(run: Runner) -> None:
+def test_a_receive_may_be_in_flight_round_a_loop(run: Runner) -> None:
     items = [np.array([n, 1], F32) for n in (1, 2, 3, 4, 50)]
     outs, _ = run(PIPELINE, [np.zeros(2, F32)], lambda s: s.infeed(0, 1).put_all(items))
     assert all(map(same, outs, [np.array([10, 4], F32), items[-1]]))

@@ -47,7 +47,7 @@ def run(*programs: Module, **limits: Any) -> list[list[float]]:
     return [[float(leaf) for leaf in outs[d]] for d in range(count)]  # type: ignore[arg-type]
 
 
-def test_two_rounds_of_a_group_may_be_under_way(halves: None) -> None:
+def test_two_rounds_of_a_group_may_be_in_flight(halves: None) -> None:
     both = program(start("s", "x"), "y = f32[] negate(x)", start("t", "y"), done("e", "t"), done("d", "s"),
                    "ROOT r = (f32[], f32[]) tuple(d, e)")  # fmt: skip
     assert run(both, both) == [[3, -3], [3, -3]]

@@ -21,7 +21,7 @@ class RandomModule:
     def __init__(self, seed: int, devices: int, *, pairs: bool = False) -> None:
         self._random = random.Random(seed)
         self._pairs = pairs
-        self._under_way: list[Callable[[], None]] = []  # of the computation that is being written
+        self._in_flight: list[Callable[[], None]] = []  # of the computation that is being written
         self._devices = devices
         self._names = 0
         self._computations: list[str] = [
@@ -89,10 +89,10 @@ class RandomModule:
         makers = [self._binary, self._update, self._update, self._reverse, self._slice, self._total]
         if depth:
             makers += [self._loop, self._loop, self._branch]
-        outside, self._under_way = self._under_way, []
+        outside, self._in_flight = self._in_flight, []
         for _ in range(length):
-            while self._under_way and self._random.random() < 0.4:
-                self._under_way.pop(self._random.randrange(len(self._under_way)))()
+            while self._in_flight and self._random.random() < 0.4:
+                self._in_flight.pop(self._random.randrange(len(self._in_flight)))()
             if collectives and self._random.random() < (0.6 if self._pairs else 0.3):
                 self._collective(lines, pool)
                 continue
@@ -101,9 +101,9 @@ class RandomModule:
                 maker(lines, pool, depth - 1, collectives)  # type: ignore[call-arg]
             else:
                 maker(lines, pool)  # type: ignore[call-arg]
-        for end in self._under_way:
+        for end in self._in_flight:
             end()
-        self._under_way = outside
+        self._in_flight = outside
 
     def _binary(self, lines: list[str], pool: list[tuple[str, str]]) -> None:
         kind = self._random.choice([ARRAY, ARRAY, WIDE, SCALAR])
@@ -213,7 +213,7 @@ class RandomModule:
             lines.append(f"{name} = {result} {opcode}-done({start})")
             end()
 
-        self._under_way.append(done)
+        self._in_flight.append(done)
 
     def _loop(self, lines: list[str], pool: list[tuple[str, str]], depth: int, collectives: bool) -> None:
         """A counted loop whose body updates, swaps, repeats, passes on or replaces its leaves."""

@@ -189,7 +189,7 @@ ENTRY main {
 }"""
 
 
-def test_what_a_call_left_under_way_is_forgotten(four: Cluster) -> None:
+def test_what_a_call_left_in_flight_is_forgotten(four: Cluster) -> None:
     """A send too many, without its done: the next call begins afresh."""
     pairs = annotated("{{0,1},{1,0}}")
     too_many = f"s2 = {X} send(x, t), {pairs}"

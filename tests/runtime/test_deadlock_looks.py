@@ -196,7 +196,7 @@ def test_what_a_relay_may_carry_counts_as_coming(done: bool) -> None:
     ("round_", "value", "begun", "certain"),
     [(1, 0, 0, True), (1, 0, 1, False), (5, 1, 4, True), (5, 1, 5, False), (5, 0, 0, True), (5, 0, 1, False)],
 )
-def test_a_large_message_whose_target_has_begun_may_be_under_way(
+def test_a_large_message_whose_target_has_begun_may_be_in_flight(
     round_: int, value: int, begun: int, certain: bool
 ) -> None:
     """The source waits until its message is taken: that of its round, or while `value` is lower the one before it in

@@ -19,7 +19,7 @@ from distxla.runtime.host import Records
 from distxla.runtime.hosts.recorder_rings import read_rings
 from distxla.runtime.hosts.remote import RemoteHost
 from distxla.runtime.process_watch import current_step
-from distxla.runtime.reports import EVENTS, Scene
+from distxla.runtime.reports import EVENTS, PostMortemSnapshot
 
 KEPT = event_words.EVENTS
 
@@ -50,7 +50,7 @@ def test_no_more_events_are_read_than_a_report_shows(
 
     monkeypatch.setattr(recorder, "decode", decode)
     records: Any = SimpleNamespace(row=lambda device: b"row", ring=lambda device: bytes(KEPT * event_words.EVENT_BYTES))
-    found = Scene(records, (), {}, {}, lambda *_: (), {}, 0, {})._recorded(0, 1)
+    found = PostMortemSnapshot(records, (), {}, {}, lambda *_: (), {}, 0, {})._recorded(0, 1)
     assert [event.number for event in found] == list(range(KEPT - count, KEPT))
     assert sum(read) <= EVENTS + (KEPT if count > EVENTS else 0)
 
@@ -73,7 +73,7 @@ def test_a_device_that_has_not_begun_is_not_told_of_with_what_it_did_before(stat
     now: Any = SimpleNamespace(name="now", steps=[], sites=[])
     records = Records({0: bytes(row)}, 1, {})
     assert current_step(records, 0, {1: before, 2: now}, {}) is None
-    found = Scene(records, (0,), {1: before, 2: now}, {}, lambda *_: (), {}, 0, {}).devices()
+    found = PostMortemSnapshot(records, (0,), {1: before, 2: now}, {}, lambda *_: (), {}, 0, {}).devices()
     assert found == {0: DeviceState(0, Doing.NOT_BEGUN, "now")}
 
 

@@ -280,15 +280,15 @@ def many(starts: str, ends: str, count: int, shape: str) -> str:
         ),
     ],
 )
-def test_no_more_rounds_are_under_way_than_the_transport_has_room_for(start, end, limit):
-    under_way = most = 0
+def test_no_more_rounds_are_in_flight_than_the_transport_has_room_for(start, end, limit):
+    in_flight = most = 0
     for name in executed(optimised(paired(many(start, end, 20, "f32[64,64]")))):
-        under_way += 1 if name.startswith("s") else -1
-        most = max(most, under_way)
+        in_flight += 1 if name.startswith("s") else -1
+        most = max(most, in_flight)
     assert most == limit
 
 
-def test_fewer_rounds_are_under_way_where_memory_is_short():
+def test_fewer_rounds_are_in_flight_where_memory_is_short():
     """Sixteen gathers of 1 MiB, each read by one product: eight at a time would hold eight results."""
     lines = []
     for k in range(16):
@@ -307,7 +307,7 @@ def test_fewer_rounds_are_under_way_where_memory_is_short():
     assert executed(scheduled)[:9] == ["s0", "d0", "s1", "w1", "d1", "s2", "w2", "d2", "s3"]
 
 
-def test_more_transfers_than_may_be_under_way_keep_the_order_of_the_text():
+def test_more_transfers_than_may_be_in_flight_keep_the_order_of_the_text():
     """Ten sends before the first recv-done: none of them may be held back for an end that the text has later."""
     lines = [" t = token[] after-all()"]
     for k in range(10):

@@ -187,7 +187,7 @@ def test_a_device_that_only_receives_lets_any_number_be_sent() -> None:
 
 
 def test_a_ninth_send_needs_the_first_one_received() -> None:
-    """Both send nine times before they receive: with eight under way neither can."""
+    """Both send nine times before they receive: with eight in flight neither can."""
     pairs = "{{0,1},{1,0}}"
     lines = [send(f"s{k}", 1, pairs) for k in range(9)] + [recv(f"c{k}", 1, pairs) for k in range(9)]
     lines += [recv_done(f"d{k}", f"c{k}", 1) for k in range(9)] + [send_done(f"e{k}", f"s{k}", 1) for k in range(9)]

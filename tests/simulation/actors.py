@@ -153,7 +153,7 @@ class Actor:
         self._kind, self._arguments = kind, arguments
         self.object: Any = None
         self._calls: deque[tuple[str, tuple[Any, ...], Reference]] = deque()
-        self._under_way: list[Reference] = []
+        self._in_flight: list[Reference] = []
         self._waiters: list[Task] = []
         self._last = 0
         process.on_end.append(self._end)
@@ -164,7 +164,7 @@ class Actor:
         if not self.process.is_alive:
             self.owner.settle(reference, error=RayActorError(f"{self.process.name} has ended"))
             return reference
-        self._under_way.append(reference)
+        self._in_flight.append(reference)
         run = self.owner.run
 
         def arrive() -> None:
@@ -187,11 +187,11 @@ class Actor:
                 value, error = getattr(self.object, name)(*values), None
             except Exception as found:
                 value, error = None, RayTaskError(found)
-            self._under_way.remove(reference)
+            self._in_flight.remove(reference)
             self.owner.settle(reference, value, error)
 
     def _end(self, process: Process) -> None:
-        for reference in self._under_way:
+        for reference in self._in_flight:
             self.owner.settle(reference, error=RayActorError(f"{self.process.name} has ended"))
 
 

@@ -36,7 +36,7 @@ class Direction:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self.arrived: deque[memoryview] = deque()
-        self.under_way = self.waiting = 0  # bytes sent and not arrived, arrived and not taken
+        self.in_flight = self.waiting = 0  # bytes sent and not arrived, arrived and not taken
         self.ended = self.broken = self.silent = False
         self.last = 0  # time of the latest arrival so far
         self.readers: list[Task] = []
@@ -44,7 +44,7 @@ class Direction:
 
     @property
     def room(self) -> int:
-        return self._capacity - self.under_way - self.waiting
+        return self._capacity - self.in_flight - self.waiting
 
 
 class Network:
@@ -80,7 +80,7 @@ class Network:
             self.run.note(f"a byte is damaged, one of {len(data)}")
             data = data[:at] + bytes([data[at] ^ (1 << self.run.random.randrange(8))]) + data[at + 1 :]
             self.damages = None
-        direction.under_way += len(data)
+        direction.in_flight += len(data)
         self._later(direction, lambda: self._arrive(direction, data))
 
     def finish(self, direction: Direction) -> None:
@@ -100,7 +100,7 @@ class Network:
         self.run.after(direction.last - self.run.now, action)
 
     def _arrive(self, direction: Direction, data: bytes) -> None:
-        direction.under_way -= len(data)
+        direction.in_flight -= len(data)
         if not direction.broken and not direction.silent:
             direction.waiting += len(data)
             direction.arrived.append(memoryview(data))

@@ -3,14 +3,14 @@
 How a value travels. Up to INLINE_BYTES it lies in the message: the send copies it there, the recv-done from there. A
 larger one that is `zero_copy` (compiler/passes/keep_transfers.py) is posted as a rendezvous: the first of send-done and
 recv-done claims the message by compare-and-swap and copies it, into the place that a kept recv has posted or the
-recv-done has. Where the recv has none (its context travels, or RING recvs before it are under way), a send-done that
+recv-done has. Where the recv has none (its context travels, or RING recvs before it are in flight), a send-done that
 comes first copies into a staging place of the pair. A send that is not zero-copy copies its value at once: into the
 recv's place if that is posted, otherwise into the staging place.
 
 Between hosts each side has the pair's state, and staging places, on its own host. A value goes into the message or a
 bounce buffer; the relays carry it, and the words that the other side waits for, across.
 
-So the four edges hold, and no others: a send waits for nobody while fewer than RING values are under way, a send-done
+So the four edges hold, and no others: a send waits for nobody while fewer than RING values are in flight, a send-done
 waits for the recv, a recv-done for the send. Each word has one writer, but for the claim.
 """
 
@@ -264,7 +264,7 @@ class _Routine(ABC):
 
 
 class _Send(_Routine):
-    """Post the value; waits only while RING values are under way."""
+    """Post the value; waits only while RING values are in flight."""
 
     kept = False
 

@@ -3,7 +3,7 @@
 Nobody copies into shared memory, so operands are read and results written in place. A round has two halves: to begin
 it (post, arrive) never waits for others, to end it does. A synchronous collective is both, a start is the first, its
 done the second. Members count the rounds that they begin; round r of all of them is one round, in area r % ROUNDS of
-the state, so up to ROUNDS rounds may be under way, and be ended in any order. A member that begins one more ends its
+the state, so up to ROUNDS rounds may be in flight, and be ended in any order. A member that begins one more ends its
 own oldest first, whose done then finds it over: an area is posted to again only when everybody has left the round
 that used it before.
 
@@ -368,7 +368,7 @@ def emit_group_round(llvm_module: ir.Module) -> ir.Function:
 def emit_group_begin(llvm_module: ir.Module) -> ir.Function:
     """i32 distxla_group_begin(ARGUMENTS, ticket): OK, or what ending the oldest round returned.
 
-    Blocks only where ROUNDS rounds of this member are under way.
+    Blocks only where ROUNDS rounds of this member are in flight.
     """
     found = llvm_module.globals.get(BEGIN_FUNCTION)
     return found or _Round(llvm_module, BEGIN_FUNCTION, (*ARGUMENTS, TICKET)).emit_begin(emit_group_end(llvm_module))

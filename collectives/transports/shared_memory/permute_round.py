@@ -386,7 +386,7 @@ def emit_permute_round(llvm_module: ir.Module, sizes: tuple[int, ...], signature
 
 
 def emit_permute_begin(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
-    """i32 (ROUND_ARGUMENTS, ticket): OK, or why it failed. Blocks only where RING rounds of the device are under way,
+    """i32 (ROUND_ARGUMENTS, ticket): OK, or why it failed. Blocks only where RING rounds of the device are in flight,
     or as many messages not taken."""
     name = f"distxla_permute_begin_{signature:016x}"
     found = llvm_module.globals.get(name)

@@ -176,7 +176,7 @@ def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, rec
 def release_waiters(control: memoryview, status: Status = Status.RELEASED, *, seconds: float = 10.0) -> list[int]:
     """Set the poison word and wake until nobody sleeps; the devices that still did after `seconds`.
 
-    control: the whole writable control block. Every wait that is under way or begins later returns Status.RELEASED
+    control: the whole writable control block. Every wait that is in flight or begins later returns Status.RELEASED
     until the poison word is cleared. Afterwards the communicators' state must be zeroed before another run.
     """
     address = ctypes.addressof(ctypes.c_char.from_buffer(control))

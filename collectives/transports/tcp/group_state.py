@@ -43,7 +43,7 @@ class Area:
         return self._longs[at], second & 0xFFFFFFFF, second >> 32
 
     def has_come(self, positions: Sequence[int]) -> None:
-        """Note that members on another host have begun the round that is under way here."""
+        """Note that members on another host have begun the round that is in flight here."""
         for p in positions:
             self._longs[(self.group.offset + group_words.G_BEGUN + p * round_words.LINE) // 8] = self.number + 1
 

@@ -2,7 +2,7 @@
 
 Each host has the whole state of a pair, at the same offset, and its device uses it as if the other one were here. The
 relay of the source's host carries messages to the target's host, and posts them there as the source would; the other
-way it carries the words that say what the target has taken. A source has no more messages under way than its pair's
+way it carries the words that say what the target has taken. A source has no more messages in flight than its pair's
 ring has places, so a message always has a place at the other side.
 
 A large message of a permute goes from the source's operand to the target's result, once the target has said where that
@@ -135,7 +135,7 @@ class Pairs:
             self.messages.pop(place, None)
 
     def reset(self) -> None:
-        """Forget what is under way."""
+        """Forget what is in flight."""
         with self._lock:
             self._posted.clear()
             self._asked.clear()
@@ -309,7 +309,7 @@ class Pairs:
         if not isinstance(frame, Part) and ahead != 1 and not (isinstance(frame, Ask) and ahead == 2):
             raise ClusterError(
                 f"host {link.host} sent a frame for use {frame.use} of a place for messages; use "
-                f"{self._published(place + permute_words.M_TAKEN) + 1} is under way"
+                f"{self._published(place + permute_words.M_TAKEN) + 1} is in flight"
             )
 
     def _expect(self, link: Link, frame: Large) -> None:

@@ -6,7 +6,7 @@ group's other hosts that it is ready; when all are, and all came with the same i
 they need of its members' operands, straight from their memory and straight into that of the members that get it
 (round_plan.py, group_round.py). At the end it stores the round's phase as a member would, and wakes.
 
-A host may be ahead of another one by as many rounds of a group as may be under way at a time; nothing but READY, with
+A host may be ahead of another one by as many rounds of a group as may be in flight at a time; nothing but READY, with
 at most EAGER_BYTES of payload, is ever sent to a host that has not said that it is ready, so what comes always has a
 place to go. Frames carry the number of the epoch: those from before a failed call are dropped.
 """
@@ -407,7 +407,7 @@ class Relay:
             raise ClusterError(f"host {host} is ready for a group that it has no such part in")
 
     def _host_ready(self, round_: Round, host: int, payload: memoryview) -> None:
-        """Another host is ready for a round that is under way here; the last one starts its work."""
+        """Another host is ready for a round that is in flight here; the last one starts its work."""
         group, area = round_.group, round_.area
         self._check_ready(group, host, len(payload))
         positions = group.positions[host]

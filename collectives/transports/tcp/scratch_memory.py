@@ -55,7 +55,7 @@ def rows_at(address: int, rows: int, row: int, stride: int) -> NDArray[np.uint8]
 
 
 class Scratch:
-    """Memory for pieces under way. Thread-safe."""
+    """Memory for pieces in flight. Thread-safe."""
 
     def __init__(self) -> None:
         self._free: list[NDArray[np.uint8]] = []

@@ -49,7 +49,7 @@ class _Row:
 
 
 class _RowMemory:
-    """An array of which only the row under way is kept. shape: of the whole array."""
+    """An array of which only the row in flight is kept. shape: of the whole array."""
 
     def __init__(self, shape: Shape, memory: MemoryArray, leading: int) -> None:
         self.shape = shape

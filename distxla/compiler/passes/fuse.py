@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from distxla.compiler.passes.build_fusions import build_fusions
 from distxla.compiler.passes.fusion_group import Group, Path
-from distxla.compiler.passes.in_flight_operations import PairsUnderWay
+from distxla.compiler.passes.in_flight_operations import InFlightOperations
 from distxla.compiler.passes.merge_fusions import merge_fusions
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
@@ -62,7 +62,7 @@ class _Grouping:
         self.computation = computation
         self.membership: dict[str, list[Group]] = {}  # name -> groups that compute it
         self.awaited = awaited(computation)
-        self.pairs = PairsUnderWay(computation)
+        self.pairs = InFlightOperations(computation)
         self.bare: set[str] = set()  # views that stay instructions: other names for their operand's memory
 
     def run(self) -> list[Group]:

@@ -11,7 +11,7 @@ from math import prod
 from typing import ClassVar
 
 from distxla.compiler.passes.fuse import awaited, running_computations
-from distxla.compiler.passes.in_flight_operations import PairsUnderWay
+from distxla.compiler.passes.in_flight_operations import InFlightOperations
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -74,7 +74,7 @@ class _Grouping:
         self.computation = computation
         self.position = {instruction.name: i for i, instruction in enumerate(computation)}
         self.stays = awaited(computation)
-        self.pairs = PairsUnderWay(computation)
+        self.pairs = InFlightOperations(computation)
         for name in tuple(self.stays):
             if computation[name].op.is_tuple_element:
                 self.stays.add(computation[name].operands[0])  # an element stays beside its tuple

@@ -1,4 +1,4 @@
-"""Which communication is under way where: passes that join instructions take none away from between start and done."""
+"""Which communication is in flight where: passes that join instructions take none away from between start and done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from distxla.ir.op import Lowering
 FREE_ELEMENTS = 1024
 
 
-class PairsUnderWay:
+class InFlightOperations:
     """The pairs of a computation whose start stands before an instruction and whose end behind it.
 
     What a module computes there overlaps with the communication.
@@ -31,12 +31,12 @@ class PairsUnderWay:
                 now |= starts[instruction.name]
 
     def end_between(self, name: str, later: str) -> bool:
-        """Whether a pair that is under way at an instruction has ended at a later one: computed there, it would no
+        """Whether a pair that is in flight at an instruction has ended at a later one: computed there, it would no
         longer overlap. Not for what takes hardly any time."""
         return bool(self._open.get(name, 0) & ~self._open.get(later, 0)) and self._takes_time(name)
 
     def separate(self, first: str, second: str) -> bool:
-        """Whether other pairs are under way at two instructions: computed together, one of them would wait for the end
+        """Whether other pairs are in flight at two instructions: computed together, one of them would wait for the end
         of a pair or delay a start."""
         mine, other = self._open.get(first, 0), self._open.get(second, 0)
         return mine != other and any(self._takes_time(n) for n, pairs in ((first, mine), (second, other)) if pairs)

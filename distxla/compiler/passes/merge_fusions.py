@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from distxla.compiler.passes.fusion_group import Group
-from distxla.compiler.passes.in_flight_operations import PairsUnderWay
+from distxla.compiler.passes.in_flight_operations import InFlightOperations
 from distxla.ir.computation import Computation
 from distxla.ir.op import Lowering
 from distxla.ir.order import ancestors
@@ -14,7 +14,7 @@ MAX_ROOTS = 8
 MAX_EVALUATIONS = 256
 
 
-def merge_fusions(computation: Computation, groups: list[Group], pairs: PairsUnderWay) -> list[Group]:
+def merge_fusions(computation: Computation, groups: list[Group], pairs: InFlightOperations) -> list[Group]:
     """Merge groups with equal loops that share an operand, or of which one only feeds the other.
 
     Groups never wait for each other afterwards: a merge happens only where no other instruction lies between.
@@ -25,7 +25,7 @@ def merge_fusions(computation: Computation, groups: list[Group], pairs: PairsUnd
 
 
 class _Merging:
-    def __init__(self, computation: Computation, groups: list[Group], pairs: PairsUnderWay) -> None:
+    def __init__(self, computation: Computation, groups: list[Group], pairs: InFlightOperations) -> None:
         self.computation = computation
         self.pairs = pairs
         self.groups = groups

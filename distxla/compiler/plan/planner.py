@@ -44,7 +44,7 @@ class _Frame:
     """One place where a computation runs: its values' buffers and its steps so far.
 
     pinned: values that are computed straight into the buffer in which another instruction needs them.  owned: values
-    whose buffer may be overwritten once they are dead.  started: by starts under way what they read and what they
+    whose buffer may be overwritten once they are dead.  started: by starts in flight what they read and what they
     write.
     """
 

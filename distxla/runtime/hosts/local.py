@@ -28,7 +28,7 @@ MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Ticket:
-    """A call under way: the command's number, and the count of finished calls that ends it."""
+    """A call in flight: the command's number, and the count of finished calls that ends it."""
 
     sequence: int
     target: int
@@ -112,7 +112,7 @@ class LocalHost:
         self.wait(ticket, 0)
 
     def wait(self, ticket: Ticket, nanoseconds: int) -> int:
-        """Start the call if it is not under way, and wait: CALL_DONE, CALL_POISONED, or CALL_AGAIN after the time or a
+        """Start the call if it is not in flight, and wait: CALL_DONE, CALL_POISONED, or CALL_AGAIN after the time or a
         signal."""
         return int(self._call(self.control.segment.address, ticket.sequence, ticket.target, nanoseconds))
 
@@ -121,7 +121,7 @@ class LocalHost:
         return self.control.words[control.H_POISON // 4] != 0
 
     def poison(self) -> None:
-        """Make every wait on this host return, and end the call under way; does not wait for anybody."""
+        """Make every wait on this host return, and end the call in flight; does not wait for anybody."""
         poison(self.control)
 
     def end(self, devices: Collection[int], *, patience: float | None = None) -> bool:

@@ -412,7 +412,7 @@ class RemoteHost:
 
 
 class _Fetch:
-    """Bytes under way."""
+    """Bytes in flight."""
 
     __slots__ = ("done", "target")
 

@@ -63,7 +63,7 @@ def kill_descendants(seconds: float = 10.0) -> None:
                 return
 
 
-class Held:
+class WaitingProcess:
     """A process that has a number and no command yet. It dies with this one, and without a command when that is due."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ def main() -> None:
     for descriptor in (0, driver, ended):
         poll.register(descriptor, select.POLLIN)
     marks: dict[int, str] = {}
-    held: dict[int, Held] = {}
+    waiting: dict[int, WaitingProcess] = {}
     pending = b""
     try:
         while True:
@@ -151,12 +151,12 @@ def main() -> None:
                 request = json.loads(line)
                 directory = request.get("directory", directory)
                 if "hold" in request:
-                    process = Held()
-                    held[process.pid] = process
+                    process = WaitingProcess()
+                    waiting[process.pid] = process
                     print(process.pid, flush=True)
                 if "command" in request:
                     marks[request["pid"]] = request.get("mark", "")
-                    held.pop(request["pid"]).become(request)
+                    waiting.pop(request["pid"]).become(request)
     except OSError:
         return
     finally:
