@@ -26,7 +26,7 @@ class End:
     payload: Shape
     pairs: Pairs | None = None
     bounds: Pairs | None = None
-    kept: bool = False
+    zero_copy: bool = False
     location: Location | None = field(default=None, compare=False)
     attributes: Location | None = field(default=None, compare=False)
 

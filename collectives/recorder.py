@@ -54,7 +54,7 @@ class Event:
     step: int | None
     run: int
     round: int
-    meeting: int
+    edge: int
     iteration: int
     begun: float
     ended: float | None
@@ -156,7 +156,7 @@ def number_of(row: bytes) -> int | None:
 
 
 def _event(device: int, number: int, fields: Sequence[int], clock: Clock) -> Event:
-    begun, ended, waited, resumed, round_, _, site, meeting, iteration, run, program, waits_for = fields
+    begun, ended, waited, resumed, round_, _, site, edge, iteration, run, program, waits_for = fields
     is_step = site & STEP != 0
     return Event(
         device,
@@ -166,7 +166,7 @@ def _event(device: int, number: int, fields: Sequence[int], clock: Clock) -> Eve
         site & ~STEP if is_step else None,
         run,
         round_,
-        meeting,
+        edge,
         iteration,
         clock.time(begun),
         clock.time(ended) if ended else None,

@@ -8,18 +8,18 @@ needs a compiler and no call needs Ray:
         number. seen: the value of H_COMMAND up to which commands have been handled.
     i32 distxla_call(ptr control, u32 sequence, u32 target, i64 nanoseconds)
         Raises H_COMMAND to `sequence` if it is not there yet, wakes the replicas and waits until H_DONE has reached
-        `target` (CALL_DONE), the poison word was set (CALL_POISONED) or the time is over or a signal came (CALL_AGAIN).
+        `target` (CALL_DONE), the abort flag was set (CALL_ABORTED) or the time is over or a signal came (CALL_AGAIN).
 
     void distxla_fault(i32 signal, siginfo_t*, void*)
         A signal handler: notes in the record that `distxla_fault_record` points to by which signal the process ends.
 
-A program that returns an error sets the poison word, so that the driver learns of it at once.
+A program that returns an error sets the abort flag, so that the driver learns of it at once.
 """
 
 from __future__ import annotations
 
 SERVE, CALL = "distxla_serve", "distxla_call"
 FAULT, FAULT_RECORD = "distxla_fault", "distxla_fault_record"
-CALL_DONE, CALL_POISONED, CALL_AGAIN = 0, 1, 2
+CALL_DONE, CALL_ABORTED, CALL_AGAIN = 0, 1, 2
 PROGRAM_ENTRY_BYTES = 16
 MOST_PROGRAMS = 65536  # that a replica has loaded at once

@@ -56,19 +56,30 @@ W_CLAIM = SLOT.u32(192, "claim", "source and target", Order.UPDATED, "exchanged;
 M_SIGNATURE = SLOT.u64(256, "signature", _SOURCE, Order.PLAIN, "of the value's type")
 M_SITE = SLOT.u32(264, "site", _SOURCE, Order.PLAIN, "of the send")
 M_DEVICE = SLOT.u32(268, "device", _SOURCE, Order.PLAIN, "the source")
-M_KIND = SLOT.u32(272, "kind", _SOURCE, Order.PLAIN, "how the message travels: INLINE, IN_PLACE, STAGED, LANDED")
-M_COPIED_TO = SLOT.u32(
-    276, "copied to", _SOURCE, Order.PLAIN, "LANDED or STAGED, once a message IN_PLACE was moved by its source"
+M_KIND = SLOT.u32(
+    272, "kind", _SOURCE, Order.PLAIN, "how the message travels: EAGER, RENDEZVOUS, BOUNCE_BUFFER, RECEIVE_BUFFER"
 )
-L_NUMBER = SLOT.u32(320, "landing", _TARGET, Order.PLAIN, "the transfer whose landing place is posted here")
-L_SIGNATURE = SLOT.u64(328, "landing signature", _TARGET, Order.PLAIN, "of the value's type")
-L_SITE = SLOT.u32(336, "landing site", _TARGET, Order.PLAIN, "of the recv")
-L_DEVICE = SLOT.u32(340, "landing device", _TARGET, Order.PLAIN, "the target")
+M_COPIED_TO = SLOT.u32(
+    276,
+    "copied to",
+    _SOURCE,
+    Order.PLAIN,
+    "RECEIVE_BUFFER or BOUNCE_BUFFER, once a message RENDEZVOUS was moved by its source",
+)
+L_NUMBER = SLOT.u32(320, "receive buffer", _TARGET, Order.PLAIN, "the transfer whose receive buffer is posted here")
+L_SIGNATURE = SLOT.u64(328, "receive buffer signature", _TARGET, Order.PLAIN, "of the value's type")
+L_SITE = SLOT.u32(336, "receive buffer site", _TARGET, Order.PLAIN, "of the recv")
+L_DEVICE = SLOT.u32(340, "receive buffer device", _TARGET, Order.PLAIN, "the target")
 M_OFFSETS = SLOT.u64(
     384, "offsets", _SOURCE, Order.PLAIN, "the value's leaves in the source's memory", count=MOST_LEAVES
 )
 L_OFFSETS = SLOT.u64(
-    M_OFFSETS + 512, "landing offsets", _TARGET, Order.PLAIN, "where they go in the target's memory", count=MOST_LEAVES
+    M_OFFSETS + 512,
+    "receive buffer offsets",
+    _TARGET,
+    Order.PLAIN,
+    "where they go in the target's memory",
+    count=MOST_LEAVES,
 )
 M_PAYLOAD = SLOT.size
 
@@ -76,12 +87,16 @@ PAIR = Area("pair of a channel", "one for each (channel, stream, source, target)
 C_SOURCE = PAIR.u32(0, "source", _DRIVER, Order.PLAIN, "device")
 C_TARGET = PAIR.u32(4, "target", _DRIVER, Order.PLAIN, "device")
 C_SLOT_BYTES = PAIR.u64(8, "slot bytes", _DRIVER, Order.PLAIN, "from slot to slot")
-C_STAGING = PAIR.u64(
-    16, "staging", _DRIVER, Order.PLAIN, "offset of RING places for values that need one, in a device's memory"
+C_BOUNCE_BUFFERS = PAIR.u64(
+    16, "bounce buffers", _DRIVER, Order.PLAIN, "offset of RING places for values that need one, in a device's memory"
 )
-C_STAGED_BYTES = PAIR.u64(24, "staged bytes", _DRIVER, Order.PLAIN, "from place to place")
-C_STAGING_DEVICE = PAIR.u32(
-    32, "staging device", _DRIVER, Order.PLAIN, "whose memory: the source's, or on another host than its the target's"
+C_BOUNCE_BUFFER_BYTES = PAIR.u64(24, "bounce buffer bytes", _DRIVER, Order.PLAIN, "from place to place")
+C_BOUNCE_BUFFER_DEVICE = PAIR.u32(
+    32,
+    "bounce buffer device",
+    _DRIVER,
+    Order.PLAIN,
+    "whose memory: the source's, or on another host than its the target's",
 )
 C_SENDS = PAIR.u32(64, "sends", _SOURCE, Order.PLAIN, "sends executed")
 PAIR.part(C_SENDS + COUNTED, "counts of sends", COUNTS, "when the call began")
@@ -90,13 +105,13 @@ C_SOURCE_SLEEPS = PAIR.u32(132, "source sleeps", _SOURCE, Order.UPDATED, "about 
 PAIR.part(C_RECVS + COUNTED, "counts of recvs", COUNTS, "when the call began")
 C_SLOTS = PAIR.part(192, "slots", SLOT, "transfer q in slot q % RING; payloads make them larger", count=0)
 
-INLINE, IN_PLACE, STAGED, LANDED = 0, 1, 2, 3
+EAGER, RENDEZVOUS, BOUNCE_BUFFER, RECEIVE_BUFFER = 0, 1, 2, 3
 
-INLINE_BYTES = 32768  # values up to here travel in their message
+EAGER_BYTES = 32768  # values up to here travel in their message
 
 
 def packed(payload: Shape) -> tuple[tuple[int, ...], int]:
-    """Where the leaves of a value lie in a message or a staging place, each aligned; the bytes of all."""
+    """Where the leaves of a value lie in a message or a bounce buffer, each aligned; the bytes of all."""
     places, end = [], 0
     for leaf in payload.leaves():
         places.append(end)
@@ -109,16 +124,16 @@ def byte_size(leaf: Shape) -> int:
     return leaf.byte_size if leaf.is_array else 0
 
 
-def may_be_kept(payload: Shape) -> bool:
+def may_be_zero_copy(payload: Shape) -> bool:
     """Whether values of a type are copied from place to place if both places stay where they are."""
     places, size = packed(payload)
-    return size > INLINE_BYTES and len(places) <= MOST_LEAVES
+    return size > EAGER_BYTES and len(places) <= MOST_LEAVES
 
 
 def slot_bytes(payload: Shape) -> int:
     """Bytes of a slot for values of a type."""
     size = packed(payload)[1]
-    return M_PAYLOAD + (size if size <= INLINE_BYTES else 0)
+    return M_PAYLOAD + (size if size <= EAGER_BYTES else 0)
 
 
 def pair_bytes(slot: int) -> int:

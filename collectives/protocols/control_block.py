@@ -31,7 +31,7 @@ H_VERSION = _H.u32(8, "version", DRIVER, Order.PLAIN, "VERSION")
 H_DEVICES = _H.u32(12, "devices", DRIVER, Order.PLAIN, "devices of the whole run, which have records")
 H_CORES = _H.u32(16, "cores", DRIVER, Order.PLAIN, "CPU cores that the replicas of this host may use together")
 H_HERE = _H.u32(20, "here", DRIVER, Order.PLAIN, "devices that live on this host")
-H_POISON = _H.u32(64, "abort", "anybody", Order.FENCED, "0, or a Status that ends every wait")
+H_ABORT = _H.u32(64, "abort", "anybody", Order.FENCED, "0, or a Status that ends every wait")
 H_COMMAND = _H.u32(
     128, "command", DRIVER, Order.FENCED, "number of the newest command; idle replicas sleep on it", futex=True
 )
@@ -45,11 +45,11 @@ H_DONE_TARGET = _H.u32(
     Order.PLAIN,
     "value of `done` that ends the call in flight; who reaches it wakes the driver",
 )
-# what devices leave to the relay of this host (relay_queue.py); set before devices run where there are several hosts
-H_RELAY_RING = _H.u64(256, "relay ring", "relay", Order.PLAIN, "offset of the ring in this block")
-H_RELAY_TICKETS = _H.u32(264, "relay tickets", "devices", Order.UPDATED, "entries that have a place in the ring")
-H_RELAY_POSTED = _H.u32(
-    320, "relay posted", "devices", Order.UPDATED, "entries that were written; the relay sleeps on it", futex=True
+# what devices leave to the proxy of this host (proxy_queue.py); set before devices run where there are several hosts
+H_PROXY_RING = _H.u64(256, "proxy ring", "proxy", Order.PLAIN, "offset of the ring in this block")
+H_PROXY_TICKETS = _H.u32(264, "proxy tickets", "devices", Order.UPDATED, "entries that have a place in the ring")
+H_PROXY_POSTED = _H.u32(
+    320, "proxy posted", "devices", Order.UPDATED, "entries that were written; the proxy sleeps on it", futex=True
 )
 
 # what others read often has lines apart from those that every event writes
@@ -76,11 +76,11 @@ R_NUMBER = _R.u32(
     reset=True,
 )
 R_SITE = _R.u32(R_EVENT + 44, "site", DEVICE, Order.PLAIN, "communicating site it is in, of its program")
-R_MEETING = _R.u32(
-    R_EVENT + 48, "meeting", DEVICE, Order.PLAIN, "of a send or recv: where its pair's state lies, in units of 64 bytes"
+R_EDGE = _R.u32(
+    R_EVENT + 48, "edge", DEVICE, Order.PLAIN, "of a send or recv: where its pair's state lies, in units of 64 bytes"
 )
 for _word in EVENT.words:
-    if _word not in (R_BEFORE - R_EVENT, R_ROUND - R_EVENT, R_NUMBER - R_EVENT, R_SITE - R_EVENT, R_MEETING - R_EVENT):
+    if _word not in (R_BEFORE - R_EVENT, R_ROUND - R_EVENT, R_NUMBER - R_EVENT, R_SITE - R_EVENT, R_EDGE - R_EVENT):
         RECORD.place(_word, R_EVENT, DEVICE)
 R_EVENTS = _R.u64(64, "events", DEVICE, Order.RELEASE, "events that it has recorded")
 R_NOW = _R.u64(72, "now", DEVICE, Order.PLAIN, "the cycle counter when the device looked at its clock last")

@@ -23,7 +23,7 @@ E_NUMBER = EVENT.u32(
     40, "number", _BY, Order.RELEASE, "low half of n + 1, 0 while the event is replaced by another one"
 )
 E_SITE = EVENT.u32(44, "site", _BY, Order.PLAIN, "the site, or STEP and the number of a step")
-E_MEETING = EVENT.u32(48, "meeting", _BY, Order.PLAIN, "R_MEETING when it left")
+E_EDGE = EVENT.u32(48, "edge", _BY, Order.PLAIN, "R_EDGE when it left")
 E_ITERATION = EVENT.u32(52, "iteration", _BY, Order.PLAIN, "of the innermost loop around it, 0 outside loops")
 E_RUN = EVENT.u32(56, "run", _BY, Order.PLAIN, "R_RUN")
 E_PROGRAM = EVENT.u16(60, "program", _BY, Order.PLAIN, "number of the program")

@@ -3,7 +3,7 @@
 Words that the driver writes, a counter a member, then ROUNDS areas, one for each round that may be in flight at a time;
 round r of the group uses area r % ROUNDS.
 
-    G_LOCAL, G_RELAY    G_BEGUN + position * LINE    G_BEGUN + members * LINE + area * round_bytes(members)
+    G_LOCAL, G_PROXY    G_BEGUN + position * LINE    G_BEGUN + members * LINE + area * round_bytes(members)
 
 A round's area: words, then one slot a member in which it posts what it came with.
 
@@ -16,19 +16,19 @@ from distxla.collectives.protocols.layout import Area, Order
 from distxla.collectives.protocols.rounds import COUNTED, COUNTS, LINE, POST, SLOT_BYTES
 
 ROUNDS = 8  # a power of two
-DESCRIBE = 2  # in G_RELAY of a state that is none: a relay asks a routine for the arguments of its rounds
+DESCRIBE = 2  # in G_PROXY of a state that is none: a proxy asks a routine for the arguments of its rounds
 DESCRIPTION_WORDS = 32
 
 COUNTER = Area("counter of a member", "one a member of a group", LINE)
-G_MEMBER_BEGUN = COUNTER.u64(0, "begun", "member; relay for one elsewhere", Order.PLAIN, "rounds that it has begun")
+G_MEMBER_BEGUN = COUNTER.u64(0, "begun", "member; proxy for one elsewhere", Order.PLAIN, "rounds that it has begun")
 COUNTER.part(COUNTED, "counts", COUNTS, "when the call began")
 
 GROUP = Area("group", "one a group of a collective")
 G_LOCAL = GROUP.u32(0, "local", "driver", Order.PLAIN, "members of the group on this host, 0: all")
-G_RELAY = GROUP.u32(4, "relay", "driver", Order.PLAIN, "not 0 where a relay finishes the rounds")
+G_PROXY = GROUP.u32(4, "proxy", "driver", Order.PLAIN, "not 0 where a proxy finishes the rounds")
 G_BEGUN = GROUP.part(64, "begun", COUNTER, "one a member", count=0)
 
-DESCRIPTION = Area("description", "in the place of a group's state: arguments of rounds, for a relay")
+DESCRIPTION = Area("description", "in the place of a group's state: arguments of rounds, for a proxy")
 G_DESCRIBED = DESCRIPTION.u64(64, "described", "device", Order.PLAIN, "rounds described; their arguments follow")
 G_DESCRIPTIONS = DESCRIPTION.u64(
     128, "arguments", "device", Order.PLAIN, "DESCRIPTION_WORDS a round", count=DESCRIPTION_WORDS
@@ -40,7 +40,7 @@ E_FIRST = ROUND.u64(8, "first", "members", Order.MONOTONIC, "the signature with 
 E_PHASE = ROUND.u32(
     64,
     "phase",
-    "last member or relay",
+    "last member or proxy",
     Order.RELEASE,
     "2g while round g * ROUNDS + area gathers, 2g + 1 while its work is shared out, 2g + 2 when done",
     futex=True,
@@ -48,11 +48,11 @@ E_PHASE = ROUND.u32(
 E_SLEEPERS = ROUND.u32(128, "sleepers", "members", Order.UPDATED, "members about to sleep on `phase`")
 E_NEXT = ROUND.u32(192, "next", "members", Order.UPDATED, "next work item to hand out", reset=True)
 E_DONE = ROUND.u32(256, "done", "members", Order.UPDATED, "work items done", reset=True)
-E_OUTCOME = ROUND.u32(320, "outcome", "last member or relay", Order.PLAIN, "Status of the round that was done last")
+E_OUTCOME = ROUND.u32(320, "outcome", "last member or proxy", Order.PLAIN, "Status of the round that was done last")
 E_ONCE = ROUND.u32(
     324,
     "once",
-    "last member or relay",
+    "last member or proxy",
     Order.PLAIN,
     "0, or that its results are written once, to shared places: 1 + position of a member who posted them",
 )

@@ -17,16 +17,16 @@ _PAYLOAD = 192 + SLOT_BYTES
 MESSAGE_BYTES = _PAYLOAD + MAILBOX_BYTES
 MESSAGE = Area("message of a permute", "RING a pair; its head is as that of a post", MESSAGE_BYTES)
 M_SIGNATURE, M_SITE, M_DEVICE = (MESSAGE.place(word, 0, _SOURCE) for word in (S_SIGNATURE, S_SITE, S_DEVICE))
-M_KEPT = MESSAGE.u32(
+M_ZERO_COPY = MESSAGE.u32(
     16,
-    "kept",
+    "zero-copy",
     _SOURCE,
     Order.PLAIN,
     "the large message is copied out of the source's operand, which must stay until it is taken",
 )
-M_ASKED = MESSAGE.u32(
+M_READY = MESSAGE.u32(
     20,
-    "asked",
+    "ready to receive",
     _TARGET,
     Order.FENCED,
     "messages for which the target has posted where it will have them, without waiting",
@@ -40,13 +40,13 @@ M_COPIER = MESSAGE.u32(
     Order.UPDATED,
     "of small messages that were asked for, those that one side has begun to copy",
 )
-M_BYTES = MESSAGE.u64(40, "bytes", _SOURCE, Order.PLAIN, "of a small message, for a relay")
+M_BYTES = MESSAGE.u64(40, "bytes", _SOURCE, Order.PLAIN, "of a small message, for a proxy")
 M_LEAVES = MESSAGE.u32(
     48,
     "leaves",
     _SOURCE,
     Order.PLAIN,
-    "of a large message, for a relay, which finds their bytes behind their offsets; 0 for a small one",
+    "of a large message, for a proxy, which finds their bytes behind their offsets; 0 for a small one",
 )
 M_TAKEN = MESSAGE.u32(
     64, "taken", "who copies", Order.RELEASE, "messages that were taken out of this slot, or delivered", futex=True
@@ -74,8 +74,8 @@ P_SENT = PAIR.u64(
     0, "sent", _SOURCE, Order.PLAIN, "rounds that the source has begun; used by sources that are nobody's target"
 )
 PAIR.part(P_SENT + COUNTED, "counts of sent", COUNTS, "when the call began")
-P_ASKED = PAIR.u64(64, "asked", _TARGET, Order.PLAIN, "rounds that the target has begun")
-PAIR.part(P_ASKED + COUNTED, "counts of asked", COUNTS, "when the call began")
+P_READY = PAIR.u64(64, "ready to receive", _TARGET, Order.PLAIN, "rounds that the target has begun")
+PAIR.part(P_READY + COUNTED, "counts of ready to receive", COUNTS, "when the call began")
 P_RING = PAIR.part(128, "ring", MESSAGE, "message r in slot r % RING", count=RING)
 PAIR_BYTES = PAIR.size
 

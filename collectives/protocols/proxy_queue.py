@@ -1,19 +1,20 @@
-"""How devices hand work to the relay of their host: a ring of u64 entries at the end of the control block.
+"""How devices hand work to the proxy of their host: a ring of u64 entries at the end of the control block.
 
-A device takes a ticket, stores its entry in the ticket's place (modulo ENTRIES), raises H_RELAY_POSTED and wakes the
-relay. An entry's low half is the offset in the control block of what the relay shall look at, a multiple of 64, plus
-what happened there; the upper half is a number that belongs to it. The relay empties places in the order of the
+A device takes a ticket, stores its entry in the ticket's place (modulo ENTRIES), raises H_PROXY_POSTED and wakes the
+proxy. An entry's low half is the offset in the control block of what the proxy shall look at, a multiple of 64, plus
+what happened there; the upper half is a number that belongs to it. The proxy empties places in the order of the
 tickets, by storing 0.
 
 A device has one synchronous instruction in flight and a bounded number of asynchronous ones, so the ring is never full:
 MOST_DEVICES devices could each leave 16 entries.
 
-What a relay needs of native code (transports/shared_memory/proxy_reduce.py) is linked with the loops of a call:
+What a proxy needs of native code (transports/shared_memory/proxy_reduce.py) is linked with the loops of a call:
 
-    void distxla_fold_run(ptr targets, i64 target_count, ptr sources, i64 source_count, i64 bytes, ptr fold,
+    void distxla_reduce_run(ptr targets, i64 target_count, ptr sources, i64 source_count, i64 bytes, ptr reduction,
                           i64 element, i32 streamed)
-        Folds `bytes` bytes of the sources, left to right, with a program's function for elements of `element` bytes,
-        and writes them to all targets, past the caches where `streamed`. One source is copied; `fold` may be null then.
+        Reduces `bytes` bytes of the sources, left to right, with a program's function for elements of `element` bytes,
+        and writes them to all targets, past the caches where `streamed`. One source is copied; `reduction` may be null
+        then.
         targets, sources: tables of addresses. A target may be a source.
 """
 
@@ -27,9 +28,9 @@ from distxla.collectives.protocols.layout import Area, Order
 ENTRIES = 16 * MOST_DEVICES
 RING_BYTES = 8 * ENTRIES
 EVENT_MASK = 63
-QUEUE = Area("ring of a relay", "one a host, at the end of the control block", RING_BYTES)
-Q_ENTRY = QUEUE.u64(0, "entries", "devices; relay empties", Order.RELEASE, "one a ticket; 0: empty", count=ENTRIES)
-FOLD_RUN = "distxla_fold_run"
+QUEUE = Area("ring of a proxy", "one a host, at the end of the control block", RING_BYTES)
+Q_ENTRY = QUEUE.u64(0, "entries", "devices; proxy empties", Order.RELEASE, "one a ticket; 0: empty", count=ENTRIES)
+REDUCE_RUN = "distxla_reduce_run"
 
 
 class Event(IntEnum):
@@ -38,7 +39,7 @@ class Event(IntEnum):
     ROUND = 0  # all local members of a group have reached a round: the offset is its area's
     # of a pair of a permute, whose other end lives elsewhere: the offset is a message's, the number that of its use
     POSTED = 1  # the source has posted it
-    ASKED = 2  # the target has posted where a large one goes
+    READY = 2  # the target has posted where a large one goes
     TAKEN = 3  # the target has taken it
     # of a channel's pair: the offset is the pair's, the number the transfer's, from 1
     SENT = 4  # a send has posted its value

@@ -1,6 +1,6 @@
 """What a group's routine says of the work of its rounds: a table of movements, and the arguments of a round.
 
-Both are read by the native code that does the work, and by relays, which do it for members on several hosts.
+Both are read by the native code that does the work, and by proxies, which do it for members on several hosts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = (
     "target_stride",
     "streamed",
     "begin",  # where the movement's part begins in operands and results: 0 but for a ring's chunks
-    "first",  # of a ring: the member, behind the target, at which the fold begins
+    "first",  # of a ring: the member, behind the target, at which the reduction begins
 )
 ROW_BYTES = 8 * len(COLUMNS)
 
@@ -53,6 +53,6 @@ DESCRIBED = (
     "shared",
     "do_items",
     "common",
-    "fold",
+    "reduction",
     "element",
 )

@@ -1,4 +1,4 @@
-"""Poisoning a host from a thread of Python, in as little code as possible: no LLVM may be loaded here."""
+"""Aborting a host from a thread of Python, in as little code as possible: no LLVM may be loaded here."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from distxla.compiler.abi import Status
 from distxla.targets.registry import wake_all
 
 
-def poison(block: ControlBlock, device: int | None = None) -> None:
-    """Set the poison word and wake who waits for the end of the call and releases the others.
+def abort(block: ControlBlock, device: int | None = None) -> None:
+    """Set the abort flag and wake who waits for the end of the call and releases the others.
 
     device: one to be marked as gone.
     """
     if device is not None:
         block.words[(control.record_offset(device) + control.R_STATE) // 4] = control.DeviceState.GONE
-    block.words[control.H_POISON // 4] = Status.RELEASED
+    block.words[control.H_ABORT // 4] = Status.ABORTED
     wake_all(block.segment.address + control.H_DONE)

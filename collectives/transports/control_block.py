@@ -23,7 +23,7 @@ class ControlBlock:
         self.words = self.view.cast("I")
         self.longs = self.view.cast("Q")
         fixed = control.fixed_bytes(devices)
-        # its end is for the queue from devices to the relay
+        # its end is for the queue from devices to the proxy
         self._heap = Heap(segment.size - RING_BYTES - fixed, (), begin=fixed)
         self._kept: list[Block] = []
 

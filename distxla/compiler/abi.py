@@ -9,7 +9,7 @@ A program is one position-independent image with these functions:
                                                         the same, without noting it in the flight recorder
 
 The entry calls `context->communicate[k](context, k, operands, results)` for site k: the table holds the routine above,
-or whatever the runtime puts there (a relay); for a custom-call of a Python routine, which has no such function, the
+or whatever the runtime puts there (a proxy); for a custom-call of a Python routine, which has no such function, the
 replica's callback. operands and results are byte offsets of the leaves' buffers in the device's own memory.  A non-zero
 Status returns at once from every frame of the program.
 
@@ -45,7 +45,7 @@ class Status(IntEnum):
     """What a program returns."""
 
     OK = 0
-    RELEASED = 1  # a wait was ended by the poison word
+    ABORTED = 1  # a wait was ended by the abort flag
     MISMATCH = 2  # members reached a round with different instructions
     FAILED = 3  # an instruction's own error
     ROUTINE_FAILED = 4  # a Python routine raised, or returned what it must not; the replica keeps what is known

@@ -21,7 +21,7 @@ MARKER = 0xFFF5  # of 16 bits; its bytes in memory are F5 FF
 Array = np.ndarray[Any, Any]
 
 
-@cache  # items of streams and pieces of relays ask: a look into the environment takes longer than they may
+@cache  # items of streams and pieces of proxies ask: a look into the environment takes longer than they may
 def is_filled() -> bool:
     """Whether memory is filled with the marker before it is used; read from the environment once in a process."""
     return os.environ.get(VARIABLE, "0") not in ("", "0")

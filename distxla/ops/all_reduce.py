@@ -15,8 +15,8 @@ from distxla.ops.support.collective import (
     RANK,
     RING,
     ReducingCollective,
-    fold,
     one_or_tuple,
+    reduce_in_order,
     ring_chunks,
     synchronous,
 )
@@ -69,7 +69,9 @@ class AllReduce(ReducingCollective):
         return one_or_tuple([operand.without_layout() for operand in operands])
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
-        return tuple(Movement(operand=i, result=i, row=operand.size, folds=True) for i, operand in enumerate(operands))
+        return tuple(
+            Movement(operand=i, result=i, row=operand.size, reduces=True) for i, operand in enumerate(operands)
+        )
 
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
@@ -79,7 +81,7 @@ class AllReduce(ReducingCollective):
         for shape, given in zip(run.operand_shapes, zip(*operands, strict=True), strict=True):
             arrays = smallest(given)
             chunks = ring_chunks(shape.dims, arrays[0].shape, len(members)) if self.order == RING else None
-            results.append(fold(run, self.to_apply, arrays, self.order, chunks))
+            results.append(reduce_in_order(run, self.to_apply, arrays, self.order, chunks))
         return [results[0] if len(results) == 1 else tuple(results)] * len(members)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from distxla.ir.attribute import attribute
 from distxla.ir.shape import Shape
 from distxla.ops.registry import register
-from distxla.ops.support.collective import RANK, ReducingCollective, fold, one_or_tuple
+from distxla.ops.support.collective import RANK, ReducingCollective, one_or_tuple, reduce_in_order
 from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
 
@@ -97,7 +97,7 @@ class ReduceScatter(ReducingCollective):
                     result=i,
                     rows=prod(operand.dims[: self.dimension]),
                     row=row,
-                    folds=True,
+                    reduces=True,
                     by_target=True,
                     source_stride=row * size,
                     source_offset=row,
@@ -114,6 +114,6 @@ class ReduceScatter(ReducingCollective):
             dims = arrays[0].shape
             part = max(1, dims[self.dimension] // len(members))
             chunks = np.indices(dims, sparse=True)[self.dimension] // part
-            reduced.append(fold(run, self.to_apply, arrays, self.order, np.broadcast_to(chunks, dims)))
+            reduced.append(reduce_in_order(run, self.to_apply, arrays, self.order, np.broadcast_to(chunks, dims)))
         parts = [np.split(array, len(members), axis=self.dimension) for array in reduced]
         return [mine[0] if len(mine) == 1 else mine for mine in zip(*parts, strict=True)]

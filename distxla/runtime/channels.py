@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from distxla.collectives.channel_end import End
 from distxla.collectives.channels import Program, pair_up
 from distxla.collectives.protocols import channel as state
-from distxla.collectives.protocols.control_block import H_POISON
+from distxla.collectives.protocols.control_block import H_ABORT
 from distxla.collectives.transfer import Route, Transfer
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram
 from distxla.errors import ClusterError, DistxlaError
@@ -32,8 +32,8 @@ class Pair:
     offset: int
     slot_bytes: int
     hosts: tuple[int, int]
-    staging: Block | None
-    staged_bytes: int
+    bounce_buffers: Block | None
+    bounce_buffer_bytes: int
 
 
 class Channels:
@@ -134,18 +134,18 @@ class Channels:
         source, target = transfer.source, transfer.target
         hosts = self._host(source), self._host(target)
         slot = max(state.slot_bytes(end.payload) for end in ends)
-        # What is kept needs no staging place, unless the other side can't reach it, or so many recvs may be in flight
+        # What is kept needs no bounce buffer, unless the other side can't reach it, or so many recvs may be in flight
         # that one finds the slot where it would post its place still in use.
         in_place = hosts[0] == hosts[1] and len(transfer.recvs) <= state.RING
-        staged = max(0 if end.kept and in_place else state.packed(end.payload)[1] for end in ends)
-        staged = staged if staged > state.INLINE_BYTES else 0
-        key = (transfer.channel, transfer.stream, source, target, slot, staged)
+        bounce_bytes = max(0 if end.zero_copy and in_place else state.packed(end.payload)[1] for end in ends)
+        bounce_bytes = bounce_bytes if bounce_bytes > state.EAGER_BYTES else 0
+        key = (transfer.channel, transfer.stream, source, target, slot, bounce_bytes)
         found = self._pairs.get(key)
         if found is None:
             offset = self._communicators.shared(("channel pair", *key), state.pair_bytes(slot), None)
-            staging = self._allocate(state.RING * staged) if staged else None
+            bounce_buffers = self._allocate(state.RING * bounce_bytes) if bounce_bytes else None
             number = self._take_number()
-            found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, staging, staged)
+            found = self._pairs[key] = Pair(number, source, target, offset, slot, hosts, bounce_buffers, bounce_bytes)
         self._configure_pair(found)  # an old one, too: Ctrl-C may have come before it was configured
         return found
 
@@ -159,12 +159,18 @@ class Channels:
         return self._numbers
 
     def _configure_pair(self, pair: Pair) -> None:
-        place = pair.staging.offset if pair.staging is not None else 0
-        words = (pair.source, pair.target, *_halves(pair.slot_bytes), *_halves(place), *_halves(pair.staged_bytes))
+        place = pair.bounce_buffers.offset if pair.bounce_buffers is not None else 0
+        words = (
+            pair.source,
+            pair.target,
+            *_halves(pair.slot_bytes),
+            *_halves(place),
+            *_halves(pair.bounce_buffer_bytes),
+        )
         self._communicators.configure(pair.offset, *words)
         for host in range(len(self._hosts)):
             device = pair.target if host == pair.hosts[1] != pair.hosts[0] else pair.source
-            self._communicators.configure_host(host, pair.offset + state.C_STAGING_DEVICE, device)
+            self._communicators.configure_host(host, pair.offset + state.C_BOUNCE_BUFFER_DEVICE, device)
         directory = self._communicators.place(self._directory, pair.source, None)
         assert directory is not None
         self._communicators.configure(directory + 8 * pair.number, *_halves(pair.offset))
@@ -195,7 +201,7 @@ class Channels:
     def _settle(self, pair: Pair) -> None:
         """Begin afresh where the last call left something in flight: a send or recv whose done was never executed.
 
-        What a relay tells the other side of the end of a call may come a moment after it.
+        What a proxy tells the other side of the end of a call may come a moment after it.
         """
         end = time.monotonic() + (SETTLE_S if pair.hosts[0] != pair.hosts[1] else 0.0)
         while not self._is_settled(pair):
@@ -211,7 +217,7 @@ class Channels:
         """
         with contextlib.suppress(DistxlaError):  # the host is lost, or does not answer
             while pair.hosts[0] != pair.hosts[1] and (left := end - time.monotonic()) > 0:
-                if self._is_settled(pair, of_source_s=left) or self._words[H_POISON // 4]:
+                if self._is_settled(pair, of_source_s=left) or self._words[H_ABORT // 4]:
                     return
                 time.sleep(0.0005)
 

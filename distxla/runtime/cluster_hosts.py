@@ -217,7 +217,7 @@ class Hosts:
                 pending += [self.replicas[device].attach.remote(attachment, light, image) for device in devices]
             self.identities = self.ask(pending, ATTACH_LIMIT_S)
         by_host = [[self.identities[device] for device in devices] for devices in self.devices]
-        addresses = [one.relay_address for one in made]
+        addresses = [one.proxy_address for one in made]
         local.begin(support, by_host[0], self._on_local_loss)
         begun = [agent.begin.remote(identities, addresses) for agent, identities in zip(self.agent_actors, by_host)]
         for index, (one, name) in enumerate(zip(made, names)):
@@ -259,9 +259,9 @@ class Hosts:
 
     def _on_trouble(self) -> None:
         """In an agent's thread: end what goes on here, having noted how things were."""
-        if not self.local.is_poisoned:
+        if not self.local.is_aborted:
             self.records_at_trouble = self.local.records(self.local.devices)
-            self.local.poison()
+            self.local.abort()
 
     def _on_local_loss(self, device: int, pid: int) -> None:
         with self.news:

@@ -3,7 +3,7 @@
 A device waits while the word that it sleeps on has the value that it sleeps for. Who must come is known: the missing
 members of a group, all of them, or the other end of a pair. So there is a graph (diagnosis/graph.py), and who is
 stuck in it is stuck whatever the timing. What may still be in flight counts as a device that goes on: a host that
-feeds, a relay that carries what the other end has done already.
+feeds, a proxy that carries what the other end has done already.
 
 Reading takes a while in which devices go on. So who is stuck is looked at twice, one look after the other; where every
 wait of it is the same wait in both, it lasted from the first look to the second, all those waits at once.
@@ -267,11 +267,11 @@ class Deadlocks:
             return True
         if self._views[device].word(place - permute_words.M_TAKEN + permute_words.M_LEAVES) == 0:
             return True  # the source waits for the target to take a small message, which only that does
-        # the source waits: relays take a large message out of its operand as soon as the target has begun the round
+        # the source waits: proxies take a large message out of its operand as soon as the target has begun the round
         number = round_ - 1
         if value < number // permute_words.RING:
             number -= permute_words.RING
-        return theirs.long(pair + permute_words.P_ASKED) <= number
+        return theirs.long(pair + permute_words.P_READY) <= number
 
 
 __all__ = ["BlockedWait", "Deadlocks", "Stuck"]

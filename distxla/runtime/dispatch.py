@@ -31,7 +31,7 @@ from distxla.runtime.deadlocks import Deadlocks
 from distxla.runtime.fault_injection import Aftermath
 from distxla.runtime.host import Lost, Records
 from distxla.runtime.hosts.recorder_rings import read_rings
-from distxla.runtime.hosts.remote import RemoteHost, relay_waits
+from distxla.runtime.hosts.remote import RemoteHost, proxy_waits
 from distxla.runtime.mismatch import mismatch
 from distxla.runtime.process_watch import End, current_site, current_step, ended, site_text
 from distxla.runtime.reports import PostMortemSnapshot, stuck_error
@@ -73,7 +73,7 @@ class Dispatcher:
         self._stragglers = Stragglers()
         self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
         self._lock = threading.Lock()
-        self._epoch = 0  # of relays: failed calls so far
+        self._epoch = 0  # of proxies: failed calls so far
         # devices of a failed call of which some still compute, and agents that are waited for
         self._unsettled: tuple[list[int], list[tuple[RemoteHost, int]]] | None = None
         self._kept: list[object] = []
@@ -108,14 +108,14 @@ class Dispatcher:
             except BaseException:
                 self._end(devices)
                 raise
-            if outcome == call_loops.CALL_POISONED or local.is_poisoned:
+            if outcome == call_loops.CALL_ABORTED or local.is_aborted:
                 try:
                     self._await_losses()
                     records = self._records()
                     died = ended(records, self._lost(), self.programs, self.modules)
                     snapshot = self._post_mortem(records, devices)
                     found = snapshot.devices()
-                finally:  # an interrupt, too, must not leave the poison word behind
+                finally:  # an interrupt, too, must not leave the abort flag behind
                     self._end(devices, patient=True)
                 error = self._failure(devices, died, found)
                 lost = isinstance(error, ReplicaLostError)  # what all of them ran may tell why
@@ -192,11 +192,11 @@ class Dispatcher:
         return found
 
     def _wait_elsewhere(self, remotes: list[RemoteHost], require_progress: Callable[[], None]) -> None:
-        """Wait until these are done, or something has failed somewhere, which poisons the driver's host."""
+        """Wait until these are done, or something has failed somewhere, which aborts the driver's host."""
         news = self._hosts.news
         while True:
             with news:
-                if self._local.is_poisoned or not any(remote.is_running for remote in remotes):
+                if self._local.is_aborted or not any(remote.is_running for remote in remotes):
                     return
                 news.wait(SLICE_NS / 1e9)
             # without the lock: it asks other hosts, and the threads that take their answers need it
@@ -205,14 +205,14 @@ class Dispatcher:
     def _require_progress(self, end: float | None, time_limit: float | None, devices: list[int]) -> None:
         """Raise where the time is over or devices can never go on."""
         stuck = self._deadlocks.look(devices, self.programs)
-        if stuck is not None and not self._local.is_poisoned:  # where a device has failed, that is the reason
+        if stuck is not None and not self._local.is_aborted:  # where a device has failed, that is the reason
             stuck = self._deadlocks.settled(stuck, devices, self.programs)
-            if self._local.is_poisoned:
+            if self._local.is_aborted:
                 return
             raise stuck_error(stuck, self._post_mortem(self._records(), devices))
         if end is not None and time.perf_counter() >= end:
             error = TimeLimitError(f"the time limit of {time_limit:g} s ran out")
-            network = tuple(relay_waits(self._agents))
+            network = tuple(proxy_waits(self._agents))
             error.diagnosis = replace(self._post_mortem(self._records(), devices).diagnosis(error), network=network)
             raise error
         self._stragglers.look(
@@ -260,7 +260,7 @@ class Dispatcher:
         return [agent.damage for agent in self._agents if agent.damage]
 
     def _await_losses(self) -> None:
-        """A relay may miss another host's before the driver does: the loss of that host says more."""
+        """A proxy may miss another host's before the driver does: the loss of that host says more."""
         with self._hosts.news:
             if self._failures():
                 self._hosts.news.wait_for(lambda: self._lost() or self._damage(), LOSS_S)
@@ -342,7 +342,7 @@ class Dispatcher:
     def _begin_afresh(self) -> None:
         """All devices of a failed call are back: be ready for the next one."""
         self._unsettled = None
-        kept, self._kept = self._kept, []  # freed once no relay sends from it
+        kept, self._kept = self._kept, []  # freed once no proxy sends from it
         if self._lost() or self._failures():
             return
         self._epoch += 1
@@ -353,7 +353,7 @@ class Dispatcher:
         for agent, number in clearing:
             agent.finish_clear(number)
         kept.clear()
-        self._communicators.zero()  # behind the relay's last access
+        self._communicators.zero()  # behind the proxy's last access
         if not self._failures() and not self._lost():
             self._local.allow()
 
@@ -384,7 +384,7 @@ class Dispatcher:
                 return ExecutionError(f"{site.instruction} on device {device}: {why}", site.location)
             if (error := self._streams.failure(device, status, records)) is not None:
                 return error
-            if status not in (Status.OK, Status.RELEASED):
+            if status not in (Status.OK, Status.ABORTED):
                 program = self.programs.get(records.record(device, control.R_PROGRAM))
                 site = current_site(records, device, self.programs)
                 after = f"; its last communicating instruction was {site_text(site)}" if site else ""

@@ -143,8 +143,8 @@ class Loader:
                     if device in placements
                 ]
             for agent, devices in zip(self._hosts.agent_actors, self._hosts.devices):
-                if relayed := {d: placements[d].communicators for d in devices if d in placements}:
-                    pending.append(agent.load.remote(number, whole, relayed))
+                if proxyed := {d: placements[d].communicators for d in devices if d in placements}:
+                    pending.append(agent.load.remote(number, whole, proxyed))
             self._hosts.ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(block.segment.bytes, np.uint64)
         executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(
@@ -163,13 +163,13 @@ class Loader:
     def unload(self, number: int) -> None:
         """Free all that a program has, here and on its devices, while no call is in flight.
 
-        Blocks until relays have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and do
+        Blocks until proxies have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and do
         what they are asked in order. Devices that have ended, or can't be reached, are skipped.
         """
         loaded = self._loaded[number]
         replicas = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
-        relays = [agent.unload.remote(number) for agent in self._hosts.agent_actors]
-        for pending, seconds in ((relays, ATTACH_LIMIT_S), (replicas, UNLOAD_S)):
+        proxies = [agent.unload.remote(number) for agent in self._hosts.agent_actors]
+        for pending, seconds in ((proxies, ATTACH_LIMIT_S), (replicas, UNLOAD_S)):
             with contextlib.suppress(DistxlaError):
                 self._hosts.ask(pending, seconds)
         self.dispatcher.forget(number)

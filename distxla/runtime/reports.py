@@ -92,7 +92,7 @@ class PostMortemSnapshot:
             return Doing.STOPPED
         status = self.records.record(device, control.R_STATUS)
         if self.records.record(device, control.R_COMMAND_KIND) != control.CommandKind.RUN:
-            if status == Status.RELEASED:
+            if status == Status.ABORTED:
                 return Doing.WAITS if events and events[-1].ended is None else Doing.COMPUTES
             if status == Status.MISMATCH:
                 return Doing.CAME

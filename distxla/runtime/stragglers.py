@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.diagnosis.sentences import named
 from distxla.location import printable
-from distxla.runtime.hosts.remote import relay_waits
+from distxla.runtime.hosts.remote import proxy_waits
 
 if TYPE_CHECKING:
     from distxla.runtime.deadlocks import BlockedWait
@@ -49,7 +49,7 @@ class Stragglers:
         """Write a notice if a wait has lasted long, if a process is stopped, or an agent says nothing.
 
         scene: reads what all devices do now.  stopped: devices whose processes are.  hosts: their agents are asked for
-        signs of life, and for the waits of their relays if no device causes the wait.
+        signs of life, and for the waits of their proxies if no device causes the wait.
         """
         now = time.monotonic()
         self._look_at_hosts(hosts)
@@ -59,7 +59,7 @@ class Stragglers:
             self._next = NOTICE_S
         if longest >= self._next:
             self._next *= 2
-            tell(notices(snapshot().devices(), longest) or relay_waits(hosts))
+            tell(notices(snapshot().devices(), longest) or proxy_waits(hosts))
         elif now >= self._look_again:
             self._look_again = now + STOPPED_S
             self._look_at_processes(now, stopped(), snapshot)

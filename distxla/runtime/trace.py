@@ -259,7 +259,7 @@ class _Drawing:
             for run in _runs(row):
                 self._run(device, run, call.end)
             for event, site in self._sites(row):
-                for key in _meetings(event, site, self._programs[event.program].communicators):
+                for key in _rendezvous_keys(event, site, self._programs[event.program].communicators):
                     ends[key].append((event, site))
         for key, found in ends.items():
             self._join(key, found)
@@ -359,12 +359,12 @@ def _runs(events: Sequence[Event]) -> Iterator[list[Event]]:
     yield from runs.values()
 
 
-def _meetings(event: Event, site: Site, specs: Sequence[CommunicatorSpec]) -> Iterator[tuple[Any, ...]]:
+def _rendezvous_keys(event: Event, site: Site, specs: Sequence[CommunicatorSpec]) -> Iterator[tuple[Any, ...]]:
     """Keys that are equal for events that belong together: ("pair", ..) for both ends of a permute's transfer,
     ("channel", ..) for those of a send's, ("round", device, ..) for a start and its done."""
     spec = specs[site.communicator]
-    if event.meeting:
-        yield "channel", event.meeting, event.round
+    if event.edge:
+        yield "channel", event.edge, event.round
         return
     if spec.stream is not None:
         return

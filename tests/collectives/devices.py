@@ -14,9 +14,9 @@ import numpy as np
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.emitter import SharedMemory
-from distxla.collectives.transports.shared_memory.wait_and_wake import release_waiters
+from distxla.collectives.transports.shared_memory.wait_and_wake import abort_waits
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.compiler.execution_context import ExecutionContext
 from distxla.ir.computation import Computation
@@ -87,14 +87,14 @@ class Code:
 
 
 def _emit_loop(llvm_module: ir.Module, routine: ir.Function, number: int) -> None:
-    function, words = Words.function(
+    function, atomics = AtomicsBuilder.function(
         llvm_module, f"loop_{number}", I32, [POINTER, I64, POINTER, POINTER], internal=False
     )
     context, times, operands, results = function.args
-    with words.count(i64(0), times):
-        status = words.builder.call(routine, [context, i32(number), operands, results])
-        words.return_if(words.builder.icmp_unsigned("!=", status, i32(0)), status)
-    words.builder.ret(i32(0))
+    with atomics.count(i64(0), times):
+        status = atomics.builder.call(routine, [context, i32(number), operands, results])
+        atomics.return_if(atomics.builder.icmp_unsigned("!=", status, i32(0)), status)
+    atomics.builder.ret(i32(0))
 
 
 class World:
@@ -162,7 +162,7 @@ class World:
     def release(self) -> list[int]:
         view = memoryview(self.control)
         try:
-            return release_waiters(view)
+            return abort_waits(view)
         finally:
             view.release()
 

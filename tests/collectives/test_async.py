@@ -274,7 +274,7 @@ def test_a_wait_for_the_end_says_so_and_can_be_released(key: tuple[str, int], wa
         world.release()
         return 0
 
-    assert world.run([lambda: devices.end(0, 0), watch]) == [Status.RELEASED, 0]
+    assert world.run([lambda: devices.end(0, 0), watch]) == [Status.ABORTED, 0]
     assert found == [devices.uses[0].site + 2, 1, waits_for & 0xFFFFFFFF]
 
 

@@ -152,7 +152,7 @@ ENTRY main {{
 
 
 def test_large_values_are_copied_once_where_contexts_stay() -> None:
-    """Where they travel they wait in a staging place; their loop's state is not copied for them."""
+    """Where they travel they wait in a bounce buffer; their loop's state is not copied for them."""
     local = optimised(parse_module(CASES[2].programs[0][1]))
     assert {type(i.op).__name__ for c in local.computations for i in c} >= {"KeptSend", "KeptRecv", "KeptRecvDone"}
     travelling = optimised(parse_module(pipelined_text(2, 3, 9000, ring(2))))
@@ -164,10 +164,10 @@ def test_large_values_are_copied_once_where_contexts_stay() -> None:
 
 def test_may_be_kept_by_size_and_leaves() -> None:
     large = Shape.tuple(tuple(parse_leaf("f32[9000]") for _ in range(state.MOST_LEAVES)))
-    assert state.may_be_kept(large)
-    assert not state.may_be_kept(Shape.tuple((*(large.elements or ()), parse_leaf("f32[1]"))))
-    assert not state.may_be_kept(parse_leaf("f32[8192]"))
-    assert state.may_be_kept(parse_leaf("f32[8193]"))
+    assert state.may_be_zero_copy(large)
+    assert not state.may_be_zero_copy(Shape.tuple((*(large.elements or ()), parse_leaf("f32[1]"))))
+    assert not state.may_be_zero_copy(parse_leaf("f32[8192]"))
+    assert state.may_be_zero_copy(parse_leaf("f32[8193]"))
 
 
 def parse_leaf(text: str) -> Shape:

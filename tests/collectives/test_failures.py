@@ -33,7 +33,7 @@ def test_members_with_different_instructions_get_mismatch() -> None:
         return status
 
     statuses = world.run([functools.partial(program, d) for d in range(3)])
-    assert set(statuses) <= {Status.MISMATCH, Status.RELEASED}
+    assert set(statuses) <= {Status.MISMATCH, Status.ABORTED}
     assert Status.MISMATCH in statuses
     assert [world.record(d, block.R_SITE) for d in range(3)] == [0, 1, 0]
     for d in (d for d in range(3) if statuses[d] == Status.MISMATCH):
@@ -61,7 +61,7 @@ def test_a_mismatch_is_seen_when_the_second_member_comes(order: tuple[int, int])
     )
     world.release()
     waiting.join(10)
-    assert found == [Status.RELEASED]
+    assert found == [Status.ABORTED]
 
 
 @pytest.mark.parametrize("bytes_", [4, 4 * permute_words.MAILBOX_BYTES])
@@ -78,7 +78,7 @@ def test_permutes_that_differ_get_mismatch(bytes_: int) -> None:
 
     statuses = world.run([release, target])
     assert statuses[1] == Status.MISMATCH
-    assert statuses[0] == (Status.OK if bytes_ == 4 else Status.RELEASED)
+    assert statuses[0] == (Status.OK if bytes_ == 4 else Status.ABORTED)
     assert (world.record(1, block.R_MISMATCH_DEVICE), world.record(1, block.R_MISMATCH_SITE)) == (0, 0)
 
 
@@ -106,9 +106,9 @@ def test_a_wait_says_for_whom_and_can_be_released(op: Any, size: int, waits_for:
     assert world.record(0, block.R_ROUND) == 1
     assert world.release() == []
     thread.join(10)
-    assert found == [Status.RELEASED]
+    assert found == [Status.ABORTED]
     assert world.record(0, block.R_STATE) == block.DeviceState.RUNNING
-    assert world.call(0, 0, [64], [128 + size]) == Status.RELEASED
+    assert world.call(0, 0, [64], [128 + size]) == Status.ABORTED
 
 
 def test_stated_shapes_are_checked_against_the_groups() -> None:

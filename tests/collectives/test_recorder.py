@@ -149,12 +149,12 @@ def test_a_larger_ring_elsewhere() -> None:
 def test_every_field_of_an_event() -> None:
     clock = (1000, 10_000, 3000, 11_000)  # two ticks a nanosecond
     data = event_bytes(
-        7, E_BEGUN=3000, E_ENDED=3400, E_WAITED=3100, E_RESUMED=3200, E_ROUND=5, E_MEETING=6, E_SITE=2, E_PROGRAM=3,
+        7, E_BEGUN=3000, E_ENDED=3400, E_WAITED=3100, E_RESUMED=3200, E_ROUND=5, E_EDGE=6, E_SITE=2, E_PROGRAM=3,
         E_WAITS_FOR=-1, E_RUN=4, E_ITERATION=9,
     )  # fmt: skip
     (found,) = recorder.decode(data, row_of(8, clock), 1)
     assert found == Event(
-        device=1, number=7, program=3, site=2, step=None, run=4, round=5, meeting=6, iteration=9, begun=11_000,
+        device=1, number=7, program=3, site=2, step=None, run=4, round=5, edge=6, iteration=9, begun=11_000,
         ended=11_200, waited=11_050, resumed=11_100, waits_for=-1,
     )  # fmt: skip
     moved = found.shifted(-1000)
@@ -247,19 +247,19 @@ def test_both_ends_of_a_transfer_meet() -> None:
     sites = {0: "recv", 1: "send", 2: "recv-done", 3: "send-done"}
     found = [{sites[event.site or 0]: event for event in row} for row in histories(TRANSFER, replicas=1, partitions=2)]
     for source, target in ((0, 1), (1, 0)):
-        meetings = {
-            found[source]["send"].meeting,
-            found[source]["send-done"].meeting,
-            found[target]["recv"].meeting,
-            found[target]["recv-done"].meeting,
+        edges = {
+            found[source]["send"].edge,
+            found[source]["send-done"].edge,
+            found[target]["recv"].edge,
+            found[target]["recv-done"].edge,
         }
-        assert len(meetings) == 1
-        assert meetings != {0}
+        assert len(edges) == 1
+        assert edges != {0}
         received = found[target]["recv-done"]
         assert received.ended is not None
         assert found[source]["send"].begun < received.ended
         assert received.round == found[source]["send"].round == 1
-    assert found[0]["send"].meeting != found[1]["send"].meeting
+    assert found[0]["send"].edge != found[1]["send"].edge
 
 
 def test_loops_that_are_counted_are_named() -> None:

@@ -12,8 +12,8 @@ from distxla.machine.heap import Block, Heap
 from distxla.runtime.channels import Channels
 
 
-def staging_bytes(program: CompiledProgram) -> int:
-    """Of each device's memory, at most: a staging place for each send and recv with each device."""
+def bounce_buffer_bytes(program: CompiledProgram) -> int:
+    """Of each device's memory, at most: a bounce buffer for each send and recv with each device."""
     ends = [spec.channel for spec in program.communicators if spec.channel is not None]
     devices = program.replicas * program.partitions
     return sum(devices * state.RING * (state.packed(end.payload)[1] + 64) for end in ends)

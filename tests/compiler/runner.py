@@ -28,7 +28,7 @@ from distxla.runtime.serve import support_program
 from distxla.runtime.stream_ends import LocalStreamMemory
 from distxla.runtime.streams import Streams
 from distxla.targets.registry import load_image
-from tests.compiler.channel_places import ThreadChannels, control_bytes, staging_bytes
+from tests.compiler.channel_places import ThreadChannels, bounce_buffer_bytes, control_bytes
 
 PAGE = 4096
 STREAM_BYTES = SLOTS_BYTES + AREA_BYTES
@@ -57,8 +57,8 @@ class Devices:
             self.offsets.append(row)
         stream_keys = [spec.stream for spec in program.communicators if spec.stream is not None]
         begin = offset + program.arena_bytes
-        staging = begin + STREAM_BYTES * len(stream_keys)
-        own = -(-max(PAGE, staging + staging_bytes(program) + ALIGNMENT) // PAGE) * PAGE
+        bounce_buffers = begin + STREAM_BYTES * len(stream_keys)
+        own = -(-max(PAGE, bounce_buffers + bounce_buffer_bytes(program) + ALIGNMENT) // PAGE) * PAGE
         shared, common_bytes = _shared_arenas(program, own)
         common = Segment.create("test-common", common_bytes) if common_bytes else None
         segments = [Segment.create(f"test-device-{d}", own, common) for d in range(self.count)]
@@ -83,7 +83,7 @@ class Devices:
             if spec.stream is not None:
                 for device in range(self.count):
                     places[device][number] = self.streams.place(device, spec.stream)
-        self.channels = ThreadChannels(self.control, program, places, pairs, staging)
+        self.channels = ThreadChannels(self.control, program, places, pairs, bounce_buffers)
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
         for field, value in (
             (control_block.H_DEVICES, self.count),

@@ -36,7 +36,7 @@ define i32 @distxla_entry(ptr %c) {
 }
 """
 
-# device @failing returns @status at once, the others run until the poison word ends them
+# device @failing returns @status at once, the others run until the abort flag ends them
 WAIT = """
 define i32 @distxla_entry(ptr %c) {
   %device_at = getelementptr i8, ptr %c, i64 64
@@ -48,12 +48,12 @@ fail:
 wait:
   %control_at = getelementptr i8, ptr %c, i64 48
   %control = load ptr, ptr %control_at
-  %poison_at = getelementptr i8, ptr %control, i64 64
+  %abort_at = getelementptr i8, ptr %control, i64 64
   br label %look
 look:
   %r = call i64 asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"(i64 24)
-  %poison = load atomic i32, ptr %poison_at acquire, align 4
-  %released = icmp ne i32 %poison, 0
+  %abort = load atomic i32, ptr %abort_at acquire, align 4
+  %released = icmp ne i32 %abort, 0
   br i1 %released, label %done, label %look
 done:
   ret i32 1
@@ -101,7 +101,7 @@ def add_one(replicas: int) -> CompiledProgram:
 
 
 def waiting(replicas: int, failing: int = -1, status: int = 0) -> CompiledProgram:
-    """Every device waits for the poison word, but `failing` returns `status` at once."""
+    """Every device waits for the abort flag, but `failing` returns `status` at once."""
     return program(WAIT.replace("FAILING", str(failing)).replace("STATUS", str(status)), replicas)
 
 

@@ -187,7 +187,7 @@ def two_hosts(*, done: bool) -> dict[int, Words]:
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_what_a_relay_may_carry_counts_as_coming(done: bool) -> None:
+def test_what_a_proxy_may_carry_counts_as_coming(done: bool) -> None:
     found = verdict(two_hosts(done=done))
     assert found == (None if done else Deadlock((0,), (), ((0, 1),), ()))
 
@@ -212,7 +212,7 @@ def test_a_large_message_whose_target_has_begun_may_be_in_flight(
     here.words[place + permute_words.M_LEAVES] = 1
     there.words |= {
         place + permute_words.M_TAKEN: value,
-        PERMUTE + permute_words.PAIR_BYTES + permute_words.P_ASKED: begun,
+        PERMUTE + permute_words.PAIR_BYTES + permute_words.P_READY: begun,
     }
     there.ended = {1}
     found = verdict({0: here, 1: there, 2: here})

@@ -55,7 +55,7 @@ def test_no_more_events_are_read_than_a_report_shows(
     assert sum(read) <= EVENTS + (KEPT if count > EVENTS else 0)
 
 
-@pytest.mark.parametrize(("status", "kind"), [(Status.OK, CommandKind.RUN), (Status.RELEASED, CommandKind.NONE)])
+@pytest.mark.parametrize(("status", "kind"), [(Status.OK, CommandKind.RUN), (Status.ABORTED, CommandKind.NONE)])
 def test_a_device_that_has_not_begun_is_not_told_of_with_what_it_did_before(status: int, kind: int) -> None:
     row = bytearray(control.RECORD_BYTES)
     said = {

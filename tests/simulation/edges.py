@@ -51,7 +51,7 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.sockets import Network
 from tests.simulation.threads import Threads
 
-PIECE_BYTES = 4096  # of a relay's frames: small arrays travel in several, too
+PIECE_BYTES = 4096  # of a proxy's frames: small arrays travel in several, too
 MACHINE = (time, threading, queue, os, select, selectors, signal, socket, secrets)
 # the processes beside the replicas and agents, which a simulated run does without
 BEYOND = ("distxla.runtime.ray",)

@@ -93,15 +93,15 @@ PLANTED = [
     Planted(
         "a sleeper is not counted, so nobody wakes it",
         "distxla.collectives.transports.shared_memory.wait_and_wake:_sleep",
-        "words.fetch_add(1, sleepers)",
-        "words.fetch_add(0, sleepers)",
+        "atomics.fetch_add(1, sleepers)",
+        "atomics.fetch_add(0, sleepers)",
         ("sums", "loop"),
         emitted=True,
     ),
     Planted(
         "a waiter does not look at the abort flag before it sleeps",
         "distxla.collectives.transports.shared_memory.wait_and_wake:_sleep",
-        'words.leave_if(builder.icmp_unsigned("!=", poison, i32(0)), awake)',
+        'atomics.leave_if(builder.icmp_unsigned("!=", aborted, i32(0)), awake)',
         "pass",
         ("ring_2", "loops_by_device"),
         emitted=True,
@@ -129,8 +129,8 @@ PLANTED = [
         "distxla.collectives.transports.shared_memory.group_round:_Round._help",
         "number = builder.zext(item, I64)",
         """number = builder.zext(item, I64)
-with words.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
-    words.release(self.over, self.area, group_words.E_PHASE)
+with atomics.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
+    atomics.release(self.over, self.area, group_words.E_PHASE)
     self._wake(i32(EVERYBODY))""",
         ("large sums",),
         (3,),
@@ -139,8 +139,8 @@ with words.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
     Planted(
         "a stream's count of taken items is not advanced",
         "distxla.collectives.transports.shared_memory.stream_site:_emit_taken",
-        "words.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)",
-        """words.store(i32(0), _slot(words, state, memory, taken), streams.L_TAKEN)""",
+        "atomics.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)",
+        """atomics.store(i32(0), _slot(words, state, memory, taken), streams.L_TAKEN)""",
         ("feeds",),
         emitted=True,
     ),
@@ -188,7 +188,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "frames of a call that failed are taken in the next one",
-        "distxla.collectives.transports.tcp.proxy:Relay._on_frame",
+        "distxla.collectives.transports.tcp.proxy:Proxy._on_frame",
         "current = frame.tag == self._takes",
         "current = True",
         ("large moves",),
@@ -239,7 +239,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     Planted(
         "the driver's host goes on when another one has failed",
         "distxla.runtime.cluster_hosts:Hosts._on_trouble",
-        "self.local.poison()",
+        "self.local.abort()",
         "pass",
         ("sums", "loop"),
         (2, 2),

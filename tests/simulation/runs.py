@@ -126,7 +126,7 @@ def _let_devices_end(edges: Edges) -> None:
     """Devices that were killed in emitted code, or still wait there: let every wait return, and then the serve loop."""
     for block in edges.blocks:
         words = np.frombuffer(block, np.uint32)
-        words[control.H_POISON // 4] = 1
+        words[control.H_ABORT // 4] = 1
         sequence = (int(words[control.H_COMMAND // 4]) + 1) & 0xFFFFFFFF
         for device in range(int(words[control.H_DEVICES // 4])):
             record = control.record_offset(device)

@@ -20,7 +20,7 @@ def calls(devices: int, count: int, *, fails: int = -1) -> Model:
         p.end()
         served.append(p)
     for r in range(count):
-        driver.store(block.H_POISON, 0)
+        driver.store(block.H_ABORT, 0)
         issue(driver, devices, r)
         call(driver, r + 1, (r + 1) * devices)
         with driver.when("aborted", "!=", 0):
@@ -58,7 +58,7 @@ def call(p: Process, sequence: int, target: int) -> None:
             p.load("finished", block.H_DONE)
             over.leave("finished", ">=", target)
         with p.tagged("look for failures"):
-            p.load("aborted", block.H_POISON)
+            p.load("aborted", block.H_ABORT)
             over.leave("aborted", "!=", 0)
         with p.when("spins left", "==", 0):
             with p.tagged("driver sleeps"):
@@ -110,7 +110,7 @@ def _finish(p: Process, device: int) -> None:
     p.store(block.R_STATUS, "status", device)
     p.store(block.R_STATE, DeviceState.IDLE, device)
     with p.when("status", "!=", 0), p.tagged("set abort"):
-        p.store_in_race(block.H_POISON, "status")
+        p.store_in_race(block.H_ABORT, "status")
     with p.tagged("command is over"):
         p.store(block.R_COMMAND_KIND, CommandKind.NONE, device)
     p.load("target", block.H_DONE_TARGET)

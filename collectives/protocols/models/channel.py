@@ -50,7 +50,7 @@ def send(p: Process, r: int, value: Value) -> None:
         await_word(p, 0, words.W_TAKEN, r + 1 - SLOTS, words.W_TAKEN_SLEEPERS)
     p.store(words.M_SIGNATURE, r + 1)
     if value.inline:
-        p.store(words.M_KIND, words.INLINE)
+        p.store(words.M_KIND, words.EAGER)
         with p.routine("copy"), p.tagged("fill the message"):
             p.read("operand", "operand")
             p.data("payload", "operand")
@@ -58,7 +58,7 @@ def send(p: Process, r: int, value: Value) -> None:
         with p.when("target is elsewhere", "!=", 0):
             _stage(p)
         with p.otherwise():
-            p.store(words.M_KIND, words.IN_PLACE)
+            p.store(words.M_KIND, words.RENDEZVOUS)
             p.store(words.M_OFFSETS, r + 1)
     else:
         _copy_at_once(p, r)
@@ -70,13 +70,13 @@ def send(p: Process, r: int, value: Value) -> None:
 def _copy_at_once(p: Process, r: int) -> None:
     p.load("received", words.C_RECVS)
     p.load("type", words.L_SIGNATURE)
-    p.load("landing", words.L_NUMBER)
+    p.load("receive buffer", words.L_NUMBER)
     p.assign("lands", 0)
-    with p.when("received", ">=", r + 1), p.when("landing", "==", r + 1):
+    with p.when("received", ">=", r + 1), p.when("receive buffer", "==", r + 1):
         p.check("type", r + 1, "the recv's type")
         p.assign("lands", 1)
     with p.when("lands", "!=", 0):
-        p.store(words.M_KIND, words.LANDED)
+        p.store(words.M_KIND, words.RECEIVE_BUFFER)
         p.load("where", words.L_OFFSETS)
         p.check("where", r + 1, "the recv's place")
         with p.routine("copy"):
@@ -87,7 +87,7 @@ def _copy_at_once(p: Process, r: int) -> None:
 
 
 def _stage(p: Process) -> None:
-    p.store(words.M_KIND, words.STAGED)
+    p.store(words.M_KIND, words.BOUNCE_BUFFER)
     with p.routine("copy"):
         p.read("operand", "operand")
         p.data("staged", "operand")
@@ -102,12 +102,12 @@ def send_done(p: Process, r: int, value: Value) -> None:
         return
     p.load("taken", words.W_TAKEN)
     p.load_own("kind", words.M_KIND)
-    with p.when("kind", "==", words.IN_PLACE), p.when("taken", "<", r + 1):
+    with p.when("kind", "==", words.RENDEZVOUS), p.when("taken", "<", r + 1):
         _claim(p, r)
         with p.when("claimed", "!=", r + 1):
             p.load_own("where", words.M_OFFSETS)
-            p.load("landing", words.L_NUMBER)
-            with p.when("landing", "==", r + 1):
+            p.load("receive buffer", words.L_NUMBER)
+            with p.when("receive buffer", "==", r + 1):
                 p.load("type", words.L_SIGNATURE)
                 with p.when("type", "!=", r + 1):
                     p.check("type", r + 1, "the recv's type")
@@ -117,12 +117,12 @@ def send_done(p: Process, r: int, value: Value) -> None:
                 with p.routine("copy"):
                     p.read("operand", "operand")
                     p.data("result", "operand")
-                p.store(words.M_COPIED_TO, words.LANDED)
+                p.store(words.M_COPIED_TO, words.RECEIVE_BUFFER)
             with p.otherwise():
                 with p.routine("copy"):
                     p.read("operand", "operand")
                     p.data("staged", "operand")
-                p.store(words.M_COPIED_TO, words.STAGED)
+                p.store(words.M_COPIED_TO, words.BOUNCE_BUFFER)
             _publish(p, "moved", words.W_MOVED, words.W_MOVED_SLEEPERS, r)
         with p.otherwise(), p.tagged("wait until moved"):
             await_word(p, 0, words.W_MOVED, r + 1, words.W_MOVED_SLEEPERS)
@@ -166,7 +166,7 @@ def recv_done(p: Process, r: int, value: Value) -> None:
 
 def _take_large(p: Process, r: int) -> None:
     p.load("how", words.M_KIND)
-    with p.when("how", "==", words.IN_PLACE):
+    with p.when("how", "==", words.RENDEZVOUS):
         _claim(p, r)
         with p.when("claimed", "!=", r + 1):
             p.load("where", words.M_OFFSETS)
@@ -174,13 +174,13 @@ def _take_large(p: Process, r: int) -> None:
             with p.routine("copy"):
                 p.read("operand", "operand")
                 p.data("result", "operand")
-            p.assign("how", words.LANDED)
+            p.assign("how", words.RECEIVE_BUFFER)
             _publish(p, "moved", words.W_MOVED, words.W_MOVED_SLEEPERS, r)
         with p.otherwise():
             with p.tagged("wait until moved"):
                 await_word(p, 1, words.W_MOVED, r + 1, words.W_MOVED_SLEEPERS)
             p.load("how", words.M_COPIED_TO)
-    with p.when("how", "==", words.STAGED), p.routine("copy"):
+    with p.when("how", "==", words.BOUNCE_BUFFER), p.routine("copy"):
         p.read("staged", "staged")
         p.data("result", "staged")
 

@@ -58,7 +58,7 @@ def group_begin(p: Process, me: int, members: int, r: int) -> None:
             p.store(group.E_ARRIVED, 0)
         with p.tagged("reset first"):
             p.store(group.E_FIRST, 0)
-        with p.when("relayed", "!=", 0):
+        with p.when("proxied", "!=", 0):
             p.call("hand over")
         with p.otherwise():
             _lead(p, me, members, r)

@@ -48,7 +48,7 @@ def permute_ring(devices: int, rounds_: int, *, small: bool, halves: Sequence[bo
 def permute_round(p: Process, at: Ends, r: int, *, small: bool) -> None:
     """Both halves at once: emit_permute_round."""
     _begin(p, at, r, small=small, ends_later=False)
-    _end(p, at, r, small=small, asked=False)
+    _end(p, at, r, small=small, ready=False)
 
 
 def permute_begin(p: Process, at: Ends, r: int, *, small: bool) -> None:
@@ -60,7 +60,7 @@ def permute_end(p: Process, at: Ends, r: int, *, small: bool) -> None:
     """The second half: emit_permute_end."""
     with p.when("alone", "!=", 0):
         p.end()
-    _end(p, at, r, small=small, asked=True)
+    _end(p, at, r, small=small, ready=True)
 
 
 def _begin(p: Process, at: Ends, r: int, *, small: bool, ends_later: bool) -> None:
@@ -91,9 +91,9 @@ def _begin(p: Process, at: Ends, r: int, *, small: bool, ends_later: bool) -> No
             _ask(p, at.me, r)
 
 
-def _end(p: Process, at: Ends, r: int, *, small: bool, asked: bool) -> None:
+def _end(p: Process, at: Ends, r: int, *, small: bool, ready: bool) -> None:
     with p.when("receives", "!=", 0):
-        if asked or not small:
+        if ready or not small:
             p.load("taken", permute.M_TAKEN, at.me)
             with p.when("taken", "<", r + 1):
                 _await_message(p, at.me, r)
@@ -106,8 +106,8 @@ def _end(p: Process, at: Ends, r: int, *, small: bool, asked: bool) -> None:
             _take_small(p, at.me, r)
     if not small:
         with p.when("sends", "!=", 0):
-            p.load_own("kept", permute.M_KEPT, at.target)
-            with p.when("kept", "!=", 0), p.tagged("operand is free"):
+            p.load_own("zero-copy", permute.M_ZERO_COPY, at.target)
+            with p.when("zero-copy", "!=", 0), p.tagged("operand is free"):
                 await_word(p, at.me, permute.M_TAKEN, r + 1, permute.M_TAKEN_SLEEPS, at.target)
 
 
@@ -130,7 +130,7 @@ def _send(p: Process, at: Ends, r: int, *, small: bool) -> None:
         with p.otherwise():
             p.check("theirs", r + 1, "the target's post")
             p.assign("keeps", 0)
-        p.store(permute.M_KEPT, "keeps", at.target)
+        p.store(permute.M_ZERO_COPY, "keeps", at.target)
         with p.when("keeps", "==", 0):
             _deliver(p, at, r)
     with p.tagged("post"):
@@ -139,8 +139,8 @@ def _send(p: Process, at: Ends, r: int, *, small: bool) -> None:
         wake(p, permute.M_POSTED, permute.M_TARGET_SLEEPS, at.target)
     if small:
         with p.tagged("look for a request"):
-            p.load("asked", permute.M_ASKED, at.target)
-        with p.when("asked", "==", r + 1):
+            p.load("ready to receive", permute.M_READY, at.target)
+        with p.when("ready to receive", "==", r + 1):
             p.load("theirs", rounds.S_SIGNATURE, at.target)
             p.check("theirs", r + 1, "the target's post")
             with p.when("differs", "==", 0):
@@ -164,7 +164,7 @@ def _deliver(p: Process, at: Ends, r: int) -> None:
 
 def _ask(p: Process, me: int, r: int) -> None:
     with p.tagged("ask"):
-        p.store(permute.M_ASKED, r + 1, me)
+        p.store(permute.M_READY, r + 1, me)
     with p.tagged("fence after asking"):
         p.fence()
     with p.tagged("look for the message"):

@@ -13,7 +13,7 @@ from distxla.collectives.protocols.models import call, channel, group, permute, 
 from distxla.collectives.protocols.models.channel import Value
 
 MEMBERS = 2
-INLINE, LARGE, LANDING, KEPT = Value(inline=True), Value(), Value(lands=True), Value(kept=True)
+EAGER, LARGE, LANDING, KEPT = Value(inline=True), Value(), Value(lands=True), Value(kept=True)
 _ENDS = permute.Ends(0, 1, 1)
 Write = Callable[[Process], None]
 
@@ -38,9 +38,9 @@ _ROUTINES: dict[str, Write] = {
     "large permute round": _permute(permute.permute_round, small=False),
     "large permute begin": _permute(permute.permute_begin, small=False),
     "large permute end": _permute(permute.permute_end, small=False),
-    "inline send": _channel(channel.send, INLINE),
-    "inline send-done": _channel(channel.send_done, INLINE),
-    "inline recv-done": _channel(channel.recv_done, INLINE),
+    "inline send": _channel(channel.send, EAGER),
+    "inline send-done": _channel(channel.send_done, EAGER),
+    "inline recv-done": _channel(channel.recv_done, EAGER),
     "large send": _channel(channel.send, LARGE),
     "large send in place": _channel(channel.send, KEPT),
     "large send-done": _channel(channel.send_done, LARGE),

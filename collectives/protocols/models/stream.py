@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distxla.collectives.protocols import stream
-from distxla.collectives.protocols.control_block import H_POISON
+from distxla.collectives.protocols.control_block import H_ABORT
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.machine import ABORTED, Process
 from distxla.collectives.protocols.models.model import Model
@@ -111,7 +111,7 @@ def _sleep(p: Process) -> None:
 def _wait_a_little(p: Process) -> None:
     """Sleep for a short time without being counted; nobody need wake it."""
     p.nap(stream.T_TAKEN, "taken")
-    p.load("abort", H_POISON)
+    p.load("abort", H_ABORT)
     with p.when("abort", "!=", 0):
         p.end(ABORTED)
     p.load("now", stream.T_TAKEN)
@@ -165,7 +165,7 @@ def _host_await(p: Process, word: Word, value: int) -> None:
             p.store(stream.T_HOST_SLEEPS, 0)
         with p.when("timed", "!=", 0):
             p.nap(word, "seen")
-            p.load("abort", H_POISON)
+            p.load("abort", H_ABORT)
             with p.when("abort", "!=", 0):
                 p.end(ABORTED)
 

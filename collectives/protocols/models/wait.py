@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from distxla.collectives.protocols.control_block import H_POISON, R_STATE, R_WAIT_WORD, DeviceState
+from distxla.collectives.protocols.control_block import H_ABORT, R_STATE, R_WAIT_WORD, DeviceState
 from distxla.collectives.protocols.layout import Area, Order, Word
 from distxla.collectives.protocols.machine import ABORTED, Process, Value, title
 
@@ -42,7 +42,7 @@ def waiting(p: Process, device: int, word: Word, seen: str, sleepers: Word, at: 
                 p.load("now", word, at)
                 awake.leave("now", "!=", seen)
             with p.tagged("look for abort"):
-                p.load_in_race("abort", H_POISON)
+                p.load_in_race("abort", H_ABORT)
                 awake.leave("abort", "!=", 0)
             with p.tagged("sleep"):
                 p.sleep(word, seen, at)
@@ -90,7 +90,7 @@ def aborter(devices: int, sleeps: Sequence[Sleep]) -> Process:
     """
     p = Process("aborter")
     with p.tagged("set abort"):
-        p.store(H_POISON, 1)
+        p.store(H_ABORT, 1)
     with p.tagged("fence after abort"):
         p.fence()
     with p.forever() as sweep:

@@ -32,7 +32,7 @@ def _bits(kind: ir.Type) -> int:
     return kind.width if isinstance(kind, ir.IntType) else 64
 
 
-class Words:
+class AtomicsBuilder:
     """Loads, stores and loops at the builder's position. Offsets are bytes: Python integers or i64 values."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
@@ -47,7 +47,7 @@ class Words:
         *,
         internal: bool = True,
         optimised: bool = False,
-    ) -> tuple[ir.Function, Words]:
+    ) -> tuple[ir.Function, AtomicsBuilder]:
         """A new function with an entry block, and the writer of its body.
 
         optimised: LLVM takes the time to make it fast. Code that posts, waits and hands out copies is no faster for
@@ -59,7 +59,7 @@ class Words:
         if not optimised:
             function.attributes.add("noinline")
             function.attributes.add("optnone")
-        return function, Words(ir.IRBuilder(function.append_basic_block("entry")))
+        return function, AtomicsBuilder(ir.IRBuilder(function.append_basic_block("entry")))
 
     # --- addresses and plain memory
 

@@ -1,14 +1,14 @@
 """Sends and recvs between devices: values that wait in messages, in place, or in a place of their own.
 
-How a value travels. Up to INLINE_BYTES it lies in the message: the send copies it there, the recv-done from there. A
+How a value travels. Up to EAGER_BYTES it lies in the message: the send copies it there, the recv-done from there. A
 larger one that is `zero_copy` (compiler/passes/keep_transfers.py) is posted as a rendezvous: the first of send-done and
 recv-done claims the message by compare-and-swap and copies it, into the place that a kept recv has posted or the
 recv-done has. Where the recv has none (its context travels, or RING recvs before it are in flight), a send-done that
-comes first copies into a staging place of the pair. A send that is not zero-copy copies its value at once: into the
-recv's place if that is posted, otherwise into the staging place.
+comes first copies into a bounce buffer of the pair. A send that is not zero-copy copies its value at once: into the
+recv's place if that is posted, otherwise into the bounce buffer.
 
-Between hosts each side has the pair's state, and staging places, on its own host. A value goes into the message or a
-bounce buffer; the relays carry it, and the words that the other side waits for, across.
+Between hosts each side has the pair's state, and bounce buffers, on its own host. A value goes into the message or a
+bounce buffer; the proxies carry it, and the words that the other side waits for, across.
 
 So the four edges hold, and no others: a send waits for nobody while fewer than RING values are in flight, a send-done
 waits for the recv, a recv-done for the send. Each word has one writer, but for the claim.
@@ -28,9 +28,9 @@ from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
 from distxla.collectives.protocols.proxy_queue import Event
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
-from distxla.collectives.transports.shared_memory.proxy_queue import hand_over, is_elsewhere
+from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.wait_and_wake import emit_wait, emit_wake
@@ -68,12 +68,12 @@ class ChannelFamily:
         leaves = (shape if isinstance(op, Send | Recv | RecvDone) else None, routine.operands)
         payload = _payload(*leaves)
         kind = _KINDS[type(op)]
-        module = routine.words.builder.module
+        module = routine.atomics.builder.module
         name = f"distxla_{kind.__name__.strip('_').lower()}_{_signature(payload):016x}"
         function = module.globals.get(name)
         if function is None:
             function = kind(module, name, payload).emit()
-        builder = routine.words.builder
+        builder = routine.atomics.builder
         builder.ret(builder.call(function, [*routine.function.args, routine.state]))
 
 
@@ -96,15 +96,15 @@ class _Routine(ABC):
 
     def __init__(self, module: ir.Module, name: str, payload: Shape) -> None:
         self.module, self.signature = module, _signature(payload)
-        self.function, self.words = Words.function(module, name, I32, ARGUMENTS)
+        self.function, self.atomics = AtomicsBuilder.function(module, name, I32, ARGUMENTS)
         self.context, self.site, self.sent, self.received, self.state = self.function.args
-        self.builder = self.words.builder
+        self.builder = self.atomics.builder
         self.sizes = [state.byte_size(leaf) for leaf in payload.leaves()]
         self.places, self.size = state.packed(payload)
-        self.is_inline = self.size <= state.INLINE_BYTES
-        self.record = self.words.context_field(self.context, "record")
-        self.device = self.words.context_field(self.context, "device")
-        self.memory = self.words.device_memory(self.context, self.device)
+        self.is_eager = self.size <= state.EAGER_BYTES
+        self.record = self.atomics.context_field(self.context, "record")
+        self.device = self.atomics.context_field(self.context, "device")
+        self.memory = self.atomics.device_memory(self.context, self.device)
 
     @abstractmethod
     def emit(self) -> ir.Function:
@@ -114,21 +114,21 @@ class _Routine(ABC):
 
     def end_pair(self) -> tuple[ir.Value, ir.Value]:
         """The pair of this send or recv and its number; returns from the function, without one, what takes no part."""
-        words, builder = self.words, self.builder
-        run = words.load(I32, self.record, block.R_RUN)
-        known = builder.icmp_unsigned("==", run, words.load(I32, self.state, state.E_RUN))
-        number = builder.select(known, words.load(I32, self.state, state.E_EXECUTIONS), i32(0))
-        words.store(run, self.state, state.E_RUN)
-        words.store(builder.add(number, i32(1)), self.state, state.E_EXECUTIONS)
-        pair = words.load(I64, self.state, state.E_PAIR)
-        early = builder.icmp_unsigned("<", number, words.load(I32, self.state, state.E_FIRST))
-        late = builder.icmp_unsigned(">", number, words.load(I32, self.state, state.E_LAST))
+        atomics, builder = self.atomics, self.builder
+        run = atomics.load(I32, self.record, block.R_RUN)
+        known = builder.icmp_unsigned("==", run, atomics.load(I32, self.state, state.E_RUN))
+        number = builder.select(known, atomics.load(I32, self.state, state.E_EXECUTIONS), i32(0))
+        atomics.store(run, self.state, state.E_RUN)
+        atomics.store(builder.add(number, i32(1)), self.state, state.E_EXECUTIONS)
+        pair = atomics.load(I64, self.state, state.E_PAIR)
+        early = builder.icmp_unsigned("<", number, atomics.load(I32, self.state, state.E_FIRST))
+        late = builder.icmp_unsigned(">", number, atomics.load(I32, self.state, state.E_LAST))
         nobody = builder.icmp_unsigned("==", pair, i64(0))
         with builder.if_then(builder.or_(nobody, builder.or_(early, late))):
-            words.store(i32(0), self.ticket_place(self.received))
+            atomics.store(i32(0), self.ticket_place(self.received))
             builder.ret(i32(Status.OK))
-        control = words.context_field(self.context, "control")
-        return words.at(control, pair), words.load(I32, self.state, state.E_NUMBER)
+        control = atomics.context_field(self.context, "control")
+        return atomics.at(control, pair), atomics.load(I32, self.state, state.E_NUMBER)
 
     def ticket_place(self, offsets: ir.Value) -> ir.Value:
         """Where a context has its u32."""
@@ -138,64 +138,64 @@ class _Routine(ABC):
         builder = self.builder
         low = builder.and_(transfer, i32(0xFFFF))
         ticket = builder.or_(builder.shl(number, i32(16)), low)
-        self.words.store(ticket, self.ticket_place(self.received))
+        self.atomics.store(ticket, self.ticket_place(self.received))
 
     def done_pair(self, counter: Word, nothing: Callable[[], None]) -> tuple[ir.Value, ir.Value]:
         """The pair and the transfer of the context's ticket; without one does `nothing` and returns.
 
         counter: the word that counts this side's transfers.
         """
-        words, builder = self.words, self.builder
-        ticket = words.load(I32, self.ticket_place(self.sent))
+        atomics, builder = self.atomics, self.builder
+        ticket = atomics.load(I32, self.ticket_place(self.sent))
         with builder.if_then(builder.icmp_unsigned("==", ticket, i32(0))):
             nothing()
             builder.ret(i32(Status.OK))
         row = builder.mul(builder.zext(builder.lshr(ticket, i32(16)), I64), i64(8))
-        pair = words.at(words.context_field(self.context, "control"), words.load(I64, self.state, row))
-        last = builder.sub(words.load_own(I32, pair, counter), i32(1))
+        pair = atomics.at(atomics.context_field(self.context, "control"), atomics.load(I64, self.state, row))
+        last = builder.sub(atomics.load_own(I32, pair, counter), i32(1))
         ago = builder.and_(builder.sub(last, ticket), i32(0xFFFF))
         return pair, builder.sub(last, ago)
 
     def slot(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
-        words, builder = self.words, self.builder
+        atomics, builder = self.atomics, self.builder
         index = builder.zext(builder.and_(transfer, i32(state.RING - 1)), I64)
-        offset = builder.mul(index, words.load(I64, pair, state.C_SLOT_BYTES))
-        return words.at(words.at(pair, state.C_SLOTS), offset)
+        offset = builder.mul(index, atomics.load(I64, pair, state.C_SLOT_BYTES))
+        return atomics.at(atomics.at(pair, state.C_SLOTS), offset)
 
-    def staging(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
-        """The transfer's staging place."""
-        words, builder = self.words, self.builder
+    def bounce_buffer(self, pair: ir.Value, transfer: ir.Value) -> ir.Value:
+        """The transfer's bounce buffer."""
+        atomics, builder = self.atomics, self.builder
         index = builder.zext(builder.and_(transfer, i32(state.RING - 1)), I64)
-        offset = builder.mul(index, words.load(I64, pair, state.C_STAGED_BYTES))
-        base = words.device_memory(self.context, words.load(I32, pair, state.C_STAGING_DEVICE))
-        return words.at(base, builder.add(words.load(I64, pair, state.C_STAGING), offset))
+        offset = builder.mul(index, atomics.load(I64, pair, state.C_BOUNCE_BUFFER_BYTES))
+        base = atomics.device_memory(self.context, atomics.load(I32, pair, state.C_BOUNCE_BUFFER_DEVICE))
+        return atomics.at(base, builder.add(atomics.load(I64, pair, state.C_BOUNCE_BUFFERS), offset))
 
     def note_round(self, pair: ir.Value, transfer: ir.Value, counter: Word, *, begins: bool = False) -> ir.Value:
         """Say in the record which transfer of which pair it is; what words of that transfer hold.
 
         counter: the word that counts this side's transfers.  begins: whether this is a new one.
         """
-        words, builder, control = self.words, self.builder, self.words.context_field(self.context, "control")
+        atomics, builder, control = self.atomics, self.builder, self.atomics.context_field(self.context, "control")
         offset = builder.sub(builder.ptrtoint(pair, I64), builder.ptrtoint(control, I64))
-        meeting = builder.trunc(builder.lshr(offset, i64(6)), I32)
-        words.store(meeting, self.record, block.R_MEETING)
-        counted = words.at(pair, counter + round_words.COUNTED)
+        edge = builder.trunc(builder.lshr(offset, i64(6)), I32)
+        atomics.store(edge, self.record, block.R_EDGE)
+        counted = atomics.at(pair, counter + round_words.COUNTED)
         if begins:
-            count_from(words, self.record, counted, builder.zext(transfer, I64))
+            count_from(atomics, self.record, counted, builder.zext(transfer, I64))
         mark = builder.add(transfer, i32(1))
-        note_round(words, self.record, counted, builder.zext(mark, I64))
+        note_round(atomics, self.record, counted, builder.zext(mark, I64))
         return mark
 
     # --- the other end on another host
 
     def is_elsewhere(self, pair: ir.Value, device: int) -> ir.Value:
         """Whether the device whose number stands at `device` of the pair lives on another host."""
-        return is_elsewhere(self.words, self.context, self.words.load(I32, pair, device))
+        return is_elsewhere(self.atomics, self.context, self.atomics.load(I32, pair, device))
 
     def tell(self, pair: ir.Value, device: int, event: Event, mark: ir.Value) -> None:
-        """Let the relay tell that device, if it lives on another host."""
-        with self.words.when(self.is_elsewhere(pair, device), likely=False):
-            hand_over(self.words, self.context, pair, event, mark)
+        """Let the proxy tell that device, if it lives on another host."""
+        with self.atomics.when(self.is_elsewhere(pair, device), likely=False):
+            enqueue(self.atomics, self.context, pair, event, mark)
 
     # --- waiting
 
@@ -204,29 +204,29 @@ class _Routine(ABC):
 
     def wait(self, base: ir.Value, word: int, mark: ir.Value, peer: ir.Value, sleepers: int) -> None:
         """Until the word has reached the mark; returns from the function if the wait was released."""
-        words, builder = self.words, self.builder
-        with words.forever() as over:
-            seen = words.acquire(base, word)
-            words.leave_if(self.reached(seen, mark), over)
-            arguments = [self.context, words.at(base, word), seen, peer, words.at(base, sleepers)]
+        atomics, builder = self.atomics, self.builder
+        with atomics.forever() as over:
+            seen = atomics.acquire(base, word)
+            atomics.leave_if(self.reached(seen, mark), over)
+            arguments = [self.context, atomics.at(base, word), seen, peer, atomics.at(base, sleepers)]
             status = builder.call(emit_wait(self.module), arguments)
-            words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def publish(self, mark: ir.Value, base: ir.Value, word: int, sleepers: int) -> None:
         """Set the word, after all that was written before, and wake who sleeps on it."""
-        words = self.words
-        words.release(mark, base, word)
-        self.builder.call(emit_wake(self.module), [words.at(base, word), words.at(base, sleepers), i32(1)])
+        atomics = self.atomics
+        atomics.release(mark, base, word)
+        self.builder.call(emit_wake(self.module), [atomics.at(base, word), atomics.at(base, sleepers), i32(1)])
 
     def claims(self, slot: ir.Value, mark: ir.Value) -> ir.Value:
         """Whether this side is the first to claim the message."""
-        before = self.builder.atomic_rmw("xchg", self.words.at(slot, state.W_CLAIM), mark, "seq_cst")
+        before = self.builder.atomic_rmw("xchg", self.atomics.at(slot, state.W_CLAIM), mark, "seq_cst")
         return self.builder.icmp_unsigned("!=", before, mark)
 
     # --- values
 
     def buffer(self, memory: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
-        return self.words.at(memory, self.words.load(I64, offsets, 8 * leaf))
+        return self.atomics.at(memory, self.atomics.load(I64, offsets, 8 * leaf))
 
     def own(self, offsets: ir.Value) -> list[ir.Value]:
         """The value's leaves in this device's memory."""
@@ -234,53 +234,53 @@ class _Routine(ABC):
 
     def elsewhere(self, pair: ir.Value, device: int, offsets: ir.Value) -> list[ir.Value]:
         """The value's leaves in the memory of the device whose number stands at `device` of the pair."""
-        memory = self.words.device_memory(self.context, self.words.load(I32, pair, device))
+        memory = self.atomics.device_memory(self.context, self.atomics.load(I32, pair, device))
         return [self.buffer(memory, offsets, leaf) for leaf in range(len(self.sizes))]
 
     def packed(self, base: ir.Value) -> list[ir.Value]:
-        return [self.words.at(base, place) for place in self.places]
+        return [self.atomics.at(base, place) for place in self.places]
 
     def copy(self, targets: Sequence[ir.Value], sources: Sequence[ir.Value]) -> None:
         for target, source, size in zip(targets, sources, self.sizes, strict=True):
             if size:
-                emit_copy(self.words, target, source, i64(size))
+                emit_copy(self.atomics, target, source, i64(size))
 
     def return_mismatch(self, device: ir.Value, site: ir.Value) -> None:
         """Name the other side in the record."""
-        self.words.store(device, self.record, block.R_MISMATCH_DEVICE)
-        self.words.store(site, self.record, block.R_MISMATCH_SITE)
+        self.atomics.store(device, self.record, block.R_MISMATCH_DEVICE)
+        self.atomics.store(site, self.record, block.R_MISMATCH_SITE)
         self.builder.ret(i32(Status.MISMATCH))
 
-    def landing(self, slot: ir.Value, mark: ir.Value) -> ir.Value:
+    def has_receive_buffer(self, slot: ir.Value, mark: ir.Value) -> ir.Value:
         """Whether the recv of this transfer has posted where its value goes."""
-        return self.builder.icmp_unsigned("==", self.words.load(I32, slot, state.L_NUMBER), mark)
+        return self.builder.icmp_unsigned("==", self.atomics.load(I32, slot, state.L_NUMBER), mark)
 
     def unless_same(self, base: ir.Value, signature: int, device: int, site: int) -> None:
         """Return MISMATCH where the other side posted another type."""
-        words, builder = self.words, self.builder
-        differs = builder.icmp_unsigned("!=", words.load(I64, base, signature), i64(self.signature))
+        atomics, builder = self.atomics, self.builder
+        differs = builder.icmp_unsigned("!=", atomics.load(I64, base, signature), i64(self.signature))
         with builder.if_then(differs, likely=False):
-            self.return_mismatch(words.load(I32, base, device), words.load(I32, base, site))
+            self.return_mismatch(atomics.load(I32, base, device), atomics.load(I32, base, site))
 
 
 class _Send(_Routine):
     """Post the value; waits only while RING values are in flight."""
 
-    kept = False
+    zero_copy = False
 
     def emit(self) -> ir.Function:
-        words, builder = self.words, self.builder
+        atomics, builder = self.atomics, self.builder
         pair, number = self.end_pair()
-        transfer = words.load(I32, pair, state.C_SENDS)
+        transfer = atomics.load(I32, pair, state.C_SENDS)
         mark = self.note_round(pair, transfer, state.C_SENDS, begins=True)
         slot = self.slot(pair, transfer)
-        target = words.load(I32, pair, state.C_TARGET)
+        target = atomics.load(I32, pair, state.C_TARGET)
         self.wait(slot, state.W_TAKEN, builder.sub(mark, i32(state.RING)), target, state.W_TAKEN_SLEEPERS)
-        words.store(i64(self.signature), slot, state.M_SIGNATURE)
-        words.store(self.site, slot, state.M_SITE)
-        words.store(self.device, slot, state.M_DEVICE)
+        atomics.store(i64(self.signature), slot, state.M_SIGNATURE)
+        atomics.store(self.site, slot, state.M_SITE)
+        atomics.store(self.device, slot, state.M_DEVICE)
         self._post(pair, slot, transfer, mark)
-        words.store(mark, pair, state.C_SENDS)
+        atomics.store(mark, pair, state.C_SENDS)
         self.publish(mark, slot, state.W_SENT, state.W_SENT_SLEEPERS)
         self.tell(pair, state.C_TARGET, Event.SENT, mark)
         self.store_ticket(number, transfer)
@@ -289,76 +289,76 @@ class _Send(_Routine):
 
     def _post(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value, mark: ir.Value) -> None:
         """Fill the message."""
-        words, builder = self.words, self.builder
-        if self.is_inline:
-            words.store(i32(state.INLINE), slot, state.M_KIND)
-            self.copy(self.packed(words.at(slot, state.M_PAYLOAD)), self.own(self.sent))
+        atomics, builder = self.atomics, self.builder
+        if self.is_eager:
+            atomics.store(i32(state.EAGER), slot, state.M_KIND)
+            self.copy(self.packed(atomics.at(slot, state.M_PAYLOAD)), self.own(self.sent))
             return
-        if self.kept:
+        if self.zero_copy:
             with builder.if_else(self.is_elsewhere(pair, state.C_TARGET), likely=False) as (apart, together):
                 with apart:
                     self._stage(pair, slot, transfer)
                 with together:
-                    words.store(i32(state.IN_PLACE), slot, state.M_KIND)
+                    atomics.store(i32(state.RENDEZVOUS), slot, state.M_KIND)
                     for leaf in range(len(self.sizes)):
-                        words.store(words.load(I64, self.sent, 8 * leaf), slot, state.M_OFFSETS + 8 * leaf)
+                        atomics.store(atomics.load(I64, self.sent, 8 * leaf), slot, state.M_OFFSETS + 8 * leaf)
             return
-        received = self.reached(words.acquire(pair, state.C_RECVS), mark)
-        agrees = builder.icmp_unsigned("==", words.load(I64, slot, state.L_SIGNATURE), i64(self.signature))
-        at_once = builder.and_(received, builder.and_(self.landing(slot, mark), agrees))
+        received = self.reached(atomics.acquire(pair, state.C_RECVS), mark)
+        agrees = builder.icmp_unsigned("==", atomics.load(I64, slot, state.L_SIGNATURE), i64(self.signature))
+        at_once = builder.and_(received, builder.and_(self.has_receive_buffer(slot, mark), agrees))
         if len(self.sizes) > state.MOST_LEAVES:
             at_once = ir.Constant(ir.IntType(1), 0)
         with builder.if_else(at_once) as (direct, later):
             with direct:
-                words.store(i32(state.LANDED), slot, state.M_KIND)
+                atomics.store(i32(state.RECEIVE_BUFFER), slot, state.M_KIND)
                 if len(self.sizes) <= state.MOST_LEAVES:
-                    there = self.elsewhere(pair, state.C_TARGET, words.at(slot, state.L_OFFSETS))
+                    there = self.elsewhere(pair, state.C_TARGET, atomics.at(slot, state.L_OFFSETS))
                     self.copy(there, self.own(self.sent))
             with later:
                 self._stage(pair, slot, transfer)
 
     def _stage(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value) -> None:
-        self.words.store(i32(state.STAGED), slot, state.M_KIND)
-        self.copy(self.packed(self.staging(pair, transfer)), self.own(self.sent))
+        self.atomics.store(i32(state.BOUNCE_BUFFER), slot, state.M_KIND)
+        self.copy(self.packed(self.bounce_buffer(pair, transfer)), self.own(self.sent))
 
 
 class _KeptSend(_Send):
-    kept = True
+    zero_copy = True
 
 
 class _SendDone(_Routine):
     """Wait for the recv, and see to it that a value in place is copied."""
 
     def emit(self) -> ir.Function:
-        words, builder = self.words, self.builder
+        atomics, builder = self.atomics, self.builder
         pair, transfer = self.done_pair(state.C_SENDS, lambda: None)
         mark = self.note_round(pair, transfer, state.C_SENDS)
-        target = words.load(I32, pair, state.C_TARGET)
+        target = atomics.load(I32, pair, state.C_TARGET)
         self.wait(pair, state.C_RECVS, mark, target, state.C_SOURCE_SLEEPS)
-        if not self.is_inline:
+        if not self.is_eager:
             slot = self.slot(pair, transfer)
-            taken = self.reached(words.acquire(slot, state.W_TAKEN), mark)
-            in_place = builder.icmp_unsigned("==", words.load(I32, slot, state.M_KIND), i32(state.IN_PLACE))
+            taken = self.reached(atomics.acquire(slot, state.W_TAKEN), mark)
+            in_place = builder.icmp_unsigned("==", atomics.load(I32, slot, state.M_KIND), i32(state.RENDEZVOUS))
             with builder.if_then(builder.and_(in_place, builder.not_(taken))):
                 self._move(pair, slot, transfer, mark, target)
         builder.ret(i32(Status.OK))
         return self.function
 
     def _move(self, pair: ir.Value, slot: ir.Value, transfer: ir.Value, mark: ir.Value, target: ir.Value) -> None:
-        words, builder = self.words, self.builder
+        atomics, builder = self.atomics, self.builder
         if len(self.sizes) > state.MOST_LEAVES:
             return
         with builder.if_else(self.claims(slot, mark)) as (first, second):
             with first:
-                mine = self.elsewhere(pair, state.C_SOURCE, words.at(slot, state.M_OFFSETS))
-                with builder.if_else(self.landing(slot, mark)) as (landed, staged):
-                    with landed:
+                mine = self.elsewhere(pair, state.C_SOURCE, atomics.at(slot, state.M_OFFSETS))
+                with builder.if_else(self.has_receive_buffer(slot, mark)) as (direct, bounced):
+                    with direct:
                         self.unless_same(slot, state.L_SIGNATURE, state.L_DEVICE, state.L_SITE)
-                        self.copy(self.elsewhere(pair, state.C_TARGET, words.at(slot, state.L_OFFSETS)), mine)
-                        words.store(i32(state.LANDED), slot, state.M_COPIED_TO)
-                    with staged:
-                        self.copy(self.packed(self.staging(pair, transfer)), mine)
-                        words.store(i32(state.STAGED), slot, state.M_COPIED_TO)
+                        self.copy(self.elsewhere(pair, state.C_TARGET, atomics.at(slot, state.L_OFFSETS)), mine)
+                        atomics.store(i32(state.RECEIVE_BUFFER), slot, state.M_COPIED_TO)
+                    with bounced:
+                        self.copy(self.packed(self.bounce_buffer(pair, transfer)), mine)
+                        atomics.store(i32(state.BOUNCE_BUFFER), slot, state.M_COPIED_TO)
                 self.publish(mark, slot, state.W_MOVED, state.W_MOVED_SLEEPERS)
             with second:
                 self.wait(slot, state.W_MOVED, mark, target, state.W_MOVED_SLEEPERS)
@@ -367,23 +367,23 @@ class _SendDone(_Routine):
 class _Recv(_Routine):
     """Say that the value may come, and where it goes if that is known; waits for nobody."""
 
-    kept = False
+    zero_copy = False
 
     def emit(self) -> ir.Function:
-        words, builder = self.words, self.builder
+        atomics, builder = self.atomics, self.builder
         pair, number = self.end_pair()
-        transfer = words.load_own(I32, pair, state.C_RECVS)
+        transfer = atomics.load_own(I32, pair, state.C_RECVS)
         mark = self.note_round(pair, transfer, state.C_RECVS, begins=True)
-        if self.kept:
+        if self.zero_copy:
             slot = self.slot(pair, transfer)
-            free = self.reached(words.load_own(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
+            free = self.reached(atomics.load_own(I32, slot, state.W_TAKEN), builder.sub(mark, i32(state.RING)))
             with builder.if_then(free):  # otherwise an earlier recv's place is still needed there
-                words.store(i64(self.signature), slot, state.L_SIGNATURE)
-                words.store(self.site, slot, state.L_SITE)
-                words.store(self.device, slot, state.L_DEVICE)
+                atomics.store(i64(self.signature), slot, state.L_SIGNATURE)
+                atomics.store(self.site, slot, state.L_SITE)
+                atomics.store(self.device, slot, state.L_DEVICE)
                 for leaf in range(len(self.sizes)):
-                    words.store(words.load(I64, self.received, 8 * leaf), slot, state.L_OFFSETS + 8 * leaf)
-                words.store(mark, slot, state.L_NUMBER)
+                    atomics.store(atomics.load(I64, self.received, 8 * leaf), slot, state.L_OFFSETS + 8 * leaf)
+                atomics.store(mark, slot, state.L_NUMBER)
         self.publish(mark, pair, state.C_RECVS, state.C_SOURCE_SLEEPS)
         self.tell(pair, state.C_SOURCE, Event.RECEIVING, mark)
         self.store_ticket(number, transfer)
@@ -392,23 +392,23 @@ class _Recv(_Routine):
 
 
 class _KeptRecv(_Recv):
-    kept = True
+    zero_copy = True
 
 
 class _RecvDone(_Routine):
     """Wait for the message and take the value out of it."""
 
     def emit(self) -> ir.Function:
-        words, builder = self.words, self.builder
+        atomics, builder = self.atomics, self.builder
         pair, transfer = self.done_pair(state.C_RECVS, self._zeros)
         mark = self.note_round(pair, transfer, state.C_RECVS)
         slot = self.slot(pair, transfer)
-        source = words.load(I32, pair, state.C_SOURCE)
+        source = atomics.load(I32, pair, state.C_SOURCE)
         self.wait(slot, state.W_SENT, mark, source, state.W_SENT_SLEEPERS)
         self.unless_same(slot, state.M_SIGNATURE, state.M_DEVICE, state.M_SITE)
         mine = self.own(self.received)
-        if self.is_inline:
-            self.copy(mine, self.packed(words.at(slot, state.M_PAYLOAD)))
+        if self.is_eager:
+            self.copy(mine, self.packed(atomics.at(slot, state.M_PAYLOAD)))
         else:
             self._take_large(pair, slot, transfer, mark, source, mine)
         self.publish(mark, slot, state.W_TAKEN, state.W_TAKEN_SLEEPERS)
@@ -419,7 +419,7 @@ class _RecvDone(_Routine):
     def _zeros(self) -> None:
         for target, size in zip(self.own(self.received), self.sizes, strict=True):
             if size:
-                emit_zero(self.words, target, i64(size))
+                emit_zero(self.atomics, target, i64(size))
 
     def _take_large(
         self,
@@ -430,21 +430,21 @@ class _RecvDone(_Routine):
         source: ir.Value,
         mine: Sequence[ir.Value],
     ) -> None:
-        words, builder = self.words, self.builder
-        how = words.local(I32)
-        words.store(words.load(I32, slot, state.M_KIND), how)
+        atomics, builder = self.atomics, self.builder
+        how = atomics.local(I32)
+        atomics.store(atomics.load(I32, slot, state.M_KIND), how)
         if len(self.sizes) <= state.MOST_LEAVES:
-            in_place = builder.icmp_unsigned("==", words.load(I32, how), i32(state.IN_PLACE))
+            in_place = builder.icmp_unsigned("==", atomics.load(I32, how), i32(state.RENDEZVOUS))
             with builder.if_then(in_place), builder.if_else(self.claims(slot, mark)) as (first, second):
                 with first:
-                    self.copy(mine, self.elsewhere(pair, state.C_SOURCE, words.at(slot, state.M_OFFSETS)))
-                    words.store(i32(state.LANDED), how)
+                    self.copy(mine, self.elsewhere(pair, state.C_SOURCE, atomics.at(slot, state.M_OFFSETS)))
+                    atomics.store(i32(state.RECEIVE_BUFFER), how)
                     self.publish(mark, slot, state.W_MOVED, state.W_MOVED_SLEEPERS)
                 with second:
                     self.wait(slot, state.W_MOVED, mark, source, state.W_MOVED_SLEEPERS)
-                    words.store(words.load(I32, slot, state.M_COPIED_TO), how)
-        with words.when(builder.icmp_unsigned("==", words.load(I32, how), i32(state.STAGED))):
-            self.copy(mine, self.packed(self.staging(pair, transfer)))
+                    atomics.store(atomics.load(I32, slot, state.M_COPIED_TO), how)
+        with atomics.when(builder.icmp_unsigned("==", atomics.load(I32, how), i32(state.BOUNCE_BUFFER))):
+            self.copy(mine, self.packed(self.bounce_buffer(pair, transfer)))
 
 
 _KINDS: dict[type[Op], type[_Routine]] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.atomics_builder import I64, Words, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I64, AtomicsBuilder, i64
 from distxla.ir.shape import Shape
 
 DEVICE_ROW = 16  # bytes of a row of the tables by flattened device id
@@ -30,10 +30,10 @@ def constant(llvm_module: ir.Module, name: str, kind: ir.IntType, values: Sequen
     return found
 
 
-def ticket(words: Words, context: ir.Value, table: ir.Value, result: Shape) -> ir.Value:
+def ticket(atomics: AtomicsBuilder, context: ir.Value, table: ir.Value, result: Shape) -> ir.Value:
     """The place behind those of `result` in a table of buffers: where the halves of a round keep its number."""
-    memory = words.device_memory(context, words.context_field(context, "device"))
-    return words.at(memory, words.load(I64, table, 8 * sum(1 for _ in result.leaves())))
+    memory = atomics.device_memory(context, atomics.context_field(context, "device"))
+    return atomics.at(memory, atomics.load(I64, table, 8 * sum(1 for _ in result.leaves())))
 
 
 def by_device(rows: Mapping[int, tuple[int, ...]]) -> list[int]:
@@ -41,7 +41,7 @@ def by_device(rows: Mapping[int, tuple[int, ...]]) -> list[int]:
     return [value for device in range(max(rows) + 1) for value in rows.get(device, (0, 0, 0, 0))]
 
 
-def device_row(words: Words, context: ir.Value, table: ir.GlobalVariable) -> ir.Value:
+def device_row(atomics: AtomicsBuilder, context: ir.Value, table: ir.GlobalVariable) -> ir.Value:
     """The device's own row."""
-    device = words.builder.zext(words.context_field(context, "device"), I64)
-    return words.at(table, words.builder.mul(device, i64(DEVICE_ROW)))
+    device = atomics.builder.zext(atomics.context_field(context, "device"), I64)
+    return atomics.at(table, atomics.builder.mul(device, i64(DEVICE_ROW)))

@@ -9,17 +9,25 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols.call_loops import (
     CALL,
+    CALL_ABORTED,
     CALL_AGAIN,
     CALL_DONE,
-    CALL_POISONED,
     FAULT,
     FAULT_RECORD,
     PROGRAM_ENTRY_BYTES,
     SERVE,
 )
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
 from distxla.collectives.transports.shared_memory.event_recording import read_clock
-from distxla.collectives.transports.shared_memory.proxy_reduce import emit_fold_run
+from distxla.collectives.transports.shared_memory.proxy_reduce import emit_reduce_run
 from distxla.collectives.transports.shared_memory.shared_word_functions import emit_shared_access
 from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY
 from distxla.compiler.artifact import CompiledProgram
@@ -38,7 +46,7 @@ def compile_call_loops() -> CompiledProgram:
     _emit_serve(module)
     _emit_call(module)
     _emit_fault(module)
-    emit_fold_run(module)
+    emit_reduce_run(module)
     emit_shared_access(module)
     parsed = code.parse(module)
     code.optimise(parsed)
@@ -63,53 +71,53 @@ def compile_call_loops() -> CompiledProgram:
 
 
 def _emit_serve(module: ir.Module) -> None:
-    function, words = Words.function(
+    function, atomics = AtomicsBuilder.function(
         module, SERVE, I32, [POINTER, POINTER, POINTER, I32], internal=False, optimised=True
     )
     control, record, programs, first = function.args
-    builder = words.builder
+    builder = atomics.builder
     seen, status, time = builder.alloca(I32), builder.alloca(I32), builder.alloca(I64, size=2)
-    words.store(first, seen)
-    _note_time(words, record, _nanoseconds(words, time), 0)
-    with words.forever() as stopped:
-        words.store(_next_command(words, control, words.load(I32, seen)), seen)
-        mine = builder.icmp_unsigned("==", words.load(I32, record, block.R_COMMAND_SEQUENCE), words.load(I32, seen))
-        with words.when(mine):
-            kind = words.load_own(I32, record, block.R_COMMAND_KIND)
-            words.leave_if(builder.icmp_unsigned("==", kind, i32(block.CommandKind.STOP)), stopped)
-            number = words.load(I32, record, block.R_COMMAND_PROGRAM)
-            words.store(number, record, block.R_PROGRAM)
-            _forget_failed(words, record)
-            row = words.at(programs, builder.mul(builder.zext(number, I64), i64(PROGRAM_ENTRY_BYTES)))
-            context = words.load(POINTER, row, 8)
-            words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
-            start = _nanoseconds(words, time)
-            _note_time(words, record, start, 1)
-            words.store(i32(1), record, block.R_BUSY)
-            words.store(i32(0), status)
-            words.store(words.load(I32, record, block.R_RUN), record, block.R_RUNS_BEFORE)
-            words.store(words.load(I32, seen), record, block.R_SERVED)
-            repeat = words.load(I32, record, block.R_COMMAND_REPEAT)
-            with words.count(i64(0), builder.zext(repeat, I64)), _while_fine(words, status):
-                words.store(builder.add(words.load(I32, record, block.R_RUN), i32(1)), record, block.R_RUN)
-                words.store(_call_pointer(builder, row, context), status)
-            end = _nanoseconds(words, time)
-            _note_time(words, record, end, 1)
-            words.store(builder.sub(end, start), record, block.R_RUN_NS)
-            _finish(words, control, record, words.load(I32, status))
+    atomics.store(first, seen)
+    _note_time(atomics, record, _nanoseconds(atomics, time), 0)
+    with atomics.forever() as stopped:
+        atomics.store(_next_command(atomics, control, atomics.load(I32, seen)), seen)
+        mine = builder.icmp_unsigned("==", atomics.load(I32, record, block.R_COMMAND_SEQUENCE), atomics.load(I32, seen))
+        with atomics.when(mine):
+            kind = atomics.load_own(I32, record, block.R_COMMAND_KIND)
+            atomics.leave_if(builder.icmp_unsigned("==", kind, i32(block.CommandKind.STOP)), stopped)
+            number = atomics.load(I32, record, block.R_COMMAND_PROGRAM)
+            atomics.store(number, record, block.R_PROGRAM)
+            _forget_failed(atomics, record)
+            row = atomics.at(programs, builder.mul(builder.zext(number, I64), i64(PROGRAM_ENTRY_BYTES)))
+            context = atomics.load(POINTER, row, 8)
+            atomics.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
+            start = _nanoseconds(atomics, time)
+            _note_time(atomics, record, start, 1)
+            atomics.store(i32(1), record, block.R_BUSY)
+            atomics.store(i32(0), status)
+            atomics.store(atomics.load(I32, record, block.R_RUN), record, block.R_RUNS_BEFORE)
+            atomics.store(atomics.load(I32, seen), record, block.R_SERVED)
+            repeat = atomics.load(I32, record, block.R_COMMAND_REPEAT)
+            with atomics.count(i64(0), builder.zext(repeat, I64)), _while_fine(atomics, status):
+                atomics.store(builder.add(atomics.load(I32, record, block.R_RUN), i32(1)), record, block.R_RUN)
+                atomics.store(_call_pointer(builder, row, context), status)
+            end = _nanoseconds(atomics, time)
+            _note_time(atomics, record, end, 1)
+            atomics.store(builder.sub(end, start), record, block.R_RUN_NS)
+            _finish(atomics, control, record, atomics.load(I32, status))
     builder.ret(i32(0))
 
 
-def _forget_failed(words: Words, record: ir.Value) -> None:
+def _forget_failed(atomics: AtomicsBuilder, record: ir.Value) -> None:
     """The event in which the device failed in an earlier call goes into no ring."""
-    number, count = (words.load_own(I32, record, word) for word in (block.R_NUMBER, block.R_EVENTS))
-    with words.when(words.builder.icmp_unsigned("!=", number, count)):
-        words.store(i32(0), record, block.R_NUMBER)
+    number, count = (atomics.load_own(I32, record, word) for word in (block.R_NUMBER, block.R_EVENTS))
+    with atomics.when(atomics.builder.icmp_unsigned("!=", number, count)):
+        atomics.store(i32(0), record, block.R_NUMBER)
 
 
-def _while_fine(words: Words, status: ir.Value) -> AbstractContextManager[None]:
+def _while_fine(atomics: AtomicsBuilder, status: ir.Value) -> AbstractContextManager[None]:
     """The with-body runs where no run before it has failed."""
-    return words.when(words.builder.icmp_unsigned("==", words.load(I32, status), i32(0)))
+    return atomics.when(atomics.builder.icmp_unsigned("==", atomics.load(I32, status), i32(0)))
 
 
 def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, context: ir.Value) -> ir.Value:
@@ -127,85 +135,87 @@ def _call_pointer(builder: ir.IRBuilder, slot: ir.Value, context: ir.Value) -> i
     return builder.call(entry, [context])
 
 
-def _next_command(words: Words, control: ir.Value, seen: ir.Value) -> ir.Value:
+def _next_command(atomics: AtomicsBuilder, control: ir.Value, seen: ir.Value) -> ir.Value:
     """Wait until H_COMMAND differs from `seen`: spin where cores are to spare, then sleep."""
-    builder = words.builder
-    command = words.at(control, block.H_COMMAND)
-    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
+    builder = atomics.builder
+    command = atomics.at(control, block.H_COMMAND)
+    cores, devices = atomics.load(I32, control, block.H_CORES), atomics.load(I32, control, block.H_HERE)
     spins = builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0))
     with builder.goto_entry_block():  # not in the loop, where each pass would take more stack
         left = builder.alloca(I64)
-    words.store(spins, left)
-    with words.forever() as spun:
-        words.leave_if(builder.icmp_unsigned("!=", words.acquire(command), seen), spun)
-        count = words.load(I64, left)
-        words.leave_if(builder.icmp_signed("<=", count, i64(0)), spun)
-        words.store(builder.sub(count, i64(1)), left)
+    atomics.store(spins, left)
+    with atomics.forever() as spun:
+        atomics.leave_if(builder.icmp_unsigned("!=", atomics.acquire(command), seen), spun)
+        count = atomics.load(I64, left)
+        atomics.leave_if(builder.icmp_signed("<=", count, i64(0)), spun)
+        atomics.store(builder.sub(count, i64(1)), left)
         target_of(builder).emit_spin(builder)
-    with words.forever() as awake:
-        words.leave_if(builder.icmp_unsigned("!=", words.acquire(command), seen), awake)
+    with atomics.forever() as awake:
+        atomics.leave_if(builder.icmp_unsigned("!=", atomics.acquire(command), seen), awake)
         target_of(builder).emit_sleep(builder, command, seen)
-    return words.acquire(command)
+    return atomics.acquire(command)
 
 
-def _nanoseconds(words: Words, time: ir.Value) -> ir.Value:
-    builder = words.builder
+def _nanoseconds(atomics: AtomicsBuilder, time: ir.Value) -> ir.Value:
+    builder = atomics.builder
     target_of(builder).emit_monotonic(builder, time)
-    return builder.add(builder.mul(words.load(I64, time), i64(1_000_000_000)), words.load(I64, time, 8))
+    return builder.add(builder.mul(atomics.load(I64, time), i64(1_000_000_000)), atomics.load(I64, time, 8))
 
 
-def _note_time(words: Words, record: ir.Value, nanoseconds: ir.Value, moment: int) -> None:
+def _note_time(atomics: AtomicsBuilder, record: ir.Value, nanoseconds: ir.Value, moment: int) -> None:
     """Write what both clocks say now, for readers of the flight recorder. moment: 0 or 1 in R_CLOCK."""
-    words.store(read_clock(words), record, block.R_CLOCK + 16 * moment)
-    words.store(nanoseconds, record, block.R_CLOCK + 16 * moment + 8)
+    atomics.store(read_clock(atomics), record, block.R_CLOCK + 16 * moment)
+    atomics.store(nanoseconds, record, block.R_CLOCK + 16 * moment + 8)
 
 
-def _finish(words: Words, control: ir.Value, record: ir.Value, status: ir.Value) -> None:
+def _finish(atomics: AtomicsBuilder, control: ir.Value, record: ir.Value, status: ir.Value) -> None:
     """Report the call's end; the last device, or one with an error, wakes the driver."""
-    builder = words.builder
+    builder = atomics.builder
     failed = builder.icmp_unsigned("!=", status, i32(0))
-    words.store(status, record, block.R_STATUS)
-    calls = words.at(record, block.R_CALLS)
-    words.store(builder.add(words.load(I64, calls), i64(1)), calls)
+    atomics.store(status, record, block.R_STATUS)
+    calls = atomics.at(record, block.R_CALLS)
+    atomics.store(builder.add(atomics.load(I64, calls), i64(1)), calls)
     state = builder.select(failed, i32(block.DeviceState.FAILED), i32(block.DeviceState.IDLE))
-    words.release(state, record, block.R_STATE)
-    with words.when(failed):
-        words.sequential_store(status, control, block.H_POISON)
-    words.release(i32(block.CommandKind.NONE), record, block.R_COMMAND_KIND)
-    target = words.load(I32, control, block.H_DONE_TARGET)
-    done = words.at(control, block.H_DONE)
-    mine = builder.add(words.fetch_add(1, done), i32(1))
-    with words.when(builder.or_(failed, builder.icmp_unsigned("==", mine, target))):
+    atomics.release(state, record, block.R_STATE)
+    with atomics.when(failed):
+        atomics.sequential_store(status, control, block.H_ABORT)
+    atomics.release(i32(block.CommandKind.NONE), record, block.R_COMMAND_KIND)
+    target = atomics.load(I32, control, block.H_DONE_TARGET)
+    done = atomics.at(control, block.H_DONE)
+    mine = builder.add(atomics.fetch_add(1, done), i32(1))
+    with atomics.when(builder.or_(failed, builder.icmp_unsigned("==", mine, target))):
         target_of(builder).emit_wake(builder, done, i32(EVERYBODY))
 
 
 def _emit_call(module: ir.Module) -> None:
-    function, words = Words.function(module, CALL, I32, [POINTER, I32, I32, I64], internal=False, optimised=True)
+    function, atomics = AtomicsBuilder.function(
+        module, CALL, I32, [POINTER, I32, I32, I64], internal=False, optimised=True
+    )
     control, sequence, target, nanoseconds = function.args
-    builder = words.builder
-    command, done = words.at(control, block.H_COMMAND), words.at(control, block.H_DONE)
+    builder = atomics.builder
+    command, done = atomics.at(control, block.H_COMMAND), atomics.at(control, block.H_DONE)
     timeout = builder.alloca(I64, size=2)
-    words.store(builder.sdiv(nanoseconds, i64(1_000_000_000)), timeout)
-    words.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
-    with words.when(builder.icmp_unsigned("!=", words.acquire(command), sequence)):
-        words.sequential_store(sequence, command)
+    atomics.store(builder.sdiv(nanoseconds, i64(1_000_000_000)), timeout)
+    atomics.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
+    with atomics.when(builder.icmp_unsigned("!=", atomics.acquire(command), sequence)):
+        atomics.sequential_store(sequence, command)
         target_of(builder).emit_wake(builder, command, i32(EVERYBODY))
-    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
+    cores, devices = atomics.load(I32, control, block.H_CORES), atomics.load(I32, control, block.H_HERE)
     left = builder.alloca(I64)
-    words.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)
-    with words.forever():
-        finished = words.acquire(done)
-        words.return_if(builder.icmp_signed(">=", builder.sub(finished, target), i32(0)), i32(CALL_DONE))
-        poison = words.acquire(control, block.H_POISON)
-        words.return_if(builder.icmp_unsigned("!=", poison, i32(0)), i32(CALL_POISONED))
-        count = words.load(I64, left)
-        words.store(builder.sub(count, i64(1)), left)
+    atomics.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)
+    with atomics.forever():
+        finished = atomics.acquire(done)
+        atomics.return_if(builder.icmp_signed(">=", builder.sub(finished, target), i32(0)), i32(CALL_DONE))
+        aborted = atomics.acquire(control, block.H_ABORT)
+        atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(CALL_ABORTED))
+        count = atomics.load(I64, left)
+        atomics.store(builder.sub(count, i64(1)), left)
         target_of(builder).emit_spin(builder)
-        with words.when(builder.icmp_signed("<=", count, i64(0))):
+        with atomics.when(builder.icmp_signed("<=", count, i64(0))):
             result = target_of(builder).emit_sleep(builder, done, finished, timeout)
             expired = builder.icmp_signed("==", result, i64(-ETIMEDOUT))
-            words.return_if(expired, i32(CALL_AGAIN))
-            words.return_if(builder.icmp_signed("==", result, i64(-EINTR)), i32(CALL_AGAIN))
+            atomics.return_if(expired, i32(CALL_AGAIN))
+            atomics.return_if(builder.icmp_signed("==", result, i64(-EINTR)), i32(CALL_AGAIN))
     builder.unreachable()
 
 
@@ -213,9 +223,13 @@ def _emit_fault(module: ir.Module) -> None:
     """The signal handler; it calls nothing, so that it may run anywhere."""
     place = ir.GlobalVariable(module, POINTER, FAULT_RECORD)
     place.initializer = ir.Constant(POINTER, None)
-    function, words = Words.function(module, FAULT, VOID, [I32, POINTER, POINTER], internal=False, optimised=True)
+    function, atomics = AtomicsBuilder.function(
+        module, FAULT, VOID, [I32, POINTER, POINTER], internal=False, optimised=True
+    )
     number, information, _ = function.args
-    record = words.load(POINTER, place)
-    words.store(words.load(I64, information, target_of(words.builder).fault_address_offset), record, block.R_FAULT)
-    words.store(number, record, block.R_SIGNAL)
-    words.builder.ret_void()
+    record = atomics.load(POINTER, place)
+    atomics.store(
+        atomics.load(I64, information, target_of(atomics.builder).fault_address_offset), record, block.R_FAULT
+    )
+    atomics.store(number, record, block.R_SIGNAL)
+    atomics.builder.ret_void()

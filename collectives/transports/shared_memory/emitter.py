@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import iterations_field
 from distxla.collectives.protocols.event import LARGE_BYTES
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, POINTER, Words
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, POINTER, AtomicsBuilder
 from distxla.collectives.transports.shared_memory.channel_site import ChannelFamily
 from distxla.collectives.transports.shared_memory.event_recording import emit_recorded, emit_step_recorded
 from distxla.collectives.transports.shared_memory.group_site import GroupFamily
@@ -51,16 +51,16 @@ class SharedMemory:
         """The routine of `site`; what several sites need is added to `llvm_module` once, with internal linkage."""
         arguments: list[ir.Type] = [POINTER, I32, POINTER, POINTER]
         name = ROUND_SYMBOL.format(site=site.index)
-        function, words = Words.function(llvm_module, name, I32, arguments, internal=False)
-        table = words.context_field(function.args[0], "communicators")
-        state = words.load(POINTER, table, 8 * site.communicator)
+        function, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False)
+        table = atomics.context_field(function.args[0], "communicators")
+        state = atomics.load(POINTER, table, 8 * site.communicator)
         family = self._family(instruction.op)
-        family.emit(Routine(words, function, state, module, site, spec, instruction, operands))
+        family.emit(Routine(atomics, function, state, module, site, spec, instruction, operands))
         name = COMMUNICATE_SYMBOL.format(site=site.index)
-        outer, words = Words.function(llvm_module, name, I32, arguments, internal=False, optimised=True)
+        outer, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False, optimised=True)
         timed = self._timed or _bytes(operands, instruction.shape) >= LARGE_BYTES
         iterations = iterations_field(len(site.loops))
-        emit_recorded(words, outer.args, function, iterations, timed=timed)
+        emit_recorded(atomics, outer.args, function, iterations, timed=timed)
         return outer
 
     def emit_step_recorder(self, llvm_module: ir.Module) -> ir.Function:

@@ -30,8 +30,8 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import Event
 from distxla.collectives.protocols.work_table import DESCRIBED
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
-from distxla.collectives.transports.shared_memory.proxy_queue import emit_describe, emit_hand_over
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
+from distxla.collectives.transports.shared_memory.proxy_queue import emit_describe, emit_enqueue
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY, emit_wait, emit_wake
 from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
@@ -55,8 +55,11 @@ ARGUMENTS = (
     ("shared", I32),  # whether members share the items
     ("do_items", ITEMS_TYPE.as_pointer()),
     ("common", POINTER),  # u64 offsets of the results' shared places, 0 for none; null where no result has one
-    ("fold", POINTER),  # for a relay: the function that folds two operands; null where it needs all of them at once
-    ("element", I64),  # for a relay: bytes of an element that is folded; 0: nothing is
+    (
+        "reduction",
+        POINTER,
+    ),  # for a proxy: the function that reduces two operands; null where it needs all of them at once
+    ("element", I64),  # for a proxy: bytes of an element that is reduced; 0: nothing is
 )
 assert tuple(name for name, _ in ARGUMENTS) == DESCRIBED
 TICKET = ("ticket", POINTER)  # u64: where the begun round's number goes
@@ -81,10 +84,10 @@ class _Round:
 
     def __init__(self, llvm_module: ir.Module, name: str, arguments: Sequence[tuple[str, ir.Type]]) -> None:
         self.module = llvm_module
-        self.function, self.words = Words.function(llvm_module, name, I32, [kind for _, kind in arguments])
+        self.function, self.atomics = AtomicsBuilder.function(llvm_module, name, I32, [kind for _, kind in arguments])
         self.argument = {name: value for (name, _), value in zip(arguments, self.function.args, strict=True)}
-        self.builder = self.words.builder
-        self.record = self.words.context_field(self.argument["context"], "record")
+        self.builder = self.atomics.builder
+        self.record = self.atomics.context_field(self.argument["context"], "record")
 
     def emit_round(self) -> ir.Function:
         """Begin and end."""
@@ -94,53 +97,53 @@ class _Round:
     def emit_begin(self, end: ir.Function) -> ir.Function:
         """Begin, and leave behind what the end will need."""
         number = self._begin(end)
-        self.words.store(number, self.argument["ticket"])
+        self.atomics.store(number, self.argument["ticket"])
         self.builder.ret(i32(Status.OK))
         return self.function
 
     def emit_end(self) -> ir.Function:
         """End a round that was begun; at once where it was ended before."""
-        argument, words = self.argument, self.words
+        argument, atomics = self.argument, self.atomics
         self._enter(argument["round"])
         self._note(argument["round"])
         slot = self._slot(argument["position"])
-        argument["signature"] = words.load(I64, slot, round_words.S_SIGNATURE)
+        argument["signature"] = atomics.load(I64, slot, round_words.S_SIGNATURE)
         for name, place in SAVED:
-            argument[name] = words.load(dict(ARGUMENTS)[name], slot, place)
+            argument[name] = atomics.load(dict(ARGUMENTS)[name], slot, place)
         return self._end()
 
     def _begin(self, end: ir.Function | None = None) -> ir.Value:
         """Post, arrive, and lead if everybody has; the round's number, u64."""
-        words, builder, argument = self.words, self.builder, self.argument
-        relay = words.load(I32, argument["state"], group_words.G_RELAY)
-        with words.when(builder.icmp_unsigned("==", relay, i32(group_words.DESCRIBE)), likely=False):
-            emit_describe(words, argument["state"], [argument[name] for name, _ in ARGUMENTS])
+        atomics, builder, argument = self.atomics, self.builder, self.argument
+        proxy = atomics.load(I32, argument["state"], group_words.G_PROXY)
+        with atomics.when(builder.icmp_unsigned("==", proxy, i32(group_words.DESCRIBE)), likely=False):
+            emit_describe(atomics, argument["state"], [argument[name] for name, _ in ARGUMENTS])
             builder.ret(i32(Status.OK))
         counter = self._counter()
-        number = words.load(I64, counter)
-        count_from(words, self.record, words.at(counter, round_words.COUNTED), number)
+        number = atomics.load(I64, counter)
+        count_from(atomics, self.record, atomics.at(counter, round_words.COUNTED), number)
         self._enter(number)
-        unfinished = builder.icmp_unsigned("!=", words.acquire(self.area, group_words.E_PHASE), self.phase)
-        with words.when(unfinished, likely=False):
+        unfinished = builder.icmp_unsigned("!=", atomics.acquire(self.area, group_words.E_PHASE), self.phase)
+        with atomics.when(unfinished, likely=False):
             self._end_oldest(number)
         self._note(number)
         self._post(end)
-        words.store(builder.add(number, i64(1)), counter)
+        atomics.store(builder.add(number, i64(1)), counter)
         self._compare_with_the_first()
-        arrived = words.fetch_add(1, self.area, group_words.E_ARRIVED)
-        local = words.load(I32, argument["state"], group_words.G_LOCAL)
+        arrived = atomics.fetch_add(1, self.area, group_words.E_ARRIVED)
+        local = atomics.load(I32, argument["state"], group_words.G_LOCAL)
         whole = builder.icmp_unsigned("==", local, i32(0))
         expected = builder.select(whole, builder.trunc(argument["size"], I32), local)
         last = builder.icmp_unsigned("==", builder.add(arrived, i32(1)), expected)
         with builder.if_then(last):
-            words.store(i32(0), self.area, group_words.E_ARRIVED)
-            words.racing_store(i64(0), self.area, group_words.E_FIRST)
-            with builder.if_else(builder.icmp_unsigned("==", relay, i32(0))) as (here, elsewhere):
+            atomics.store(i32(0), self.area, group_words.E_ARRIVED)
+            atomics.racing_store(i64(0), self.area, group_words.E_FIRST)
+            with builder.if_else(builder.icmp_unsigned("==", proxy, i32(0))) as (here, elsewhere):
                 with here:
                     self._lead(stays=end is None)
                 with elsewhere:
-                    control = words.context_field(argument["context"], "control")
-                    builder.call(emit_hand_over(self.module), [control, self.area, i64(Event.ROUND)])
+                    control = atomics.context_field(argument["context"], "control")
+                    builder.call(emit_enqueue(self.module), [control, self.area, i64(Event.ROUND)])
         return number
 
     def _compare_with_the_first(self) -> None:
@@ -148,11 +151,11 @@ class _Round:
 
         Two that come at the same time may both take themselves for the first; the last one compares everybody.
         """
-        words, builder, argument = self.words, self.builder, self.argument
-        first = words.racing_load(I64, self.area, group_words.E_FIRST)
+        atomics, builder, argument = self.atomics, self.builder, self.argument
+        first = atomics.racing_load(I64, self.area, group_words.E_FIRST)
         with builder.if_else(builder.icmp_unsigned("==", first, i64(0))) as (alone, later):
             with alone:
-                words.racing_store(argument["signature"], self.area, group_words.E_FIRST)
+                atomics.racing_store(argument["signature"], self.area, group_words.E_FIRST)
             with later:
                 differs = builder.icmp_unsigned("!=", first, argument["signature"])
                 with builder.if_then(differs, likely=False):
@@ -161,9 +164,9 @@ class _Round:
 
     def _end(self) -> ir.Function:
         """Wait until the round is over, doing shared items meanwhile, and return how it went."""
-        words, builder = self.words, self.builder
+        atomics, builder = self.atomics, self.builder
         self._follow()
-        outcome = words.load(I32, self.area, group_words.E_OUTCOME)
+        outcome = atomics.load(I32, self.area, group_words.E_OUTCOME)
         with builder.if_then(builder.icmp_unsigned("!=", outcome, i32(Status.OK)), likely=False):
             self._name_the_other()
         if "common" in self.argument:
@@ -173,14 +176,14 @@ class _Round:
 
     def _enter(self, number: ir.Value) -> None:
         """Find the area of a round and what its phase is while it gathers."""
-        words, builder, argument = self.words, self.builder, self.argument
+        atomics, builder, argument = self.atomics, self.builder, self.argument
         self.number = number
         size = argument["size"]
         each = builder.add(builder.mul(size, i64(round_words.SLOT_BYTES)), i64(group_words.E_SLOTS))
         offset = builder.mul(builder.and_(number, i64(group_words.ROUNDS - 1)), each)
         counters = builder.mul(size, i64(round_words.LINE))
-        self.area = words.at(words.at(argument["state"], group_words.G_BEGUN), builder.add(counters, offset))
-        self.slots = words.at(self.area, group_words.E_SLOTS)
+        self.area = atomics.at(atomics.at(argument["state"], group_words.G_BEGUN), builder.add(counters, offset))
+        self.slots = atomics.at(self.area, group_words.E_SLOTS)
         generation = builder.udiv(number, i64(group_words.ROUNDS))
         self.phase = builder.trunc(builder.mul(generation, i64(2)), I32)
         self.over = builder.add(self.phase, i32(2))
@@ -188,103 +191,103 @@ class _Round:
     def _counter(self) -> ir.Value:
         """Where the rounds are counted that this member has begun."""
         place = self.builder.mul(self.argument["position"], i64(round_words.LINE))
-        return self.words.at(self.words.at(self.argument["state"], group_words.G_BEGUN), place)
+        return self.atomics.at(self.atomics.at(self.argument["state"], group_words.G_BEGUN), place)
 
     def _note(self, number: ir.Value) -> None:
         """Write into the device's record where it is, for reports."""
-        counted = self.words.at(self._counter(), round_words.COUNTED)
-        note_round(self.words, self.record, counted, self.builder.add(number, i64(1)))
+        counted = self.atomics.at(self._counter(), round_words.COUNTED)
+        note_round(self.atomics, self.record, counted, self.builder.add(number, i64(1)))
 
     def _end_oldest(self, number: ir.Value) -> None:
         """End this member's unfinished round in the area that the round `number` needs."""
-        words, builder, argument = self.words, self.builder, self.argument
-        end = words.load(END_TYPE.as_pointer(), self._slot(argument["position"]), round_words.S_END)
+        atomics, builder, argument = self.atomics, self.builder, self.argument
+        end = atomics.load(END_TYPE.as_pointer(), self._slot(argument["position"]), round_words.S_END)
         head = [argument[name] for name, _ in END_ARGUMENTS[:-1]]
         status = builder.call(end, [*head, builder.sub(number, i64(group_words.ROUNDS))])
-        words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def _slot(self, position: ir.Value) -> ir.Value:
-        return self.words.at(self.slots, self.builder.mul(position, i64(round_words.SLOT_BYTES)))
+        return self.atomics.at(self.slots, self.builder.mul(position, i64(round_words.SLOT_BYTES)))
 
     def _post(self, end: ir.Function | None) -> None:
         """Say what this member came with: signature, site, and where its buffers are. end: who will end the round,
         if not this function."""
-        words, builder, argument = self.words, self.builder, self.argument
+        atomics, builder, argument = self.atomics, self.builder, self.argument
         slot = self._slot(argument["position"])
-        words.store(argument["signature"], slot, round_words.S_SIGNATURE)
-        words.store(argument["site"], slot, round_words.S_SITE)
-        words.store(words.context_field(argument["context"], "device"), slot, round_words.S_DEVICE)
+        atomics.store(argument["signature"], slot, round_words.S_SIGNATURE)
+        atomics.store(argument["site"], slot, round_words.S_SITE)
+        atomics.store(atomics.context_field(argument["context"], "device"), slot, round_words.S_DEVICE)
         if end is not None:
-            words.store(end, slot, round_words.S_END)
+            atomics.store(end, slot, round_words.S_END)
             for name, offset in SAVED:
-                words.store(argument[name], slot, offset)
-        place = words.at(slot, round_words.S_OFFSETS)
+                atomics.store(argument[name], slot, offset)
+        place = atomics.at(slot, round_words.S_OFFSETS)
         for side in ("operand", "result"):
             count = argument[f"{side}_count"]
-            with words.count(i64(0), count) as leaf:
+            with atomics.count(i64(0), count) as leaf:
                 at = builder.mul(leaf, i64(8))
-                words.store(words.load(I64, argument[f"{side}s"], at), place, at)
-            place = words.at(place, builder.mul(count, i64(8)))
+                atomics.store(atomics.load(I64, argument[f"{side}s"], at), place, at)
+            place = atomics.at(place, builder.mul(count, i64(8)))
 
         has_common = builder.icmp_unsigned("!=", builder.ptrtoint(argument["common"], I64), i64(0))
-        words.store(builder.zext(has_common, I64), slot, round_words.S_SHARES)
-        with words.when(has_common), words.count(i64(0), argument["result_count"]) as leaf:
+        atomics.store(builder.zext(has_common, I64), slot, round_words.S_SHARES)
+        with atomics.when(has_common), atomics.count(i64(0), argument["result_count"]) as leaf:
             at = builder.mul(leaf, i64(8))
-            words.store(words.load(I64, argument["common"], at), place, at)
+            atomics.store(atomics.load(I64, argument["common"], at), place, at)
 
     def _common_places(self, member: ir.Value) -> ir.Value:
         """Where a member posted the shared places of its results."""
-        words, builder, argument = self.words, self.builder, self.argument
+        atomics, builder, argument = self.atomics, self.builder, self.argument
         leaves = builder.add(argument["operand_count"], argument["result_count"])
-        return words.at(words.at(self._slot(member), round_words.S_OFFSETS), builder.mul(leaves, i64(8)))
+        return atomics.at(atomics.at(self._slot(member), round_words.S_OFFSETS), builder.mul(leaves, i64(8)))
 
     def _agree_on_places(self) -> None:
         """Whether every member of this host allows that the results be written once, and where."""
-        words, builder, argument = self.words, self.builder, self.argument
+        atomics, builder, argument = self.atomics, self.builder, self.argument
         has_common = builder.icmp_unsigned("!=", builder.ptrtoint(argument["common"], I64), i64(0))
         mine = builder.trunc(builder.add(argument["position"], i64(1)), I32)
-        words.store(builder.select(has_common, mine, i32(0)), self.area, group_words.E_ONCE)
-        with words.when(has_common), words.count(i64(0), argument["size"]) as member:
-            device = words.load(I32, argument["members"], builder.mul(member, i64(4)))
-            memory = words.device_memory(argument["context"], device)
-            with words.when(builder.icmp_unsigned("!=", builder.ptrtoint(memory, I64), i64(0))):  # it is on this host
-                shares = words.load(I64, self._slot(member), round_words.S_SHARES)
+        atomics.store(builder.select(has_common, mine, i32(0)), self.area, group_words.E_ONCE)
+        with atomics.when(has_common), atomics.count(i64(0), argument["size"]) as member:
+            device = atomics.load(I32, argument["members"], builder.mul(member, i64(4)))
+            memory = atomics.device_memory(argument["context"], device)
+            with atomics.when(builder.icmp_unsigned("!=", builder.ptrtoint(memory, I64), i64(0))):  # it is on this host
+                shares = atomics.load(I64, self._slot(member), round_words.S_SHARES)
                 with builder.if_else(builder.icmp_unsigned("==", shares, i64(0)), likely=False) as (alone, posted):
                     with alone:
-                        words.store(i32(0), self.area, group_words.E_ONCE)
-                    with posted, words.count(i64(0), argument["result_count"]) as leaf:
+                        atomics.store(i32(0), self.area, group_words.E_ONCE)
+                    with posted, atomics.count(i64(0), argument["result_count"]) as leaf:
                         at = builder.mul(leaf, i64(8))
                         theirs, ours = (
-                            words.load(I64, p, at) for p in (self._common_places(member), argument["common"])
+                            atomics.load(I64, p, at) for p in (self._common_places(member), argument["common"])
                         )
-                        with words.when(builder.icmp_unsigned("!=", theirs, ours), likely=False):
-                            words.store(i32(0), self.area, group_words.E_ONCE)
+                        with atomics.when(builder.icmp_unsigned("!=", theirs, ours), likely=False):
+                            atomics.store(i32(0), self.area, group_words.E_ONCE)
 
     def _find_results(self) -> None:
         """Write the shared places into the table of results where the round has used them."""
-        words, builder, argument = self.words, self.builder, self.argument
+        atomics, builder, argument = self.atomics, self.builder, self.argument
         has_common = builder.icmp_unsigned("!=", builder.ptrtoint(argument["common"], I64), i64(0))
-        once = builder.icmp_unsigned("!=", words.load(I32, self.area, group_words.E_ONCE), i32(0))
-        with words.when(builder.and_(has_common, once)), words.count(i64(0), argument["result_count"]) as leaf:
+        once = builder.icmp_unsigned("!=", atomics.load(I32, self.area, group_words.E_ONCE), i32(0))
+        with atomics.when(builder.and_(has_common, once)), atomics.count(i64(0), argument["result_count"]) as leaf:
             at = builder.mul(leaf, i64(8))
-            place = words.load(I64, argument["common"], at)
-            with words.when(builder.icmp_unsigned("!=", place, i64(0))):
-                words.store(place, argument["results"], at)
+            place = atomics.load(I64, argument["common"], at)
+            with atomics.when(builder.icmp_unsigned("!=", place, i64(0))):
+                atomics.store(place, argument["results"], at)
 
     def _lead(self, *, stays: bool) -> None:
         """What the last arriver does: compare the signatures, then do the work or share it out.
 
         stays: whether it then helps.
         """
-        words, builder, argument = self.words, self.builder, self.argument
-        outcome = words.local(I32)
+        atomics, builder, argument = self.atomics, self.builder, self.argument
+        outcome = atomics.local(I32)
         builder.store(i32(Status.OK), outcome)
-        with words.count(i64(0), argument["size"]) as member:
-            theirs = words.load(I64, self._slot(member), round_words.S_SIGNATURE)
-            with words.when(builder.icmp_unsigned("!=", theirs, argument["signature"]), likely=False):
+        with atomics.count(i64(0), argument["size"]) as member:
+            theirs = atomics.load(I64, self._slot(member), round_words.S_SIGNATURE)
+            with atomics.when(builder.icmp_unsigned("!=", theirs, argument["signature"]), likely=False):
                 builder.store(i32(Status.MISMATCH), outcome)
         found = builder.load(outcome, typ=I32)
-        words.store(found, self.area, group_words.E_OUTCOME)
+        atomics.store(found, self.area, group_words.E_OUTCOME)
         self._agree_on_places()
         agreed = builder.icmp_unsigned("==", found, i32(Status.OK))
         shared = builder.icmp_unsigned("!=", argument["shared"], i32(0))
@@ -292,48 +295,48 @@ class _Round:
             with share:
                 self._share(1 if stays else 0)
             with alone:
-                with words.when(agreed, likely=True):
+                with atomics.when(agreed, likely=True):
                     self._do_items(i64(0), argument["items"])
-                words.release(self.over, self.area, group_words.E_PHASE)
+                atomics.release(self.over, self.area, group_words.E_PHASE)
                 self._wake(i32(EVERYBODY))
 
     def _share(self, helpers: int) -> None:
         """Hand out the work to the members that end the round. helpers: how many are awake for it."""
-        words, builder, argument = self.words, self.builder, self.argument
-        words.store(i32(0), self.area, group_words.E_NEXT)
-        words.store(i32(0), self.area, group_words.E_DONE)
-        words.release(builder.add(self.phase, i32(1)), self.area, group_words.E_PHASE)
-        control = words.context_field(argument["context"], "control")
-        cores = builder.zext(words.load(I32, control, block.H_CORES), I64)
-        wanted = builder.sub(words.smallest(cores, argument["items"]), i64(helpers))
-        with words.when(builder.icmp_signed(">", wanted, i64(0))):
+        atomics, builder, argument = self.atomics, self.builder, self.argument
+        atomics.store(i32(0), self.area, group_words.E_NEXT)
+        atomics.store(i32(0), self.area, group_words.E_DONE)
+        atomics.release(builder.add(self.phase, i32(1)), self.area, group_words.E_PHASE)
+        control = atomics.context_field(argument["context"], "control")
+        cores = builder.zext(atomics.load(I32, control, block.H_CORES), I64)
+        wanted = builder.sub(atomics.smallest(cores, argument["items"]), i64(helpers))
+        with atomics.when(builder.icmp_signed(">", wanted, i64(0))):
             self._wake(builder.trunc(wanted, I32))
 
     def _follow(self) -> None:
         """Wait for the end of the round, doing shared items meanwhile."""
-        words, builder, argument = self.words, self.builder, self.argument
+        atomics, builder, argument = self.atomics, self.builder, self.argument
         wait = emit_wait(self.module)
-        with words.forever() as finished:
-            now = words.acquire(self.area, group_words.E_PHASE)
-            words.leave_if(builder.icmp_signed(">=", builder.sub(now, self.over), i32(0)), finished)
-            with words.when(builder.icmp_unsigned("!=", now, self.phase)):
+        with atomics.forever() as finished:
+            now = atomics.acquire(self.area, group_words.E_PHASE)
+            atomics.leave_if(builder.icmp_signed(">=", builder.sub(now, self.over), i32(0)), finished)
+            with atomics.when(builder.icmp_unsigned("!=", now, self.phase)):
                 self._help()
-            sleepers = words.at(self.area, group_words.E_SLEEPERS)
-            word = words.at(self.area, group_words.E_PHASE)
+            sleepers = atomics.at(self.area, group_words.E_SLEEPERS)
+            word = atomics.at(self.area, group_words.E_PHASE)
             status = builder.call(wait, [argument["context"], word, now, i32(-1), sleepers])
-            words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def _help(self) -> None:
-        words, builder, argument = self.words, self.builder, self.argument
+        atomics, builder, argument = self.atomics, self.builder, self.argument
         items = builder.trunc(argument["items"], I32)
-        with words.forever() as none_left:
-            item = words.fetch_add(1, self.area, group_words.E_NEXT)
-            words.leave_if(builder.icmp_unsigned(">=", item, items), none_left)
+        with atomics.forever() as none_left:
+            item = atomics.fetch_add(1, self.area, group_words.E_NEXT)
+            atomics.leave_if(builder.icmp_unsigned(">=", item, items), none_left)
             number = builder.zext(item, I64)
             self._do_items(number, builder.add(number, i64(1)))
-            done = builder.add(words.fetch_add(1, self.area, group_words.E_DONE), i32(1))
-            with words.when(builder.icmp_unsigned("==", done, items)):
-                words.release(self.over, self.area, group_words.E_PHASE)
+            done = builder.add(atomics.fetch_add(1, self.area, group_words.E_DONE), i32(1))
+            with atomics.when(builder.icmp_unsigned("==", done, items)):
+                atomics.release(self.over, self.area, group_words.E_PHASE)
                 self._wake(i32(EVERYBODY))
 
     def _do_items(self, first: ir.Value, end: ir.Value) -> None:
@@ -342,25 +345,30 @@ class _Round:
         self.builder.call(argument["do_items"], [*arguments, first, end])
 
     def _wake(self, how_many: ir.Value) -> None:
-        sleepers, word = self.words.at(self.area, group_words.E_SLEEPERS), self.words.at(self.area, group_words.E_PHASE)
+        sleepers, word = (
+            self.atomics.at(self.area, group_words.E_SLEEPERS),
+            self.atomics.at(self.area, group_words.E_PHASE),
+        )
         self.builder.call(emit_wake(self.module), [word, sleepers, how_many])
 
     def _name_the_other(self) -> None:
         """Write a member that has come with something else into this device's record."""
-        words, builder, argument = self.words, self.builder, self.argument
-        counters = words.at(argument["state"], group_words.G_BEGUN)
-        with words.count(i64(0), argument["size"]) as member:
+        atomics, builder, argument = self.atomics, self.builder, self.argument
+        counters = atomics.at(argument["state"], group_words.G_BEGUN)
+        with atomics.count(i64(0), argument["size"]) as member:
             slot = self._slot(member)
-            begun = words.load(I64, counters, builder.mul(member, i64(round_words.LINE)))
+            begun = atomics.load(I64, counters, builder.mul(member, i64(round_words.LINE)))
             has_come = builder.icmp_unsigned(">", begun, self.number)  # others' slots tell of an earlier round
-            differs = builder.icmp_unsigned("!=", words.load(I64, slot, round_words.S_SIGNATURE), argument["signature"])
-            with words.when(builder.and_(has_come, differs)):
-                words.store(words.load(I32, slot, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
-                words.store(words.load(I32, slot, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
+            differs = builder.icmp_unsigned(
+                "!=", atomics.load(I64, slot, round_words.S_SIGNATURE), argument["signature"]
+            )
+            with atomics.when(builder.and_(has_come, differs)):
+                atomics.store(atomics.load(I32, slot, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
+                atomics.store(atomics.load(I32, slot, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
 
 
 def emit_group_round(llvm_module: ir.Module) -> ir.Function:
-    """i32 distxla_group_round(ARGUMENTS): OK, RELEASED or MISMATCH. Blocks until the whole group has come."""
+    """i32 distxla_group_round(ARGUMENTS): OK, ABORTED or MISMATCH. Blocks until the whole group has come."""
     found = llvm_module.globals.get(ROUND_FUNCTION)
     return found or _Round(llvm_module, ROUND_FUNCTION, ARGUMENTS).emit_round()
 
@@ -375,6 +383,6 @@ def emit_group_begin(llvm_module: ir.Module) -> ir.Function:
 
 
 def emit_group_end(llvm_module: ir.Module) -> ir.Function:
-    """i32 distxla_group_end(END_ARGUMENTS): OK, RELEASED or MISMATCH. Blocks until the round is over."""
+    """i32 distxla_group_end(END_ARGUMENTS): OK, ABORTED or MISMATCH. Blocks until the round is over."""
     found = llvm_module.globals.get(END_FUNCTION)
     return found or _Round(llvm_module, END_FUNCTION, END_ARGUMENTS).emit_end()

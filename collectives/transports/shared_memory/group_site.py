@@ -20,12 +20,12 @@ from distxla.collectives.transports.shared_memory.ragged_work_items import (
     emit_ragged_start,
     plan_ragged_work,
 )
-from distxla.collectives.transports.shared_memory.reduce_tile import Fold, emit_fold_tile
+from distxla.collectives.transports.shared_memory.reduce_tile import TileReducer, emit_reduce_tile
 from distxla.collectives.transports.shared_memory.site_emitter import Routine
 from distxla.collectives.transports.shared_memory.work_items import (
     WorkPlan,
     emit_copy_items,
-    emit_fold_items,
+    emit_reduce_items,
     plan_work,
 )
 from distxla.compiler.abi import Status
@@ -76,16 +76,16 @@ class _GroupSite:
     """The routine of one site whose groups meet in rounds."""
 
     def __init__(self, routine: Routine, op: GroupedCollective) -> None:
-        self.words, self.function, self.spec = routine.words, routine.function, routine.spec
+        self.atomics, self.function, self.spec = routine.atomics, routine.function, routine.spec
         self.group_state, self.module, self.op = routine.state, routine.module, op
         self.half = half_of(routine.instruction.op)
         self.operands, self.result = of_whole(routine.instruction, routine.operands)
         self.signature = signature(routine.module, routine.instruction.replace(op=op), self.operands)
-        self.llvm_module = self.words.builder.module
+        self.llvm_module = self.atomics.builder.module
 
     def emit(self, site: Site) -> None:
         """Look up this device's group, then run the round made for groups of that size."""
-        words, builder = self.words, self.words.builder
+        atomics, builder = self.atomics, self.atomics.builder
         flat = [device for group in self.spec.groups for device in group]
         rows, first = {}, 0
         for group in self.spec.groups:
@@ -95,32 +95,32 @@ class _GroupSite:
         name = digest((self.spec.groups, self.spec.silent))
         table = constant(self.llvm_module, f"distxla_groups_{name}", I32, by_device(rows))
         members = constant(self.llvm_module, f"distxla_members_{name}", I32, flat)
-        row = device_row(words, self.function.args[0], table)
-        position, size, begin = (builder.zext(words.load(I32, row, 4 * i), I64) for i in range(3))
-        mine = words.at(members, builder.mul(begin, i64(4)))
+        row = device_row(atomics, self.function.args[0], table)
+        position, size, begin = (builder.zext(atomics.load(I32, row, 4 * i), I64) for i in range(3))
+        mine = atomics.at(members, builder.mul(begin, i64(4)))
         if self.spec.silent:
-            with words.when(builder.icmp_unsigned("!=", words.load(I32, row, 12), i32(0))):
+            with atomics.when(builder.icmp_unsigned("!=", atomics.load(I32, row, 12), i32(0))):
                 self._zeros()
         sizes = sorted({len(group) for group in self.spec.groups})
         for group_size in sizes[:-1]:
-            with words.when(builder.icmp_unsigned("==", size, i64(group_size))):
+            with atomics.when(builder.icmp_unsigned("==", size, i64(group_size))):
                 self._rounds(site, group_size, position, mine)
         self._rounds(site, sizes[-1], position, mine)
 
     def _zeros(self) -> None:
         """Fill the results, which have the operands' sizes, and return."""
         if self.half is Half.ENDED:
-            self.words.builder.ret(i32(Status.OK))
+            self.atomics.builder.ret(i32(Status.OK))
             return
-        words, (context, _, _, received) = self.words, self.function.args
-        memory = words.device_memory(context, words.context_field(context, "device"))
+        atomics, (context, _, _, received) = self.atomics, self.function.args
+        memory = atomics.device_memory(context, atomics.context_field(context, "device"))
         for leaf, operand in enumerate(self.operands):
-            emit_zero(words, words.at(memory, words.load(I64, received, 8 * leaf)), i64(operand.byte_size))
-        words.builder.ret(i32(Status.OK))
+            emit_zero(atomics, atomics.at(memory, atomics.load(I64, received, 8 * leaf)), i64(operand.byte_size))
+        atomics.builder.ret(i32(Status.OK))
 
     def _rounds(self, site: Site, size: int, position: ir.Value, members: ir.Value) -> None:
         """Emit the rounds of a group of `size` and the return; more leaves than a slot holds take several rounds."""
-        words, builder = self.words, self.words.builder
+        atomics, builder = self.atomics, self.atomics.builder
         if self.half is Half.ENDED:
             self._ends(size, position)
             return
@@ -136,28 +136,28 @@ class _GroupSite:
         for batch, arguments in enumerate(batches):
             head = (self.function.args[0], self.function.args[1])
             place = (self.group_state, position, i64(size), members)
-            tickets = [] if self.half is Half.WHOLE else [words.local(I64) if batch else self._ticket()]
+            tickets = [] if self.half is Half.WHOLE else [atomics.local(I64) if batch else self._ticket()]
             status = builder.call(emit(self.llvm_module), [*head, *arguments[:5], *place, *arguments[5:], *tickets])
-            words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         builder.ret(i32(Status.OK))
 
     def _ends(self, size: int, position: ir.Value) -> None:
         """The second halves of the rounds, which have consecutive numbers, and the return."""
-        words, builder = self.words, self.words.builder
+        atomics, builder = self.atomics, self.atomics.builder
         is_ragged = isinstance(self.op, RaggedAllToAll)
         batches = 1 if is_ragged else len(_batches(self.op.movements(self.operands, size), self.operands))
-        first = words.load(I64, self._ticket())
+        first = atomics.load(I64, self._ticket())
         for batch in range(batches):
             number = builder.add(first, i64(batch))
             arguments = [self.function.args[0], self.group_state, position, i64(size), number]
             status = builder.call(emit_group_end(self.llvm_module), arguments)
-            words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+            atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         builder.ret(i32(Status.OK))
 
     def _ticket(self) -> ir.Value:
         """Where the number of the first round stands: behind what the first half writes and the second one reads."""
         table = self.function.args[3 if self.half is Half.BEGUN else 2]
-        return ticket(self.words, self.function.args[0], table, self.result)
+        return ticket(self.atomics, self.function.args[0], table, self.result)
 
     def _round_arguments(
         self, site: Site, size: int, batch: int, parts: list[Movement], operands: range, results: range
@@ -167,23 +167,23 @@ class _GroupSite:
         plan = plan_work(
             parts, sizes, len(operands), size, result_leaves=len(results) if shares else 0, order=self.op.order
         )
-        return self._arguments(site, size, batch, (operands, results), plan, self._items(size), self._fold(size))
+        return self._arguments(site, size, batch, (operands, results), plan, self._items(size), self._reduce(size))
 
     def _ragged(self, op: RaggedAllToAll, site: Site, size: int) -> list[ir.Value]:
         """The one round of a ragged-all-to-all, behind what each member does for itself."""
-        words, (context, _, sent, received) = self.words, self.function.args
+        atomics, (context, _, sent, received) = self.atomics, self.function.args
         _, output, table, *_ = self.operands
         movement = op.ragged_movement(self.operands, size)
-        memory = words.device_memory(context, words.context_field(context, "device"))
-        record = words.context_field(context, "record")
+        memory = atomics.device_memory(context, atomics.context_field(context, "device"))
+        record = atomics.context_field(context, "record")
         places = (sent, received)
-        emit_ragged_start(words, memory, places, record, movement, table.dtype, output.byte_size, table.size)
+        emit_ragged_start(atomics, memory, places, record, movement, table.dtype, output.byte_size, table.size)
         leaves = len(self.operands)
         items = emit_ragged_items(self.llvm_module, movement, table.dtype, leaves)
         sizes = [operand.byte_size for operand in self.operands]
         plan = plan_ragged_work(movement, output.dtype.byte_size, sizes, size)
-        relayed = (ir.Constant(POINTER, None), i64(RAGGED))
-        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, relayed)
+        proxyed = (ir.Constant(POINTER, None), i64(RAGGED))
+        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, proxyed)
 
     def _arguments(
         self,
@@ -193,19 +193,19 @@ class _GroupSite:
         leaves: tuple[range, range],
         plan: WorkPlan,
         items: ir.Function,
-        fold: tuple[ir.Value, ir.Value],
+        reducer: tuple[ir.Value, ir.Value],
     ) -> list[ir.Value]:
         """Of the round function, but for the context, the site's number and the device's place in its group."""
-        words, (operands, results) = self.words, leaves
+        atomics, (operands, results) = self.atomics, leaves
         rows = [value for row in plan.table for value in row]
         table = constant(self.llvm_module, f"distxla_work_{site.index}_{size}_{batch}", I64, rows)
         _, _, sent, received = self.function.args
         shares = site.shares and size > 1
         places = 8 * (len(self.operands) + results.start)  # a site that shares has as many results as operands
-        common = words.at(received, places) if shares else ir.Constant(POINTER, None)
+        common = atomics.at(received, places) if shares else ir.Constant(POINTER, None)
         return [
-            words.at(sent, 8 * operands.start),
-            words.at(received, 8 * results.start),
+            atomics.at(sent, 8 * operands.start),
+            atomics.at(received, 8 * results.start),
             i64(len(operands)),
             i64(len(results)),
             i64(self.signature ^ batch),
@@ -214,39 +214,39 @@ class _GroupSite:
             i32(int(plan.shared)),
             items,
             common,
-            *fold,
+            *reducer,
         ]
 
     def _items(self, size: int) -> ir.Function:
         reduction = self.op.reduction
         if reduction is None or size == 1:
             return emit_copy_items(self.llvm_module)
-        fold = Fold(self.module, reduction, self.operands[0].dtype, size, self.op.order)
-        return emit_fold_items(self.llvm_module, self._fold_name(fold), fold)
+        reducer = TileReducer(self.module, reduction, self.operands[0].dtype, size, self.op.order)
+        return emit_reduce_items(self.llvm_module, self._reduction_name(reducer), reducer)
 
-    def _fold(self, size: int) -> tuple[ir.Value, ir.Value]:
-        """What a relay needs to fold operands as they come, in group order: a routine that folds two, and the bytes of
-        an element. No routine where another order is asked for: then it collects the operands and does the items."""
+    def _reduce(self, size: int) -> tuple[ir.Value, ir.Value]:
+        """What a proxy needs to reduce operands as they come, in group order: a routine that reduces two, and the bytes
+        of an element. No routine where another order is asked for: then it collects the operands and does the items."""
         reduction = self.op.reduction
         if reduction is None or size == 1:
             return ir.Constant(POINTER, None), i64(0)
-        two = Fold(self.module, reduction, self.operands[0].dtype, 2)
+        two = TileReducer(self.module, reduction, self.operands[0].dtype, 2)
         element = i64(two.element_type.byte_size)
         if self.op.order != RANK:
             return ir.Constant(POINTER, None), element
-        name = f"{self._fold_name(two)}_tile"
+        name = f"{self._reduction_name(two)}_tile"
         if size == 2:
-            return emit_fold_tile(self.llvm_module, name, two), element
+            return emit_reduce_tile(self.llvm_module, name, two), element
         # Made small, because every program would take longer to compile for what most never do: 2 ms instead of 15, and
         # as fast for f32.
-        found = emit_fold_tile(self.llvm_module, f"{name}_small", two)
+        found = emit_reduce_tile(self.llvm_module, f"{name}_small", two)
         for attribute in ("minsize", "optsize"):
             found.attributes.add(attribute)
         return found, element
 
-    def _fold_name(self, fold: Fold) -> str:
-        computation = structure(self.module, self.module[fold.reduction])
-        return f"distxla_fold_{digest((computation, fold.element_type.name, fold.members, fold.order))}"
+    def _reduction_name(self, reducer: TileReducer) -> str:
+        computation = structure(self.module, self.module[reducer.reduction])
+        return f"distxla_reduce_{digest((computation, reducer.element_type.name, reducer.members, reducer.order))}"
 
 
 def _batches(movements: tuple[Movement, ...], operands: Sequence[Shape]) -> list[tuple[list[Movement], range, range]]:

@@ -16,7 +16,7 @@ Of large operands the message holds only where they are, and one side copies fro
 result: both raise `claim`, and who finds it odd came second, knows the other side's buffer, and copies. If that is the
 source, it goes on at once; if it is the target, the source's operand must stay as it is until the message is taken.
 Whoever has copied raises `taken`, and the slot is free.
-Where one end lives on another host, its relay and the one of this host take its part: they post and take messages, and
+Where one end lives on another host, its proxy and the one of this host take its part: they post and take messages, and
 a large target asks for what the source keeps in its operand.
 """
 
@@ -28,9 +28,9 @@ from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.proxy_queue import Event
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
-from distxla.collectives.transports.shared_memory.proxy_queue import hand_over, is_elsewhere
+from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
 from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY, emit_wait, emit_wake
 from distxla.compiler.abi import Status
@@ -65,10 +65,10 @@ class _Round:
         signature: int,
     ) -> None:
         self.module, self.sizes, self.signature = llvm_module, sizes, signature
-        self.function, self.words = Words.function(llvm_module, name, I32, [kind for _, kind in arguments])
+        self.function, self.atomics = AtomicsBuilder.function(llvm_module, name, I32, [kind for _, kind in arguments])
         self.argument = {name: value for (name, _), value in zip(arguments, self.function.args, strict=True)}
         self.context = self.argument["context"]
-        self.builder = self.words.builder
+        self.builder = self.atomics.builder
         places, end = [], 0
         for size in sizes:
             places.append(end)
@@ -76,10 +76,10 @@ class _Round:
         self.bytes = end
         self.is_small = end <= permute_words.MAILBOX_BYTES
         self.places = places if self.is_small else [8 * i for i in range(len(sizes))]
-        words, builder = self.words, self.builder
-        self.record = words.context_field(self.context, "record")
-        self.memory = words.device_memory(self.context, words.context_field(self.context, "device"))
-        out_pair, self.target, in_pair, self.source = (words.load(I32, self.argument["row"], 4 * i) for i in range(4))
+        atomics, builder = self.atomics, self.builder
+        self.record = atomics.context_field(self.context, "record")
+        self.memory = atomics.device_memory(self.context, atomics.context_field(self.context, "device"))
+        out_pair, self.target, in_pair, self.source = (atomics.load(I32, self.argument["row"], 4 * i) for i in range(4))
         self.sends = builder.icmp_unsigned("!=", out_pair, i32(NOBODY))
         self.receives = builder.icmp_unsigned("!=", in_pair, i32(NOBODY))
         self.out_pair, self.in_pair = self._pair(out_pair), self._pair(in_pair)
@@ -89,23 +89,23 @@ class _Round:
     def emit_round(self) -> ir.Function:
         """Begin and end."""
         self._begin()
-        self._end(asked=False)
+        self._end(ready=False)
         return self.function
 
     def emit_begin(self, end: ir.Function) -> ir.Function:
         """Begin, and leave behind what the end will need."""
         number = self._begin(end)
-        self.words.store(number, self.argument["ticket"])
+        self.atomics.store(number, self.argument["ticket"])
         self.builder.ret(i32(Status.OK))
         return self.function
 
     def emit_end(self) -> ir.Function:
         """End a round that was begun; at once where it was ended before."""
-        self.words.return_if(self._alone(), i32(Status.OK))
+        self.atomics.return_if(self._alone(), i32(Status.OK))
         self._enter(self.argument["round"])
         self._note(self.argument["round"])
-        self.argument["results"] = self.words.at(self.incoming, permute_words.M_TARGET_POST + round_words.S_OFFSETS)
-        self._end(asked=True)
+        self.argument["results"] = self.atomics.at(self.incoming, permute_words.M_TARGET_POST + round_words.S_OFFSETS)
+        self._end(ready=True)
         return self.function
 
     def _alone(self) -> ir.Value:
@@ -114,46 +114,46 @@ class _Round:
 
     def _begin(self, end: ir.Function | None = None) -> ir.Value:
         """Send, and say where to receive. The round's number, u64."""
-        words, builder = self.words, self.builder
-        with words.when(builder.not_(self.receives)):
+        atomics, builder = self.atomics, self.builder
+        with atomics.when(builder.not_(self.receives)):
             for leaf, size in enumerate(self.sizes):
-                emit_zero(words, self._buffer(self.memory, self.argument["results"], leaf), i64(size))
-            words.return_if(self._alone(), i32(Status.OK))
+                emit_zero(atomics, self._buffer(self.memory, self.argument["results"], leaf), i64(size))
+            atomics.return_if(self._alone(), i32(Status.OK))
         counter = self._counter()
-        number = words.load(I64, counter)
-        count_from(words, self.record, words.at(counter, round_words.COUNTED), number)
+        number = atomics.load(I64, counter)
+        count_from(atomics, self.record, atomics.at(counter, round_words.COUNTED), number)
         self._enter(number)
         self._note(number)
-        unfinished = builder.icmp_unsigned("!=", words.acquire(self.incoming, permute_words.M_TAKEN), self.before)
-        with words.when(builder.and_(self.receives, unfinished), likely=False):
+        unfinished = builder.icmp_unsigned("!=", atomics.acquire(self.incoming, permute_words.M_TAKEN), self.before)
+        with atomics.when(builder.and_(self.receives, unfinished), likely=False):
             self._end_oldest(number)
             self._note(number)
-        words.store(builder.add(number, i64(1)), counter)
-        with words.when(self.sends):
+        atomics.store(builder.add(number, i64(1)), counter)
+        with atomics.when(self.sends):
             self._send()
-        with words.when(self.receives):
+        with atomics.when(self.receives):
             if end is not None or not self.is_small:
                 self._post_results(end)
             if not self.is_small:
                 with builder.if_else(self._is_elsewhere(self.source), likely=False) as (apart, together):
                     with apart:
-                        hand_over(words, self.context, self.incoming, Event.ASKED, self.after)
-                    with together, words.when(self._claim(self.incoming)):
+                        enqueue(atomics, self.context, self.incoming, Event.READY, self.after)
+                    with together, atomics.when(self._claim(self.incoming)):
                         self._await_message()
                         self._take_large()
             elif end is not None:
                 self._ask()
         return number
 
-    def _end(self, *, asked: bool) -> None:
+    def _end(self, *, ready: bool) -> None:
         """Wait for the message and until the operand may be overwritten; returns from the function.
 
         asked: whether a small message may have been taken already.
         """
-        words, builder = self.words, self.builder
-        with words.when(self.receives):
-            if asked or not self.is_small:
-                with words.when(builder.not_(self._is_taken())):
+        atomics, builder = self.atomics, self.builder
+        with atomics.when(self.receives):
+            if ready or not self.is_small:
+                with atomics.when(builder.not_(self._is_taken())):
                     self._await_message()
                     if self.is_small:
                         self._take_small_once()
@@ -162,9 +162,9 @@ class _Round:
                 self._await_message()
                 self._take_small()
         if not self.is_small:
-            with words.when(self.sends):
-                kept = words.load(I32, self.outgoing, permute_words.M_KEPT)
-                with words.when(builder.icmp_unsigned("!=", kept, i32(0))):
+            with atomics.when(self.sends):
+                zero_copy = atomics.load(I32, self.outgoing, permute_words.M_ZERO_COPY)
+                with atomics.when(builder.icmp_unsigned("!=", zero_copy, i32(0))):
                     self._await_taken(self.outgoing, self.target, self.after)
         builder.ret(i32(Status.OK))
 
@@ -173,151 +173,158 @@ class _Round:
         builder = self.builder
         offset = builder.mul(builder.and_(number, i64(permute_words.RING - 1)), i64(permute_words.MESSAGE_BYTES))
         offset = builder.add(offset, i64(permute_words.P_RING))
-        self.outgoing, self.incoming = (self.words.at(pair, offset) for pair in (self.out_pair, self.in_pair))
+        self.outgoing, self.incoming = (self.atomics.at(pair, offset) for pair in (self.out_pair, self.in_pair))
         self.before = builder.trunc(builder.udiv(number, i64(permute_words.RING)), I32)
         self.after = builder.add(self.before, i32(1))
 
     def _counter(self) -> ir.Value:
         """Where the rounds are counted that the device has begun."""
-        asked, sent = (
-            self.words.at(self.in_pair, permute_words.P_ASKED),
-            self.words.at(self.out_pair, permute_words.P_SENT),
+        ready, sent = (
+            self.atomics.at(self.in_pair, permute_words.P_READY),
+            self.atomics.at(self.out_pair, permute_words.P_SENT),
         )
-        return self.builder.select(self.receives, asked, sent)
+        return self.builder.select(self.receives, ready, sent)
 
     def _note(self, number: ir.Value) -> None:
         """Write into the device's record where it is, for reports."""
-        counted = self.words.at(self._counter(), round_words.COUNTED)
-        note_round(self.words, self.record, counted, self.builder.add(number, i64(1)))
+        counted = self.atomics.at(self._counter(), round_words.COUNTED)
+        note_round(self.atomics, self.record, counted, self.builder.add(number, i64(1)))
 
     def _end_oldest(self, number: ir.Value) -> None:
         """End this device's unfinished round whose messages the round `number` needs."""
-        words, builder, argument = self.words, self.builder, self.argument
-        post = words.at(self.incoming, permute_words.M_TARGET_POST)
-        end = words.load(END_TYPE.as_pointer(), post, round_words.S_END)
+        atomics, builder, argument = self.atomics, self.builder, self.argument
+        post = atomics.at(self.incoming, permute_words.M_TARGET_POST)
+        end = atomics.load(END_TYPE.as_pointer(), post, round_words.S_END)
         head = [argument[name] for name, _ in END_ARGUMENTS[:-1]]
         status = builder.call(end, [*head, builder.sub(number, i64(permute_words.RING))])
-        words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     # --- the source's side
 
     def _send(self) -> None:
-        words, builder, message = self.words, self.builder, self.outgoing
+        atomics, builder, message = self.atomics, self.builder, self.outgoing
         self._await_taken(message, self.target, self.before)
         self._post(message)
-        payload = words.at(message, permute_words.M_PAYLOAD)
+        payload = atomics.at(message, permute_words.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             if self.is_small:
                 operand = self._buffer(self.memory, self.argument["operands"], leaf)
-                emit_copy(words, words.at(payload, place), operand, i64(size))
+                emit_copy(atomics, atomics.at(payload, place), operand, i64(size))
             else:
-                words.store(words.load(I64, self.argument["operands"], 8 * leaf), payload, place)
+                atomics.store(atomics.load(I64, self.argument["operands"], 8 * leaf), payload, place)
         if not self.is_small:
             came_second = self._claim(message)
             delivers = builder.and_(came_second, self._target_agrees())
-            words.store(builder.zext(builder.not_(delivers), I32), message, permute_words.M_KEPT)
-            with words.when(delivers):
+            atomics.store(builder.zext(builder.not_(delivers), I32), message, permute_words.M_ZERO_COPY)
+            with atomics.when(delivers):
                 self._deliver()
-        words.release(self.after, message, permute_words.M_POSTED)
+        atomics.release(self.after, message, permute_words.M_POSTED)
         self._wake(message, permute_words.M_POSTED, permute_words.M_TARGET_SLEEPS)  # a full fence is in it
         if self.is_small:
-            asked = builder.icmp_unsigned("==", words.acquire(message, permute_words.M_ASKED), self.after)
-            with words.when(asked, likely=False), words.when(self._target_agrees()), words.when(self._copies(message)):
+            ready = builder.icmp_unsigned("==", atomics.acquire(message, permute_words.M_READY), self.after)
+            with (
+                atomics.when(ready, likely=False),
+                atomics.when(self._target_agrees()),
+                atomics.when(self._copies(message)),
+            ):
                 self._deliver()
-        with words.when(self._is_elsewhere(self.target), likely=False):
-            words.store(i32(0 if self.is_small else len(self.sizes)), message, permute_words.M_LEAVES)
-            words.store(i64(self.bytes), message, permute_words.M_BYTES)
+        with atomics.when(self._is_elsewhere(self.target), likely=False):
+            atomics.store(i32(0 if self.is_small else len(self.sizes)), message, permute_words.M_LEAVES)
+            atomics.store(i64(self.bytes), message, permute_words.M_BYTES)
             for leaf, size in enumerate(() if self.is_small else self.sizes):
-                words.store(i64(size), payload, 8 * (len(self.sizes) + leaf))
-            hand_over(words, self.context, message, Event.POSTED, self.after)
+                atomics.store(i64(size), payload, 8 * (len(self.sizes) + leaf))
+            enqueue(atomics, self.context, message, Event.POSTED, self.after)
 
     def _target_agrees(self) -> ir.Value:
         """Whether the target, which has posted where it receives, runs the same instruction."""
-        theirs = self.words.load(I64, self.outgoing, permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
+        theirs = self.atomics.load(I64, self.outgoing, permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
         return self.builder.icmp_unsigned("==", theirs, i64(self.signature))
 
     def _deliver(self) -> None:
         """Copy the operands into the target's results."""
-        words, there = self.words, self.words.at(self.outgoing, permute_words.M_TARGET_POST + round_words.S_OFFSETS)
-        base = words.device_memory(self.context, self.target)
+        atomics, there = (
+            self.atomics,
+            self.atomics.at(self.outgoing, permute_words.M_TARGET_POST + round_words.S_OFFSETS),
+        )
+        base = atomics.device_memory(self.context, self.target)
         for leaf, size in enumerate(self.sizes):
             operand = self._buffer(self.memory, self.argument["operands"], leaf)
-            emit_copy(words, self._buffer(base, there, leaf), operand, i64(size))
+            emit_copy(atomics, self._buffer(base, there, leaf), operand, i64(size))
         self._raise_taken(self.outgoing)
 
     # --- the target's side
 
     def _post_results(self, end: ir.Function | None) -> None:
         """Say where the results go. end: who will end the round, if not this function."""
-        words = self.words
-        post = words.at(self.incoming, permute_words.M_TARGET_POST)
+        atomics = self.atomics
+        post = atomics.at(self.incoming, permute_words.M_TARGET_POST)
         self._post(post)
         for leaf in range(len(self.sizes)):
-            words.store(words.load(I64, self.argument["results"], 8 * leaf), post, round_words.S_OFFSETS + 8 * leaf)
+            atomics.store(atomics.load(I64, self.argument["results"], 8 * leaf), post, round_words.S_OFFSETS + 8 * leaf)
         if end is not None:
-            words.store(end, post, round_words.S_END)
+            atomics.store(end, post, round_words.S_END)
 
     def _ask(self) -> None:
         """Let the source put the results in their places, or take them if they are there."""
-        words, builder, message = self.words, self.builder, self.incoming
-        words.sequential_store(self.after, message, permute_words.M_ASKED)
+        atomics, builder, message = self.atomics, self.builder, self.incoming
+        atomics.sequential_store(self.after, message, permute_words.M_READY)
         builder.fence("seq_cst")
-        posted = words.acquire(message, permute_words.M_POSTED)
-        with words.when(builder.icmp_unsigned("==", posted, self.after)):
+        posted = atomics.acquire(message, permute_words.M_POSTED)
+        with atomics.when(builder.icmp_unsigned("==", posted, self.after)):
             self._check_signature()
             self._take_small_once()
 
     def _await_message(self) -> None:
         """Wait for the message; returns MISMATCH from the function if another instruction posted it."""
-        words, builder, message = self.words, self.builder, self.incoming
-        with words.forever() as there:
-            posted = words.acquire(message, permute_words.M_POSTED)
-            words.leave_if(builder.icmp_signed(">=", builder.sub(posted, self.after), i32(0)), there)
+        atomics, builder, message = self.atomics, self.builder, self.incoming
+        with atomics.forever() as there:
+            posted = atomics.acquire(message, permute_words.M_POSTED)
+            atomics.leave_if(builder.icmp_signed(">=", builder.sub(posted, self.after), i32(0)), there)
             self._wait(message, permute_words.M_POSTED, posted, self.source, permute_words.M_TARGET_SLEEPS)
         self._check_signature()
 
     def _check_signature(self) -> None:
         """Return MISMATCH if what was posted belongs to another instruction; not if it was taken, as then the slot may
         hold the next message already."""
-        words, builder, message = self.words, self.builder, self.incoming
-        theirs = words.load(I64, message, round_words.S_SIGNATURE)
+        atomics, builder, message = self.atomics, self.builder, self.incoming
+        theirs = atomics.load(I64, message, round_words.S_SIGNATURE)
         differs = builder.icmp_unsigned("!=", theirs, i64(self.signature))
-        with words.when(differs, likely=False):
+        with atomics.when(differs, likely=False):
             builder.fence("acquire")  # the slot's next message is posted only after `taken` was raised
             self._return_mismatch()
 
     def _return_mismatch(self) -> None:
-        words, builder, message = self.words, self.builder, self.incoming
-        with words.when(builder.not_(self._is_taken())):
-            words.store(words.load(I32, message, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
-            words.store(words.load(I32, message, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
+        atomics, builder, message = self.atomics, self.builder, self.incoming
+        with atomics.when(builder.not_(self._is_taken())):
+            atomics.store(atomics.load(I32, message, round_words.S_DEVICE), self.record, block.R_MISMATCH_DEVICE)
+            atomics.store(atomics.load(I32, message, round_words.S_SITE), self.record, block.R_MISMATCH_SITE)
             builder.ret(i32(Status.MISMATCH))
 
     def _is_taken(self) -> ir.Value:
         builder = self.builder
-        taken = self.words.acquire(self.incoming, permute_words.M_TAKEN)
+        taken = self.atomics.acquire(self.incoming, permute_words.M_TAKEN)
         return builder.icmp_signed(">=", builder.sub(taken, self.after), i32(0))
 
     def _take_small(self) -> None:
-        words, payload = self.words, self.words.at(self.incoming, permute_words.M_PAYLOAD)
+        atomics, payload = self.atomics, self.atomics.at(self.incoming, permute_words.M_PAYLOAD)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
             result = self._buffer(self.memory, self.argument["results"], leaf)
-            emit_copy(words, result, words.at(payload, place), i64(size))
+            emit_copy(atomics, result, atomics.at(payload, place), i64(size))
         self._raise_taken(self.incoming)
-        with words.when(self._is_elsewhere(self.source), likely=False):
-            hand_over(words, self.context, self.incoming, Event.TAKEN, self.after)
+        with atomics.when(self._is_elsewhere(self.source), likely=False):
+            enqueue(atomics, self.context, self.incoming, Event.TAKEN, self.after)
 
     def _take_small_once(self) -> None:
         """Take the message unless the source is about to deliver it."""
-        with self.words.when(self._copies(self.incoming)):
+        with self.atomics.when(self._copies(self.incoming)):
             self._take_small()
 
     def _take_large(self) -> None:
-        words, payload = self.words, self.words.at(self.incoming, permute_words.M_PAYLOAD)
-        base = words.device_memory(self.context, self.source)
+        atomics, payload = self.atomics, self.atomics.at(self.incoming, permute_words.M_PAYLOAD)
+        base = atomics.device_memory(self.context, self.source)
         for leaf, (size, place) in enumerate(zip(self.sizes, self.places, strict=True)):
-            operand = words.at(base, words.load(I64, payload, place))
-            emit_copy(words, self._buffer(self.memory, self.argument["results"], leaf), operand, i64(size))
+            operand = atomics.at(base, atomics.load(I64, payload, place))
+            emit_copy(atomics, self._buffer(self.memory, self.argument["results"], leaf), operand, i64(size))
         self._raise_taken(self.incoming)
 
     # --- shared
@@ -326,60 +333,60 @@ class _Round:
         builder = self.builder
         known = builder.icmp_unsigned("!=", number, i32(NOBODY))
         index = builder.select(known, builder.zext(number, I64), i64(0))
-        return self.words.at(self.argument["state"], builder.mul(index, i64(permute_words.PAIR_BYTES)))
+        return self.atomics.at(self.argument["state"], builder.mul(index, i64(permute_words.PAIR_BYTES)))
 
     def _post(self, place: ir.Value) -> None:
-        words = self.words
-        words.store(i64(self.signature), place, round_words.S_SIGNATURE)
-        words.store(self.argument["site"], place, round_words.S_SITE)
-        words.store(words.context_field(self.context, "device"), place, round_words.S_DEVICE)
+        atomics = self.atomics
+        atomics.store(i64(self.signature), place, round_words.S_SIGNATURE)
+        atomics.store(self.argument["site"], place, round_words.S_SITE)
+        atomics.store(atomics.context_field(self.context, "device"), place, round_words.S_DEVICE)
 
     def _is_elsewhere(self, device: ir.Value) -> ir.Value:
-        """Whether the other end lives on another host: then a relay takes its part."""
-        return is_elsewhere(self.words, self.context, device)
+        """Whether the other end lives on another host: then a proxy takes its part."""
+        return is_elsewhere(self.atomics, self.context, device)
 
     def _claim(self, message: ir.Value) -> ir.Value:
         """Whether the other side of the message has claimed it before."""
-        before = self.words.fetch_add(1, message, permute_words.M_CLAIM)
+        before = self.atomics.fetch_add(1, message, permute_words.M_CLAIM)
         return self.builder.icmp_unsigned("!=", self.builder.and_(before, i32(1)), i32(0))
 
     def _copies(self, message: ir.Value) -> ir.Value:
         """Whether this side of a small message, of which the other side knows, is the one that copies it."""
-        place = self.words.at(message, permute_words.M_COPIER)
-        seen = self.words.acquire(place)
+        place = self.atomics.at(message, permute_words.M_COPIER)
+        seen = self.atomics.acquire(place)
         swapped = self.builder.cmpxchg(place, seen, self.after, "seq_cst", "seq_cst")
         free = self.builder.icmp_unsigned("!=", seen, self.after)
         return self.builder.and_(free, self.builder.extract_value(swapped, 1))
 
     def _raise_taken(self, message: ir.Value) -> None:
-        self.words.release(self.after, message, permute_words.M_TAKEN)
+        self.atomics.release(self.after, message, permute_words.M_TAKEN)
         self._wake(message, permute_words.M_TAKEN, permute_words.M_TAKEN_SLEEPS, EVERYBODY)
 
     def _await_taken(self, message: ir.Value, peer: ir.Value, generation: ir.Value) -> None:
         """Until that many messages were taken out of the slot."""
-        words, builder = self.words, self.builder
-        with words.forever() as enough:
-            taken = words.acquire(message, permute_words.M_TAKEN)
-            words.leave_if(builder.icmp_signed(">=", builder.sub(taken, generation), i32(0)), enough)
+        atomics, builder = self.atomics, self.builder
+        with atomics.forever() as enough:
+            taken = atomics.acquire(message, permute_words.M_TAKEN)
+            atomics.leave_if(builder.icmp_signed(">=", builder.sub(taken, generation), i32(0)), enough)
             self._wait(message, permute_words.M_TAKEN, taken, peer, permute_words.M_TAKEN_SLEEPS)
 
     def _buffer(self, memory: ir.Value, offsets: ir.Value, leaf: int) -> ir.Value:
-        return self.words.at(memory, self.words.load(I64, offsets, 8 * leaf))
+        return self.atomics.at(memory, self.atomics.load(I64, offsets, 8 * leaf))
 
     def _wait(self, message: ir.Value, word: int, seen: ir.Value, peer: ir.Value, sleepers: int) -> None:
         """Sleep until the word differs from what was seen; returns from the function if the wait was released."""
-        words, builder = self.words, self.builder
-        arguments = [self.context, words.at(message, word), seen, peer, words.at(message, sleepers)]
+        atomics, builder = self.atomics, self.builder
+        arguments = [self.context, atomics.at(message, word), seen, peer, atomics.at(message, sleepers)]
         status = builder.call(emit_wait(self.module), arguments)
-        words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def _wake(self, message: ir.Value, word: int, sleepers: int, how_many: int = 1) -> None:
-        places = [self.words.at(message, word), self.words.at(message, sleepers)]
+        places = [self.atomics.at(message, word), self.atomics.at(message, sleepers)]
         self.builder.call(emit_wake(self.module), [*places, i32(how_many)])
 
 
 def emit_permute_round(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
-    """i32 (ROUND_ARGUMENTS): OK, RELEASED or MISMATCH, for leaves of so many bytes. Blocks."""
+    """i32 (ROUND_ARGUMENTS): OK, ABORTED or MISMATCH, for leaves of so many bytes. Blocks."""
     name = f"distxla_permute_{signature:016x}"
     found = llvm_module.globals.get(name)
     return found or _Round(llvm_module, name, ROUND_ARGUMENTS, sizes, signature).emit_round()
@@ -397,7 +404,7 @@ def emit_permute_begin(llvm_module: ir.Module, sizes: tuple[int, ...], signature
 
 
 def emit_permute_end(llvm_module: ir.Module, sizes: tuple[int, ...], signature: int) -> ir.Function:
-    """i32 (END_ARGUMENTS): OK, RELEASED or MISMATCH. Blocks until the device has received."""
+    """i32 (END_ARGUMENTS): OK, ABORTED or MISMATCH. Blocks until the device has received."""
     name = f"distxla_permute_end_{signature:016x}"
     found = llvm_module.globals.get(name)
     return found or _Round(llvm_module, name, END_ARGUMENTS, sizes, signature).emit_end()

@@ -41,7 +41,7 @@ class PermuteFamily:
 
     def emit(self, routine: Routine) -> None:
         """Rounds of the pairs; more leaves than a post holds are sent in several."""
-        words, function, spec, half = routine.words, routine.function, routine.spec, half_of(routine.instruction.op)
+        atomics, function, spec, half = routine.atomics, routine.function, routine.spec, half_of(routine.instruction.op)
         operands, result = of_whole(routine.instruction, routine.operands)
         op = whole(routine.instruction.op)
         number = signature(routine.module, routine.instruction.replace(op=op), operands)
@@ -56,22 +56,22 @@ class PermuteFamily:
             )
             for device, position in places.items()
         }
-        table = constant(words.builder.module, f"distxla_pairs_{digest(rows)}", I32, by_device(rows))
+        table = constant(atomics.builder.module, f"distxla_pairs_{digest(rows)}", I32, by_device(rows))
         context, site_number, sent, received = function.args
-        row = device_row(words, context, table)
-        llvm_module, builder = words.builder.module, words.builder
+        row = device_row(atomics, context, table)
+        llvm_module, builder = atomics.builder.module, atomics.builder
         for batch, first in enumerate(range(0, len(operands), round_words.OFFSETS)):
             sizes = tuple(o.byte_size for o in operands[first : first + round_words.OFFSETS])
-            buffers = (words.at(sent, 8 * first), words.at(received, 8 * first))
+            buffers = (atomics.at(sent, 8 * first), atomics.at(received, 8 * first))
             arguments = [context, site_number, *buffers, routine.state, row]
             if half is Half.WHOLE:
                 status = builder.call(emit_permute_round(llvm_module, sizes, number ^ first), arguments)
             elif half is Half.BEGUN:
-                place = words.local(I64) if batch else ticket(words, context, received, result)
+                place = atomics.local(I64) if batch else ticket(atomics, context, received, result)
                 status = builder.call(emit_permute_begin(llvm_module, sizes, number ^ first), [*arguments, place])
             else:
-                begun = builder.add(words.load(I64, ticket(words, context, sent, result)), i64(batch))
+                begun = builder.add(atomics.load(I64, ticket(atomics, context, sent, result)), i64(batch))
                 arguments = [context, routine.state, row, begun]
                 status = builder.call(emit_permute_end(llvm_module, sizes, number ^ first), arguments)
-            words.return_if(words.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
-        words.builder.ret(i32(Status.OK))
+            atomics.return_if(atomics.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        atomics.builder.ret(i32(Status.OK))

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols.work_table import RAGGED_COLUMNS
-from distxla.collectives.transports.shared_memory.atomics_builder import I64, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import I64, VOID, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.collectives.transports.shared_memory.work_items import (
     ITEMS_TYPE,
@@ -53,31 +53,31 @@ def emit_ragged_items(
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
+    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
     context, slots, members, size, table, first, end = function.args
-    builder, round_ = words.builder, (context, slots, members)
-    column = {name: words.load(I64, table, 8 * i) for i, name in enumerate(RAGGED_COLUMNS)}
-    with words.count(first, end) as number:
+    builder, round_ = atomics.builder, (context, slots, members)
+    column = {name: atomics.load(I64, table, 8 * i) for i, name in enumerate(RAGGED_COLUMNS)}
+    with atomics.count(first, end) as number:
         target = builder.udiv(number, column["pieces"])
         begins = builder.mul(builder.urem(number, column["pieces"]), column["piece_rows"])
-        ends = words.smallest(builder.add(begins, column["piece_rows"]), column["rows"])
-        result = posted_buffer(words, round_, target, i64(operands))
+        ends = atomics.smallest(builder.add(begins, column["piece_rows"]), column["rows"])
+        result = posted_buffer(atomics, round_, target, i64(operands))
         first_entry = builder.mul(target, column["stretches"])
-        with words.count(i64(0), size) as source:
+        with atomics.count(i64(0), size) as source:
             sent, starts, sizes, targets = (
-                posted_buffer(words, round_, source, i64(leaf))
+                posted_buffer(atomics, round_, source, i64(leaf))
                 for leaf in (movement.operand, movement.starts, movement.sizes, movement.targets)
             )
-            with words.count(first_entry, builder.add(first_entry, column["stretches"])) as entry:
-                start, count, there = (_integer(words, kind, place, entry) for place in (starts, sizes, targets))
-                low = _largest(words, there, begins)
-                high = words.smallest(builder.add(there, count), ends)
-                with words.when(builder.icmp_signed("<", low, high)):
+            with atomics.count(first_entry, builder.add(first_entry, column["stretches"])) as entry:
+                start, count, there = (_integer(atomics, kind, place, entry) for place in (starts, sizes, targets))
+                low = _largest(atomics, there, begins)
+                high = atomics.smallest(builder.add(there, count), ends)
+                with atomics.when(builder.icmp_signed("<", low, high)):
                     here = builder.add(start, builder.sub(low, there))
                     emit_copy(
-                        words,
-                        words.at(result, builder.mul(low, column["row_bytes"])),
-                        words.at(sent, builder.mul(here, column["row_bytes"])),
+                        atomics,
+                        atomics.at(result, builder.mul(low, column["row_bytes"])),
+                        atomics.at(sent, builder.mul(here, column["row_bytes"])),
                         builder.mul(builder.sub(high, low), column["row_bytes"]),
                     )
     builder.ret_void()
@@ -85,7 +85,7 @@ def emit_ragged_items(
 
 
 def emit_ragged_start(
-    words: Words,
+    atomics: AtomicsBuilder,
     memory: ir.Value,
     offsets: tuple[ir.Value, ir.Value],
     record: ir.Value,
@@ -99,14 +99,14 @@ def emit_ragged_start(
     memory: the member's own.  offsets: u64* of the operand and of the result leaves.  bytes_: of the result.
     Returns Status.OUT_OF_RANGE from the function for an entry that reaches beyond its arrays.
     """
-    builder = words.builder
+    builder = atomics.builder
     operands, results = offsets
     starts, sizes, targets = (
-        words.at(memory, words.load(I64, operands, 8 * leaf))
+        atomics.at(memory, atomics.load(I64, operands, 8 * leaf))
         for leaf in (movement.starts, movement.sizes, movement.targets)
     )
-    with words.count(i64(0), i64(entries)) as entry:
-        start, count, there = (_integer(words, kind, place, entry) for place in (starts, sizes, targets))
+    with atomics.count(i64(0), i64(entries)) as entry:
+        start, count, there = (_integer(atomics, kind, place, entry) for place in (starts, sizes, targets))
         fits = builder.icmp_signed(">", count, i64(0))
         for value, rows in ((start, movement.operand_rows), (there, movement.result_rows)):
             fits = builder.and_(fits, builder.icmp_signed(">=", value, i64(0)))
@@ -114,24 +114,24 @@ def emit_ragged_start(
             fits = builder.and_(fits, builder.icmp_signed("<=", value, builder.sub(i64(rows), count)))
         fine = builder.or_(fits, builder.icmp_signed("==", count, i64(0)))
         with builder.if_then(builder.not_(fine), likely=False):
-            words.store(entry, record, block.R_DETAIL)
+            atomics.store(entry, record, block.R_DETAIL)
             builder.ret(i32(Status.OUT_OF_RANGE))
-    kept = words.at(memory, words.load(I64, operands, 8 * movement.output))
-    result = words.at(memory, words.load(I64, results))
+    kept = atomics.at(memory, atomics.load(I64, operands, 8 * movement.output))
+    result = atomics.at(memory, atomics.load(I64, results))
     apart = builder.icmp_unsigned("!=", builder.ptrtoint(kept, I64), builder.ptrtoint(result, I64))
-    with words.when(apart):
-        emit_copy(words, result, kept, i64(bytes_))
+    with atomics.when(apart):
+        emit_copy(atomics, result, kept, i64(bytes_))
 
 
-def _integer(words: Words, kind: ElementType, place: ir.Value, index: ir.Value) -> ir.Value:
+def _integer(atomics: AtomicsBuilder, kind: ElementType, place: ir.Value, index: ir.Value) -> ir.Value:
     """An element of an array of integers as i64; beyond 2^63 negative."""
-    builder = words.builder
+    builder = atomics.builder
     width = 8 * kind.byte_size
-    value = words.load(ir.IntType(width), place, builder.mul(index, i64(kind.byte_size)))
+    value = atomics.load(ir.IntType(width), place, builder.mul(index, i64(kind.byte_size)))
     if width == 64:
         return value
     return builder.sext(value, I64) if kind.is_signed else builder.zext(value, I64)
 
 
-def _largest(words: Words, a: ir.Value, b: ir.Value) -> ir.Value:
-    return words.builder.select(words.builder.icmp_signed(">", a, b), a, b)
+def _largest(atomics: AtomicsBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    return atomics.builder.select(atomics.builder.icmp_signed(">", a, b), a, b)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from llvmlite import ir
 
 from distxla.collectives.protocols.shared_access import PUBLISH, PUBLISH_LONG, READ, READ_LONG
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words
+from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, AtomicsBuilder
 
 
 def emit_shared_access(module: ir.Module) -> None:
     """Add all four."""
     for kind, read, publish in ((I32, READ, PUBLISH), (I64, READ_LONG, PUBLISH_LONG)):
-        function, words = Words.function(module, read, kind, [POINTER], internal=False, optimised=True)
-        found = words.builder.load_atomic(function.args[0], "acquire", kind.width // 8, typ=kind)
-        words.builder.ret(found)
-        function, words = Words.function(module, publish, VOID, [POINTER, kind], internal=False, optimised=True)
+        function, atomics = AtomicsBuilder.function(module, read, kind, [POINTER], internal=False, optimised=True)
+        found = atomics.builder.load_atomic(function.args[0], "acquire", kind.width // 8, typ=kind)
+        atomics.builder.ret(found)
+        function, atomics = AtomicsBuilder.function(
+            module, publish, VOID, [POINTER, kind], internal=False, optimised=True
+        )
         place, value = function.args
-        words.release(value, place)
-        words.builder.ret_void()
+        atomics.release(value, place)
+        atomics.builder.ret_void()

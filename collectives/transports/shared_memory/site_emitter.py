@@ -7,7 +7,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from distxla.collectives.transports.shared_memory.atomics_builder import Words
+from distxla.collectives.transports.shared_memory.atomics_builder import AtomicsBuilder
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -22,7 +22,7 @@ class Routine:
     state: address of what the members of this device's communicator share.  operands: shapes of the operand leaves.
     """
 
-    words: Words
+    atomics: AtomicsBuilder
     function: ir.Function
     state: ir.Value
     module: Module

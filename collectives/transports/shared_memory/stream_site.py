@@ -6,7 +6,15 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import stream as streams
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
 from distxla.collectives.transports.shared_memory.copies import emit_copy
 from distxla.collectives.transports.shared_memory.event_recording import (
     note_resumed,
@@ -55,115 +63,115 @@ class StreamFamily:
             site.post()
         elif isinstance(op, Recv):
             site.issue()
-        routine.words.builder.ret(i32(Status.OK))
+        routine.atomics.builder.ret(i32(Status.OK))
 
 
 class _StreamSite:
     """The routine of one site."""
 
     def __init__(self, routine: Routine) -> None:
-        self.words, self.state, self.op = routine.words, routine.state, routine.instruction.op
-        self.llvm_module = routine.words.builder.module
+        self.atomics, self.state, self.op = routine.atomics, routine.state, routine.instruction.op
+        self.llvm_module = routine.atomics.builder.module
         self.context, self.site, self.sent, self.received = routine.function.args
         self.operands, self.shape = routine.operands, routine.instruction.shape
 
     def take(self) -> None:
         """Wait for an item, copy it into the result's leaves, and say that it is taken."""
-        words, builder = self.words, self.words.builder
+        atomics, builder = self.atomics, self.atomics.builder
         memory = self._memory()
         if isinstance(self.op, RecvDone):
             number = len(self.operands) - 2  # (leaves.., u32[], token[])
-            ticket = words.load(I32, words.at(memory, words.load(I64, self.sent, 8 * number)))
+            ticket = atomics.load(I32, atomics.at(memory, atomics.load(I64, self.sent, 8 * number)))
         else:
-            ticket = words.load_own(I32, self.state, streams.T_TAKEN)
+            ticket = atomics.load_own(I32, self.state, streams.T_TAKEN)
         assert self.shape.elements is not None
         item = self.shape.elements[0]
         nested, flat = streams.accepted_types(item)
-        slot = words.local(POINTER)
+        slot = atomics.local(POINTER)
         arguments = [self.context, self.state, memory, ticket, i64(nested), i64(flat), slot]
         self._return_unless_ok(builder.call(_emit_await(self.llvm_module), arguments))
-        payload = words.at(memory, words.load(I64, words.load(POINTER, slot), streams.L_OFFSET))
+        payload = atomics.at(memory, atomics.load(I64, atomics.load(POINTER, slot), streams.L_OFFSET))
         begins, _ = streams.places(item)
         for leaf, (shape, begin) in enumerate(zip(item.leaves(), begins, strict=True)):
-            target = words.at(memory, words.load(I64, self.received, 8 * leaf))
-            emit_copy(words, target, words.at(payload, begin), i64(shape.byte_size))
-        builder.call(_emit_taken(self.llvm_module), [self.state, memory, words.load(POINTER, slot)])
+            target = atomics.at(memory, atomics.load(I64, self.received, 8 * leaf))
+            emit_copy(atomics, target, atomics.at(payload, begin), i64(shape.byte_size))
+        builder.call(_emit_taken(self.llvm_module), [self.state, memory, atomics.load(POINTER, slot)])
 
     def post(self) -> None:
         """Wait for room, copy the item there, and say that it is posted."""
-        words, builder = self.words, self.words.builder
+        atomics, builder = self.atomics, self.atomics.builder
         memory = self._memory()
         leaves = [shape for shape in self.operands if shape.is_array]
         item = streams.flat(leaves)
         begins, size = streams.places(item)
-        place = words.local(I64)
+        place = atomics.local(I64)
         arguments = [self.context, self.state, memory, i64(size), place]
         self._return_unless_ok(builder.call(_emit_room(self.llvm_module), arguments))
-        payload = words.at(memory, words.load(I64, place))
+        payload = atomics.at(memory, atomics.load(I64, place))
         for leaf, (shape, begin) in enumerate(zip(leaves, begins, strict=True)):
-            source = words.at(memory, words.load(I64, self.sent, 8 * leaf))
-            emit_copy(words, words.at(payload, begin), source, i64(shape.byte_size))
+            source = atomics.at(memory, atomics.load(I64, self.sent, 8 * leaf))
+            emit_copy(atomics, atomics.at(payload, begin), source, i64(shape.byte_size))
         if self.op.sends:
-            self._store_ticket(memory, words.load_own(I32, self.state, streams.T_POSTED), len(leaves))
-        arguments = [self.context, self.site, self.state, memory, i64(size), words.load(I64, place)]
+            self._store_ticket(memory, atomics.load_own(I32, self.state, streams.T_POSTED), len(leaves))
+        arguments = [self.context, self.site, self.state, memory, i64(size), atomics.load(I64, place)]
         builder.call(_emit_posted(self.llvm_module), arguments)
 
     def issue(self) -> None:
         """Take a number for the recv-done."""
-        words = self.words
-        _count_from(words, self.context, self.state, words.load_own(I32, self.state, streams.T_TAKEN))
-        issued = words.load(I32, self.state, streams.T_ISSUED)
-        words.store(words.builder.add(issued, i32(2)), self.state, streams.T_ISSUED)
+        atomics = self.atomics
+        _count_from(atomics, self.context, self.state, atomics.load_own(I32, self.state, streams.T_TAKEN))
+        issued = atomics.load(I32, self.state, streams.T_ISSUED)
+        atomics.store(atomics.builder.add(issued, i32(2)), self.state, streams.T_ISSUED)
         assert self.shape.elements is not None
         self._store_ticket(self._memory(), issued, sum(1 for _ in self.shape.elements[0].leaves()))
 
     def _store_ticket(self, memory: ir.Value, ticket: ir.Value, leaf: int) -> None:
-        place = self.words.at(memory, self.words.load(I64, self.received, 8 * leaf))
-        self.words.store(ticket, place)
+        place = self.atomics.at(memory, self.atomics.load(I64, self.received, 8 * leaf))
+        self.atomics.store(ticket, place)
 
     def _memory(self) -> ir.Value:
-        return self.words.device_memory(self.context, self.words.context_field(self.context, "device"))
+        return self.atomics.device_memory(self.context, self.atomics.context_field(self.context, "device"))
 
     def _return_unless_ok(self, status: ir.Value) -> None:
-        self.words.return_if(self.words.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+        self.atomics.return_if(self.atomics.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
 
 # --- what the sites of a program share: one function each
 
 
-def _slot(words: Words, state: ir.Value, memory: ir.Value, word: ir.Value) -> ir.Value:
+def _slot(atomics: AtomicsBuilder, state: ir.Value, memory: ir.Value, word: ir.Value) -> ir.Value:
     """Where the slot of an item stands. word: twice the item's number."""
-    builder = words.builder
+    builder = atomics.builder
     index = builder.and_(builder.lshr(word, i32(1)), i32(streams.SLOTS - 1))
     offset = builder.mul(builder.zext(index, I64), i64(streams.SLOT_BYTES))
-    return words.at(words.at(memory, words.load(I64, state, streams.T_BLOCK)), offset)
+    return atomics.at(atomics.at(memory, atomics.load(I64, state, streams.T_BLOCK)), offset)
 
 
-def _note(words: Words, context: ir.Value, state: ir.Value, word: ir.Value) -> None:
+def _note(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: ir.Value) -> None:
     """Say in the record which item is wanted. word: twice its number."""
-    record = words.context_field(context, "record")
-    number = words.builder.zext(words.builder.lshr(word, i32(1)), I64)
-    note_round(words, record, words.at(state, streams.T_COUNTED), number)
+    record = atomics.context_field(context, "record")
+    number = atomics.builder.zext(atomics.builder.lshr(word, i32(1)), I64)
+    note_round(atomics, record, atomics.at(state, streams.T_COUNTED), number)
 
 
-def _count_from(words: Words, context: ir.Value, state: ir.Value, word: ir.Value) -> None:
+def _count_from(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: ir.Value) -> None:
     """Before the first item of a call note how many there were before. word: twice that."""
-    number = words.builder.zext(words.builder.lshr(word, i32(1)), I64)
-    count_from(words, words.context_field(context, "record"), words.at(state, streams.T_COUNTED), number)
+    number = atomics.builder.zext(atomics.builder.lshr(word, i32(1)), I64)
+    count_from(atomics, atomics.context_field(context, "record"), atomics.at(state, streams.T_COUNTED), number)
 
 
-def _wait(words: Words, context: ir.Value, state: ir.Value, word: int, seen: ir.Value) -> None:
+def _wait(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: int, seen: ir.Value) -> None:
     """Sleep until the other side's word differs from what was seen; returns from the function if released."""
-    builder = words.builder
+    builder = atomics.builder
     arguments = [
         context,
-        words.at(state, word),
+        atomics.at(state, word),
         seen,
         i32(block.WAITS_FOR_HOST),
-        words.at(state, streams.T_DEVICE_SLEEPS),
+        atomics.at(state, streams.T_DEVICE_SLEEPS),
     ]
     status = builder.call(emit_wait(builder.module), arguments)
-    words.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
+    atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
 
 def _emit_await(llvm_module: ir.Module) -> ir.Function:
@@ -177,22 +185,22 @@ def _emit_await(llvm_module: ir.Module) -> ir.Function:
     if found is not None:
         return found
     arguments = [POINTER, POINTER, POINTER, I32, I64, I64, POINTER]
-    function, words = Words.function(llvm_module, name, I32, arguments)
+    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments)
     context, state, memory, ticket, nested, flat, place = function.args
-    builder = words.builder
-    _count_from(words, context, state, words.load_own(I32, state, streams.T_TAKEN))
-    _note(words, context, state, ticket)
-    with words.forever() as there:
-        posted = words.acquire(state, streams.T_POSTED)
-        words.leave_if(builder.icmp_signed(">=", builder.sub(posted, ticket), i32(2)), there)
+    builder = atomics.builder
+    _count_from(atomics, context, state, atomics.load_own(I32, state, streams.T_TAKEN))
+    _note(atomics, context, state, ticket)
+    with atomics.forever() as there:
+        posted = atomics.acquire(state, streams.T_POSTED)
+        atomics.leave_if(builder.icmp_signed(">=", builder.sub(posted, ticket), i32(2)), there)
         ended = builder.icmp_unsigned("!=", builder.and_(posted, i32(1)), i32(0))
-        words.return_if(ended, i32(Status.STREAM_ENDED))
-        _wait(words, context, state, streams.T_POSTED, posted)
-    slot = _slot(words, state, memory, ticket)
-    words.store(slot, place)
-    kind = words.load(I64, slot, streams.L_TYPE)
+        atomics.return_if(ended, i32(Status.STREAM_ENDED))
+        _wait(atomics, context, state, streams.T_POSTED, posted)
+    slot = _slot(atomics, state, memory, ticket)
+    atomics.store(slot, place)
+    kind = atomics.load(I64, slot, streams.L_TYPE)
     fits = builder.or_(builder.icmp_unsigned("==", kind, nested), builder.icmp_unsigned("==", kind, flat))
-    with words.when(builder.not_(fits), likely=False):
+    with atomics.when(builder.not_(fits), likely=False):
         builder.call(_emit_taken(llvm_module), [state, memory, slot])
         builder.ret(i32(Status.ITEM_REFUSED))
     builder.ret(i32(Status.OK))
@@ -205,18 +213,18 @@ def _emit_taken(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, name, VOID, [POINTER, POINTER, POINTER])
+    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, POINTER, POINTER])
     state, memory, slot = function.args
-    builder = words.builder
-    words.store(i32(1), slot, streams.L_TAKEN)
-    posted = builder.and_(words.acquire(state, streams.T_POSTED), i32(-2))
-    with words.forever() as done:
-        taken = words.load_own(I32, state, streams.T_TAKEN)
-        words.leave_if(builder.icmp_unsigned("==", taken, posted), done)
-        oldest = words.load(I32, _slot(words, state, memory, taken), streams.L_TAKEN)
-        words.leave_if(builder.icmp_unsigned("==", oldest, i32(0)), done)
-        words.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)
-    _wake(words, state, streams.T_TAKEN)
+    builder = atomics.builder
+    atomics.store(i32(1), slot, streams.L_TAKEN)
+    posted = builder.and_(atomics.acquire(state, streams.T_POSTED), i32(-2))
+    with atomics.forever() as done:
+        taken = atomics.load_own(I32, state, streams.T_TAKEN)
+        atomics.leave_if(builder.icmp_unsigned("==", taken, posted), done)
+        oldest = atomics.load(I32, _slot(atomics, state, memory, taken), streams.L_TAKEN)
+        atomics.leave_if(builder.icmp_unsigned("==", oldest, i32(0)), done)
+        atomics.release(builder.add(taken, i32(2)), state, streams.T_TAKEN)
+    _wake(atomics, state, streams.T_TAKEN)
     builder.ret_void()
     return function
 
@@ -230,56 +238,56 @@ def _emit_room(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, name, I32, [POINTER, POINTER, POINTER, I64, POINTER])
+    function, atomics = AtomicsBuilder.function(llvm_module, name, I32, [POINTER, POINTER, POINTER, I64, POINTER])
     context, state, memory, size, place = function.args
-    builder = words.builder
-    posted = words.load_own(I32, state, streams.T_POSTED)
-    _count_from(words, context, state, posted)
-    _note(words, context, state, posted)
-    area = builder.add(words.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
-    capacity = words.load(I64, state, streams.T_CAPACITY)
+    builder = atomics.builder
+    posted = atomics.load_own(I32, state, streams.T_POSTED)
+    _count_from(atomics, context, state, posted)
+    _note(atomics, context, state, posted)
+    area = builder.add(atomics.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
+    capacity = atomics.load(I64, state, streams.T_CAPACITY)
     near_bytes = i64(streams.NEAR_BYTES)
     is_large = builder.icmp_unsigned(">", size, near_bytes)
-    words.return_if(builder.icmp_unsigned(">", size, builder.sub(capacity, near_bytes)), i32(Status.FAILED))
+    atomics.return_if(builder.icmp_unsigned(">", size, builder.sub(capacity, near_bytes)), i32(Status.FAILED))
     ring = _emit_ring(llvm_module)
-    with words.forever() as found_room:
-        taken = words.acquire(state, streams.T_TAKEN)
+    with atomics.forever() as found_room:
+        taken = atomics.acquire(state, streams.T_TAKEN)
         in_use = [state, memory, taken, posted, area, size]
         full = builder.icmp_unsigned(">=", builder.sub(posted, taken), i32(2 * streams.SLOTS))
-        with words.when(builder.not_(full)):
-            near = builder.call(ring, [*in_use, i64(0), near_bytes, words.at(state, streams.T_WRITE), place])
-            words.leave_if(near, found_room)
-            is_idle = builder.icmp_unsigned("==", words.load(I32, state, streams.T_IDLE), builder.add(taken, i32(1)))
+        with atomics.when(builder.not_(full)):
+            near = builder.call(ring, [*in_use, i64(0), near_bytes, atomics.at(state, streams.T_WRITE), place])
+            atomics.leave_if(near, found_room)
+            is_idle = builder.icmp_unsigned("==", atomics.load(I32, state, streams.T_IDLE), builder.add(taken, i32(1)))
             with builder.if_else(builder.or_(is_large, is_idle)) as (impatient, patient):
                 with impatient:
-                    write = words.at(state, streams.T_WRITE_FAR)
+                    write = atomics.at(state, streams.T_WRITE_FAR)
                     far = builder.call(ring, [*in_use, near_bytes, capacity, write, place])
-                    words.leave_if(far, found_room)
-                    _wait(words, context, state, streams.T_TAKEN, taken)
+                    atomics.leave_if(far, found_room)
+                    _wait(atomics, context, state, streams.T_TAKEN, taken)
                 with patient:
-                    _wait_a_little(words, context, state, taken)
-        with words.when(full):
-            _wait(words, context, state, streams.T_TAKEN, taken)
+                    _wait_a_little(atomics, context, state, taken)
+        with atomics.when(full):
+            _wait(atomics, context, state, streams.T_TAKEN, taken)
     builder.ret(i32(Status.OK))
     return function
 
 
-def _wait_a_little(words: Words, context: ir.Value, state: ir.Value, taken: ir.Value) -> None:
+def _wait_a_little(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, taken: ir.Value) -> None:
     """Give the host PATIENCE_S to take an item; note in T_IDLE if it does not."""
-    builder = words.builder
-    limit = words.local(ir.ArrayType(I64, 2))
-    words.store(i64(0), limit)
-    words.store(i64(int(streams.PATIENCE_S * 1e9)), limit, 8)
-    word = words.at(state, streams.T_TAKEN)
-    record = words.context_field(context, "record")
-    note_wait(words, record, i32(block.WAITS_FOR_HOST))
-    note_waited(words, record, read_clock(words))
+    builder = atomics.builder
+    limit = atomics.local(ir.ArrayType(I64, 2))
+    atomics.store(i64(0), limit)
+    atomics.store(i64(int(streams.PATIENCE_S * 1e9)), limit, 8)
+    word = atomics.at(state, streams.T_TAKEN)
+    record = atomics.context_field(context, "record")
+    note_wait(atomics, record, i32(block.WAITS_FOR_HOST))
+    note_waited(atomics, record, read_clock(atomics))
     target_of(builder).emit_sleep(builder, word, taken, limit)
-    poison = words.acquire(words.context_field(context, "control"), block.H_POISON)
-    words.return_if(builder.icmp_unsigned("!=", poison, i32(0)), i32(Status.RELEASED))
-    note_resumed(words, record, read_clock(words))
-    with words.when(builder.icmp_unsigned("==", words.acquire(word), taken)):
-        words.store(builder.add(taken, i32(1)), state, streams.T_IDLE)
+    aborted = atomics.acquire(atomics.context_field(context, "control"), block.H_ABORT)
+    atomics.return_if(builder.icmp_unsigned("!=", aborted, i32(0)), i32(Status.ABORTED))
+    note_resumed(atomics, record, read_clock(atomics))
+    with atomics.when(builder.icmp_unsigned("==", atomics.acquire(word), taken)):
+        atomics.store(builder.add(taken, i32(1)), state, streams.T_IDLE)
 
 
 def _emit_ring(llvm_module: ir.Module) -> ir.Function:
@@ -292,27 +300,27 @@ def _emit_ring(llvm_module: ir.Module) -> ir.Function:
     if found is not None:
         return found
     arguments = [POINTER, POINTER, I32, I32, I64, I64, I64, I64, POINTER, POINTER]
-    function, words = Words.function(llvm_module, name, ir.IntType(1), arguments)
+    function, atomics = AtomicsBuilder.function(llvm_module, name, ir.IntType(1), arguments)
     state, memory, taken, posted, area, size, begin, end, write_word, place = function.args
-    builder = words.builder
-    number, first = words.local(I32), words.local(I64)
-    words.store(taken, number)
-    with words.forever() as seen_all:  # the oldest item in this ring
-        at = words.load(I32, number)
-        with words.when(builder.icmp_unsigned("==", at, posted)):
-            words.store(builder.add(area, begin), place)
+    builder = atomics.builder
+    number, first = atomics.local(I32), atomics.local(I64)
+    atomics.store(taken, number)
+    with atomics.forever() as seen_all:  # the oldest item in this ring
+        at = atomics.load(I32, number)
+        with atomics.when(builder.icmp_unsigned("==", at, posted)):
+            atomics.store(builder.add(area, begin), place)
             builder.ret(builder.icmp_unsigned("<=", builder.add(begin, size), end))
-        offset = builder.sub(words.load(I64, _slot(words, state, memory, at), streams.L_OFFSET), area)
-        words.store(offset, first)
+        offset = builder.sub(atomics.load(I64, _slot(atomics, state, memory, at), streams.L_OFFSET), area)
+        atomics.store(offset, first)
         above = builder.icmp_unsigned(">=", offset, begin)
-        words.leave_if(builder.and_(above, builder.icmp_unsigned("<", offset, end)), seen_all)
-        words.store(builder.add(at, i32(2)), number)
-    oldest, write = words.load(I64, first), words.load(I64, write_word)
+        atomics.leave_if(builder.and_(above, builder.icmp_unsigned("<", offset, end)), seen_all)
+        atomics.store(builder.add(at, i32(2)), number)
+    oldest, write = atomics.load(I64, first), atomics.load(I64, write_word)
     behind = builder.icmp_unsigned(">", write, oldest)
     limit = builder.select(behind, end, oldest)
     onwards = builder.icmp_unsigned("<=", builder.add(write, size), limit)
     around = builder.and_(behind, builder.icmp_unsigned("<=", builder.add(begin, size), oldest))
-    words.store(builder.add(area, builder.select(onwards, write, begin)), place)
+    atomics.store(builder.add(area, builder.select(onwards, write, begin)), place)
     builder.ret(builder.or_(onwards, around))
     return function
 
@@ -323,27 +331,27 @@ def _emit_posted(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, name, VOID, [POINTER, I32, POINTER, POINTER, I64, I64])
+    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, [POINTER, I32, POINTER, POINTER, I64, I64])
     context, site, state, memory, size, place = function.args
-    builder = words.builder
-    posted = words.load_own(I32, state, streams.T_POSTED)
-    slot = _slot(words, state, memory, posted)
-    words.store(place, slot, streams.L_OFFSET)
-    words.store(size, slot, streams.L_BYTES)
-    words.store(words.load(I32, words.context_field(context, "record"), block.R_PROGRAM), slot, streams.L_PROGRAM)
-    words.store(site, slot, streams.L_SITE)
-    area = builder.add(words.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
+    builder = atomics.builder
+    posted = atomics.load_own(I32, state, streams.T_POSTED)
+    slot = _slot(atomics, state, memory, posted)
+    atomics.store(place, slot, streams.L_OFFSET)
+    atomics.store(size, slot, streams.L_BYTES)
+    atomics.store(atomics.load(I32, atomics.context_field(context, "record"), block.R_PROGRAM), slot, streams.L_PROGRAM)
+    atomics.store(site, slot, streams.L_SITE)
+    area = builder.add(atomics.load(I64, state, streams.T_BLOCK), i64(streams.SLOTS_BYTES))
     begin = builder.sub(place, area)
     is_near = builder.icmp_unsigned("<", begin, i64(streams.NEAR_BYTES))
     write = builder.select(is_near, i64(streams.T_WRITE), i64(streams.T_WRITE_FAR))
-    words.store(builder.add(begin, size), state, write)
-    words.release(builder.add(posted, i32(2)), state, streams.T_POSTED)
-    _wake(words, state, streams.T_POSTED)
+    atomics.store(builder.add(begin, size), state, write)
+    atomics.release(builder.add(posted, i32(2)), state, streams.T_POSTED)
+    _wake(atomics, state, streams.T_POSTED)
     builder.ret_void()
     return function
 
 
-def _wake(words: Words, state: ir.Value, word: int) -> None:
+def _wake(atomics: AtomicsBuilder, state: ir.Value, word: int) -> None:
     """Wake the host if it sleeps on the word."""
-    arguments = [words.at(state, word), words.at(state, streams.T_HOST_SLEEPS), i32(1)]
-    words.builder.call(emit_wake(words.builder.module), arguments)
+    arguments = [atomics.at(state, word), atomics.at(state, streams.T_HOST_SLEEPS), i32(1)]
+    atomics.builder.call(emit_wake(atomics.builder.module), arguments)

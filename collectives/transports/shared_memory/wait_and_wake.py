@@ -6,8 +6,8 @@ of 25 to 40. But where a stranger competes for the core, a yield costs a time sl
 so a wait whose yields took long makes the device sleep at once for its next waits: 64 of them, then twice as many
 each time, until yielding pays again. Where cores outnumber devices it spins instead.
 
-Before it sleeps it writes into its record what it waits on, then checks the poison word; it checks again after every
-wake. Whoever poisons sets the abort flag first and then wakes every WAITING device's word until none is WAITING, so a
+Before it sleeps it writes into its record what it waits on, then checks the abort flag; it checks again after every
+wake. Whoever aborts sets the abort flag first and then wakes every WAITING device's word until none is WAITING, so a
 device that was between its check and its sleep is woken by a later sweep.
 """
 
@@ -19,7 +19,15 @@ import time
 from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
 from distxla.collectives.transports.shared_memory.event_recording import (
     note_resumed,
     note_wait,
@@ -49,12 +57,12 @@ def emit_wake(llvm_module: ir.Module) -> ir.Function:
     found = llvm_module.globals.get(WAKE_FUNCTION)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, WAKE_FUNCTION, VOID, [POINTER, POINTER, I32])
+    function, atomics = AtomicsBuilder.function(llvm_module, WAKE_FUNCTION, VOID, [POINTER, POINTER, I32])
     word, sleepers, how_many = function.args
-    builder = words.builder
+    builder = atomics.builder
     builder.fence("seq_cst")
-    waiting = words.acquire(sleepers)
-    with words.when(builder.icmp_unsigned("!=", waiting, i32(0))):
+    waiting = atomics.acquire(sleepers)
+    with atomics.when(builder.icmp_unsigned("!=", waiting, i32(0))):
         target_of(builder).emit_wake(builder, word, how_many)
     builder.ret_void()
     return function
@@ -64,7 +72,7 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
     """i32 distxla_wait(Context*, ptr word, i32 expected, i32 waits_for, ptr sleepers).
 
     Blocks while *word == expected. Status.OK, with everything visible that was written before the word was changed, or
-    Status.RELEASED when the poison word was set. waits_for: a device, or one of control_block.WAITS_FOR_*.
+    Status.ABORTED when the abort flag was set. waits_for: a device, or one of control_block.WAITS_FOR_*.
     word and sleepers lie in the control block.
     """
     found = llvm_module.globals.get(WAIT_FUNCTION)
@@ -72,117 +80,119 @@ def emit_wait(llvm_module: ir.Module) -> ir.Function:
         return found
     arguments = [POINTER, POINTER, I32, I32, POINTER]
     # the only waiting code that is made small: 2 ms, and all devices execute it between any two switches
-    function, words = Words.function(llvm_module, WAIT_FUNCTION, I32, arguments, optimised=True)
+    function, atomics = AtomicsBuilder.function(llvm_module, WAIT_FUNCTION, I32, arguments, optimised=True)
     function.attributes.add("noinline")
     context, word, expected, waits_for, sleepers = function.args
-    builder = words.builder
-    control, record = words.context_field(context, "control"), words.context_field(context, "record")
-    note_wait(words, record, waits_for)
+    builder = atomics.builder
+    control, record = atomics.context_field(context, "control"), atomics.context_field(context, "record")
+    note_wait(atomics, record, waits_for)
     emit_inside_wait(builder, context)
-    cores, devices = words.load(I32, control, block.H_CORES), words.load(I32, control, block.H_HERE)
+    cores, devices = atomics.load(I32, control, block.H_CORES), atomics.load(I32, control, block.H_HERE)
     slept = builder.append_basic_block("sleep")
     with builder.if_else(builder.icmp_unsigned("<", devices, cores)) as (spare, crowded):
         with spare:
-            _spin(words, record, word, expected)
+            _spin(atomics, record, word, expected)
             builder.branch(slept)
         with crowded:
-            _give_way(words, record, word, expected, slept)
+            _yield_first(atomics, record, word, expected, slept)
             builder.branch(slept)
     builder.unreachable()
     builder.position_at_end(slept)
-    _sleep(words, (context, word, expected, waits_for, sleepers), control, record)
+    _sleep(atomics, (context, word, expected, waits_for, sleepers), control, record)
     return function
 
 
-def _spin(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value) -> None:
+def _spin(atomics: AtomicsBuilder, record: ir.Value, word: ir.Value, expected: ir.Value) -> None:
     """More cores than devices: look at the word for a while."""
-    note_waited(words, record, read_clock(words))
-    with words.count(i64(0), i64(SPINS)):
-        changed = words.builder.icmp_unsigned("!=", words.acquire(word), expected)
-        with words.builder.if_then(changed):
-            note_resumed(words, record, read_clock(words))
-            words.builder.ret(i32(Status.OK))
-        target_of(words.builder).emit_spin(words.builder)
+    note_waited(atomics, record, read_clock(atomics))
+    with atomics.count(i64(0), i64(SPINS)):
+        changed = atomics.builder.icmp_unsigned("!=", atomics.acquire(word), expected)
+        with atomics.builder.if_then(changed):
+            note_resumed(atomics, record, read_clock(atomics))
+            atomics.builder.ret(i32(Status.OK))
+        target_of(atomics.builder).emit_spin(atomics.builder)
 
 
-def _give_way(words: Words, record: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block) -> None:
+def _yield_first(
+    atomics: AtomicsBuilder, record: ir.Value, word: ir.Value, expected: ir.Value, asleep: ir.Block
+) -> None:
     """More devices than cores: let others run a few times unless that took long lately; `asleep` is next."""
-    builder = words.builder
-    skip = words.load(I32, record, block.R_YIELD_SKIP)
-    start = read_clock(words)
-    note_waited(words, record, start)
+    builder = atomics.builder
+    skip = atomics.load(I32, record, block.R_YIELD_SKIP)
+    start = read_clock(atomics)
+    note_waited(atomics, record, start)
     with builder.if_else(builder.icmp_unsigned("!=", skip, i32(0))) as (skipping, yielding):
         with skipping:
-            words.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
-        with yielding, words.count(i64(0), i64(YIELDS)):
+            atomics.store(builder.sub(skip, i32(1)), record, block.R_YIELD_SKIP)
+        with yielding, atomics.count(i64(0), i64(YIELDS)):
             target_of(builder).emit_yield(builder)
-            now = read_clock(words)
-            changed = builder.icmp_unsigned("!=", words.acquire(word), expected)
+            now = read_clock(atomics)
+            changed = builder.icmp_unsigned("!=", atomics.acquire(word), expected)
             slow = builder.icmp_unsigned(">", builder.sub(now, start), i64(SLOW_YIELDS))
             with builder.if_then(slow, likely=False):
-                _punish(words, record)
+                _back_off(atomics, record)
             with builder.if_then(changed):
-                note_resumed(words, record, now)
+                note_resumed(atomics, record, now)
                 with builder.if_then(builder.not_(slow), likely=True):
-                    penalty = words.load(I32, record, block.R_YIELD_PENALTY)
+                    penalty = atomics.load(I32, record, block.R_YIELD_PENALTY)
                     smaller = builder.sub(penalty, builder.lshr(penalty, i32(6)))
-                    words.store(smaller, record, block.R_YIELD_PENALTY)
+                    atomics.store(smaller, record, block.R_YIELD_PENALTY)
                 builder.ret(i32(Status.OK))
             with builder.if_then(slow, likely=False):
                 builder.branch(asleep)
 
 
-def _punish(words: Words, record: ir.Value) -> None:
+def _back_off(atomics: AtomicsBuilder, record: ir.Value) -> None:
     """No yields for the next waits; twice as many as the last time."""
-    builder = words.builder
-    penalty = words.load(I32, record, block.R_YIELD_PENALTY)
+    builder = atomics.builder
+    penalty = atomics.load(I32, record, block.R_YIELD_PENALTY)
     penalty = builder.select(builder.icmp_unsigned("<", penalty, i32(FIRST_PENALTY)), i32(FIRST_PENALTY), penalty)
-    words.store(penalty, record, block.R_YIELD_SKIP)
+    atomics.store(penalty, record, block.R_YIELD_SKIP)
     doubled = builder.mul(penalty, i32(2))
     capped = builder.select(builder.icmp_unsigned(">", doubled, i32(LAST_PENALTY)), i32(LAST_PENALTY), doubled)
-    words.store(capped, record, block.R_YIELD_PENALTY)
+    atomics.store(capped, record, block.R_YIELD_PENALTY)
 
 
-def _sleep(words: Words, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value) -> None:
-    """Sleep until the word has changed or the poison word is set; returns from the function."""
+def _sleep(atomics: AtomicsBuilder, arguments: tuple[ir.Value, ...], control: ir.Value, record: ir.Value) -> None:
+    """Sleep until the word has changed or the abort flag is set; returns from the function."""
     _, word, expected, waits_for, sleepers = arguments
-    builder = words.builder
-    words.store(waits_for, record, block.R_WAITS_FOR)
+    builder = atomics.builder
+    atomics.store(waits_for, record, block.R_WAITS_FOR)
     place = builder.sub(builder.ptrtoint(word, I64), builder.ptrtoint(control, I64))
-    words.store(expected, record, block.R_WAIT_VALUE)
-    words.store(place, record, block.R_WAIT_WORD)
-    words.fetch_add(1, sleepers)
-    words.sequential_store(i32(block.DeviceState.WAITING), record, block.R_STATE)
-    result = words.local(I32)
-    with words.forever() as awake:
-        words.store(i32(Status.OK), result)
-        words.leave_if(builder.icmp_unsigned("!=", words.acquire(word), expected), awake)
-        words.store(i32(Status.RELEASED), result)
-        poison = builder.load_atomic(words.at(control, block.H_POISON), "seq_cst", 4, typ=I32)
-        words.leave_if(builder.icmp_unsigned("!=", poison, i32(0)), awake)
+    atomics.store(expected, record, block.R_WAIT_VALUE)
+    atomics.store(place, record, block.R_WAIT_WORD)
+    atomics.fetch_add(1, sleepers)
+    atomics.sequential_store(i32(block.DeviceState.WAITING), record, block.R_STATE)
+    result = atomics.local(I32)
+    with atomics.forever() as awake:
+        atomics.store(i32(Status.OK), result)
+        atomics.leave_if(builder.icmp_unsigned("!=", atomics.acquire(word), expected), awake)
+        atomics.store(i32(Status.ABORTED), result)
+        aborted = builder.load_atomic(atomics.at(control, block.H_ABORT), "seq_cst", 4, typ=I32)
+        atomics.leave_if(builder.icmp_unsigned("!=", aborted, i32(0)), awake)
         target_of(builder).emit_sleep(builder, word, expected)
-    words.fetch_add(-1, sleepers)
-    words.store(i64(0), record, block.R_WAIT_WORD)
-    words.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
-    found = words.load(I32, result)
+    atomics.fetch_add(-1, sleepers)
+    atomics.store(i64(0), record, block.R_WAIT_WORD)
+    atomics.release(i32(block.DeviceState.RUNNING), record, block.R_STATE)
+    found = atomics.load(I32, result)
     with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
-        note_resumed(words, record, read_clock(words))
+        note_resumed(atomics, record, read_clock(atomics))
     builder.ret(found)
 
 
 # --- the Python side
 
 
-def release_waiters(control: memoryview, status: Status = Status.RELEASED, *, seconds: float = 10.0) -> list[int]:
-    """Set the poison word and wake until nobody sleeps; the devices that still did after `seconds`.
+def abort_waits(control: memoryview, status: Status = Status.ABORTED, *, seconds: float = 10.0) -> list[int]:
+    """Set the abort flag and wake until nobody sleeps; the devices that still did after `seconds`.
 
-    control: the whole writable control block. Every wait that is in flight or begins later returns Status.RELEASED
-    until the poison word is cleared. Afterwards the communicators' state must be zeroed before another run.
+    control: the whole writable control block. Every wait that is in flight or begins later returns Status.ABORTED
+    until the abort flag is cleared. Afterwards the communicators' state must be zeroed before another run.
     """
     address = ctypes.addressof(ctypes.c_char.from_buffer(control))
     words = control.cast("B").cast("I")
     devices = words[block.H_DEVICES // 4]
-    words[block.H_POISON // 4] = int(status)
+    words[block.H_ABORT // 4] = int(status)
     wake_all(address + block.H_DONE)  # a full fence: devices that sleep without having seen the status are seen below
     end = time.monotonic() + seconds
     while True:

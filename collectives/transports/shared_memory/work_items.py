@@ -1,8 +1,8 @@
 """The work of a round cut into items that any member can do, because all members' memory is mapped everywhere.
 
-An item is a stretch of one movement (ops/support/collective_movement.py) from one source, or folded from all, to
-one target or all. Items touch disjoint parts of the results, and each fold runs in group order, so who does which item
-changes no bit.
+An item is a stretch of one movement (ops/support/collective_movement.py) from one source, or reduced from all, to
+one target or all. Items touch disjoint parts of the results, and each reduction runs in group order, so who does which
+item changes no bit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ from llvmlite import ir
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.work_table import COLUMNS, ROW_BYTES
-from distxla.collectives.transports.shared_memory.atomics_builder import I8, I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import (
+    I8,
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
-from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES, Fold, emit_fold_tile
+from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES, TileReducer, emit_reduce_tile
 from distxla.ops.support.collective import RANK, RING
 from distxla.ops.support.collective_movement import Movement
 
@@ -52,8 +61,8 @@ def plan_work(
 ) -> WorkPlan:
     """Items of the movements in a group of `members`. sizes: bytes of an element, by operand leaf.
 
-    result_leaves: where results may be written once for all members, how many there are.  order: of folds; the chunks
-    of a ring are movements of their own.
+    result_leaves: where results may be written once for all members, how many there are.  order: of reductions; the
+    chunks of a ring are movements of their own.
     """
     most, traffic = (
         sum(_traffic(m, sizes[m.operand], members, once=once) for m in movements) for once in (False, result_leaves > 0)
@@ -86,11 +95,11 @@ def plan_work(
 def _parts(movements: Sequence[Movement], members: int, order: str) -> Iterator[tuple[Movement, int, int]]:
     """Movements with the element at which each begins and, of a ring, the member behind its target that comes first.
 
-    A fold for everybody falls into as many chunks of ceil(elements / members) as there are members, the last ones
-    shorter or empty; what a target folds for itself is its chunk.
+    A reduction for everybody falls into as many chunks of ceil(elements / members) as there are members, the last ones
+    shorter or empty; what a target reduces for itself is its chunk.
     """
     for m in movements:
-        if order != RING or not m.folds:
+        if order != RING or not m.reduces:
             yield m, 0, 0
         elif m.by_target:
             yield m, 0, 1
@@ -104,30 +113,30 @@ def _parts(movements: Sequence[Movement], members: int, order: str) -> Iterator[
 
 def _traffic(m: Movement, size: int, members: int, *, once: bool) -> int:
     bytes_ = m.rows * m.row * size
-    targets, sources = (1 if once else members), (members if m.by_source or m.folds else 1)
+    targets, sources = (1 if once else members), (members if m.by_source or m.reduces else 1)
     return bytes_ * (sources * targets if m.by_source else targets + sources)
 
 
 def posted_buffer(
-    words: Words, round_: tuple[ir.Value, ir.Value, ir.Value], member: ir.Value, leaf: ir.Value
+    atomics: AtomicsBuilder, round_: tuple[ir.Value, ir.Value, ir.Value], member: ir.Value, leaf: ir.Value
 ) -> ir.Value:
     """A buffer that the member at a position has posted: its address here. round_: context, slots, members."""
     context, slots, members = round_
-    builder = words.builder
-    device = words.load(I32, members, builder.mul(member, i64(4)))
-    slot = words.at(slots, builder.mul(member, i64(round_words.SLOT_BYTES)))
-    offset = words.load(I64, words.at(slot, round_words.S_OFFSETS), builder.mul(leaf, i64(8)))
-    return words.at(words.device_memory(context, device), offset)
+    builder = atomics.builder
+    device = atomics.load(I32, members, builder.mul(member, i64(4)))
+    slot = atomics.at(slots, builder.mul(member, i64(round_words.SLOT_BYTES)))
+    offset = atomics.load(I64, atomics.at(slot, round_words.S_OFFSETS), builder.mul(leaf, i64(8)))
+    return atomics.at(atomics.device_memory(context, device), offset)
 
 
 class Item:
     """One item while the code that does it is written: the values of its table row and its place in the group."""
 
-    def __init__(self, words: Words, arguments: Sequence[ir.Value], row: ir.Value, number: ir.Value) -> None:
-        self.words = words
+    def __init__(self, atomics: AtomicsBuilder, arguments: Sequence[ir.Value], row: ir.Value, number: ir.Value) -> None:
+        self.atomics = atomics
         self.context, self.slots, self.members, self.size = arguments[:4]
         self._row = row
-        builder = words.builder
+        builder = atomics.builder
         pieces, targets = self["pieces"], self["targets"]
         pair = builder.udiv(number, pieces)
         piece = builder.urem(number, pieces)
@@ -136,72 +145,72 @@ class Item:
         self.to_all = builder.icmp_unsigned("==", targets, i64(1))
         self.first_row = builder.mul(piece, self["piece_rows"])
         self.first_row = builder.select(builder.icmp_unsigned("==", self["rows"], i64(1)), i64(0), self.first_row)
-        self.end_row = words.smallest(builder.add(self.first_row, self["piece_rows"]), self["rows"])
+        self.end_row = atomics.smallest(builder.add(self.first_row, self["piece_rows"]), self["rows"])
         whole = builder.icmp_unsigned("==", self["piece_bytes"], self["row_bytes"])
         self.column = builder.select(whole, i64(0), builder.mul(piece, self["piece_bytes"]))
-        self.bytes = words.smallest(self["piece_bytes"], builder.sub(self["row_bytes"], self.column))
+        self.bytes = atomics.smallest(self["piece_bytes"], builder.sub(self["row_bytes"], self.column))
         self.streamed = builder.icmp_unsigned("!=", self["streamed"], i64(0))
-        agreed = words.load(I32, self.slots, group_words.E_ONCE - group_words.E_SLOTS)
+        agreed = atomics.load(I32, self.slots, group_words.E_ONCE - group_words.E_SLOTS)
         agrees = builder.icmp_unsigned("!=", agreed, i32(0))
         poster = builder.zext(builder.select(agrees, builder.sub(agreed, i32(1)), i32(0)), I64)
-        slot = words.at(self.slots, builder.mul(poster, i64(round_words.SLOT_BYTES)))
-        posted = words.load(I64, words.at(slot, round_words.S_OFFSETS), builder.mul(self["common"], i64(8)))
+        slot = atomics.at(self.slots, builder.mul(poster, i64(round_words.SLOT_BYTES)))
+        posted = atomics.load(I64, atomics.at(slot, round_words.S_OFFSETS), builder.mul(self["common"], i64(8)))
         self.common = builder.select(agrees, posted, i64(0))
         self.once = builder.icmp_unsigned("!=", self.common, i64(0))
 
     def __getitem__(self, column: str) -> ir.Value:
-        return self.words.load(I64, self._row, 8 * COLUMNS.index(column))
+        return self.atomics.load(I64, self._row, 8 * COLUMNS.index(column))
 
     def _buffer(self, member: ir.Value, leaf: ir.Value) -> ir.Value:
-        return posted_buffer(self.words, (self.context, self.slots, self.members), member, leaf)
+        return posted_buffer(self.atomics, (self.context, self.slots, self.members), member, leaf)
 
     def source_place(self, member: ir.Value) -> ir.Value:
         """Where this item begins in a member's operand, for row 0."""
-        builder = self.words.builder
+        builder = self.atomics.builder
         leaf = builder.add(self["operand"], builder.mul(self.target, self["operand_step"]))
         offset = builder.add(builder.mul(self.target, self["source_offset"]), self.column)
-        return self.words.at(self._buffer(member, leaf), builder.add(offset, self["begin"]))
+        return self.atomics.at(self._buffer(member, leaf), builder.add(offset, self["begin"]))
 
     def _target_place(self, member: ir.Value) -> ir.Value:
         """Where this item begins in a member's result, for row 0."""
-        words, builder = self.words, self.words.builder
+        atomics, builder = self.atomics, self.atomics.builder
         leaf = builder.add(self["result"], builder.mul(self.source, self["result_step"]))
         offset = builder.add(builder.mul(self.source, self["target_offset"]), self.column)
         offset = builder.add(offset, self["begin"])
         with builder.if_else(self.once) as (for_all, for_one):
             with for_all:
-                own = words.device_memory(self.context, words.context_field(self.context, "device"))
-                shared, shared_block = words.at(own, self.common), builder.block
+                own = atomics.device_memory(self.context, atomics.context_field(self.context, "device"))
+                shared, shared_block = atomics.at(own, self.common), builder.block
             with for_one:
                 private, private_block = self._buffer(member, leaf), builder.block
         place = builder.phi(POINTER)
         place.add_incoming(shared, shared_block)
         place.add_incoming(private, private_block)
-        return words.at(place, offset)
+        return atomics.at(place, offset)
 
     @contextmanager
     def targets(self) -> Iterator[ir.Value]:
         """Loop over the places where the item goes, for row 0: of one member, of all, or the one that all see."""
-        builder = self.words.builder
+        builder = self.atomics.builder
         first = builder.select(self.to_all, i64(0), self.target)
         several = builder.select(self.once, i64(1), self.size)
         end = builder.select(self.to_all, several, builder.add(self.target, i64(1)))
-        with self.words.count(first, end) as member:
+        with self.atomics.count(first, end) as member:
             yield self._target_place(member)
 
     @contextmanager
     def rows(self) -> Iterator[ir.Value]:
-        with self.words.count(self.first_row, self.end_row) as row:
+        with self.atomics.count(self.first_row, self.end_row) as row:
             yield row
 
     def write(self, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
         """Copy `count` bytes to where they will stay."""
-        words, builder = self.words, self.words.builder
+        atomics, builder = self.atomics, self.atomics.builder
         with builder.if_else(self.streamed) as (streamed, plain):
             with streamed:
                 builder.call(emit_stream_copy(builder.module), [target, source, count])
             with plain:
-                emit_copy(words, target, source, count)
+                emit_copy(atomics, target, source, count)
 
 
 ITEMS_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, POINTER, I64, POINTER, I64, I64])
@@ -212,21 +221,21 @@ def _emit_items(llvm_module: ir.Module, name: str, body: Callable[[Item], None])
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    function, words = Words.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
+    function, atomics = AtomicsBuilder.function(llvm_module, name, VOID, list(ITEMS_TYPE.args))
     table, first, end = function.args[4:]
-    builder = words.builder
-    row_place, begin_place = words.local(POINTER), words.local(I64)
+    builder = atomics.builder
+    row_place, begin_place = atomics.local(POINTER), atomics.local(I64)
     builder.store(table, row_place)
     builder.store(i64(0), begin_place)
-    with words.count(first, end) as number:
-        with words.forever() as found_row:
+    with atomics.count(first, end) as number:
+        with atomics.forever() as found_row:
             row = builder.load(row_place, typ=POINTER)
-            row_end = words.load(I64, row)
-            words.leave_if(builder.icmp_unsigned("<", number, row_end), found_row)
-            builder.store(words.at(row, ROW_BYTES), row_place)
+            row_end = atomics.load(I64, row)
+            atomics.leave_if(builder.icmp_unsigned("<", number, row_end), found_row)
+            builder.store(atomics.at(row, ROW_BYTES), row_place)
             builder.store(row_end, begin_place)
         row = builder.load(row_place, typ=POINTER)
-        body(Item(words, function.args, row, builder.sub(number, builder.load(begin_place, typ=I64))))
+        body(Item(atomics, function.args, row, builder.sub(number, builder.load(begin_place, typ=I64))))
     builder.ret_void()
     return function
 
@@ -235,41 +244,41 @@ def emit_copy_items(llvm_module: ir.Module) -> ir.Function:
     """Items that move bytes."""
 
     def body(item: Item) -> None:
-        words, builder = item.words, item.words.builder
+        atomics, builder = item.atomics, item.atomics.builder
         source = item.source_place(item.source)
         with item.targets() as target, item.rows() as row:
-            there = words.at(target, builder.mul(row, item["target_stride"]))
-            here = words.at(source, builder.mul(row, item["source_stride"]))
+            there = atomics.at(target, builder.mul(row, item["target_stride"]))
+            here = atomics.at(source, builder.mul(row, item["source_stride"]))
             item.write(there, here, item.bytes)
 
     return _emit_items(llvm_module, "distxla_copy_items", body)
 
 
-def emit_fold_items(llvm_module: ir.Module, name: str, fold: Fold) -> ir.Function:
-    """Items that fold the members' operands with a computation of the module."""
-    size = fold.element_type.byte_size
+def emit_reduce_items(llvm_module: ir.Module, name: str, reducer: TileReducer) -> ir.Function:
+    """Items that reduce the members' operands with a computation of the module."""
+    size = reducer.element_type.byte_size
     found = llvm_module.globals.get(name)
     if found is not None:
         return found
-    tile_function = emit_fold_tile(llvm_module, f"{name}_tile", fold)
+    tile_function = emit_reduce_tile(llvm_module, f"{name}_tile", reducer)
 
     def body(item: Item) -> None:
-        words, builder = item.words, item.words.builder
-        sources = words.local(ir.ArrayType(POINTER, fold.members))
-        tile = words.local(ir.ArrayType(I8, TILE_BYTES), 64)
-        with words.count(i64(0), i64(fold.members)) as place:
+        atomics, builder = item.atomics, item.atomics.builder
+        sources = atomics.local(ir.ArrayType(POINTER, reducer.members))
+        tile = atomics.local(ir.ArrayType(I8, TILE_BYTES), 64)
+        with atomics.count(i64(0), i64(reducer.members)) as place:
             member = place
-            if fold.order == RING:
+            if reducer.order == RING:
                 first = builder.add(item["first"], item.target)
-                member = builder.urem(builder.add(first, place), i64(fold.members))
-            words.store(item.source_place(member), sources, builder.mul(place, i64(8)))
-        with item.rows() as row, words.count(i64(0), item.bytes, TILE_BYTES) as begin:
-            count = words.smallest(i64(TILE_BYTES), builder.sub(item.bytes, begin))
+                member = builder.urem(builder.add(first, place), i64(reducer.members))
+            atomics.store(item.source_place(member), sources, builder.mul(place, i64(8)))
+        with item.rows() as row, atomics.count(i64(0), item.bytes, TILE_BYTES) as begin:
+            count = atomics.smallest(i64(TILE_BYTES), builder.sub(item.bytes, begin))
             offset = builder.add(builder.mul(row, item["source_stride"]), begin)
             elements = builder.udiv(count, i64(size))
             builder.call(tile_function, [tile, sources, offset, elements])
             target_offset = builder.add(builder.mul(row, item["target_stride"]), begin)
             with item.targets() as target:
-                item.write(words.at(target, target_offset), tile, count)
+                item.write(atomics.at(target, target_offset), tile, count)
 
     return _emit_items(llvm_module, name, body)

@@ -1,4 +1,4 @@
-"""The relay's end of the queue in the control block (collectives/protocols/proxy_queue.py)."""
+"""The proxy's end of the queue in the control block (collectives/protocols/proxy_queue.py)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from distxla.targets.registry import sleep_on, wake_all
 
 
 class Queue:
-    """What devices leave to the relay. Made before they run: it sets up the ring; only its owner takes from it."""
+    """What devices leave to the proxy. Made before they run: it sets up the ring; only its owner takes from it."""
 
     def __init__(self, block: ControlBlock, shared: SharedWords) -> None:
         self._shared, self._mapped = shared, block.segment.bytes  # mapped as long as this is used
-        self._address = block.segment.address + control.H_RELAY_POSTED
+        self._address = block.segment.address + control.H_PROXY_POSTED
         offset = (block.segment.size - proxy_queue.RING_BYTES) // control.HEADER_BYTES * control.HEADER_BYTES
         self._ring = block.segment.address + offset
-        self._next = block.words[control.H_RELAY_TICKETS // 4]
-        block.longs[control.H_RELAY_RING // 8] = offset
+        self._next = block.words[control.H_PROXY_TICKETS // 4]
+        block.longs[control.H_PROXY_RING // 8] = offset
 
     def take(self, seconds: float) -> tuple[int, int, int] | None:
         """(offset in the control block, Event, its number) of the next entry; None if none came within `seconds`."""

@@ -1,4 +1,4 @@
-"""Names the subjects of frames between relays, as far as this host knows: kind, instruction, devices, round."""
+"""Names the subjects of frames between proxies, as far as this host knows: kind, instruction, devices, round."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Names:
         self._programs, self._groups, self._messages = programs, groups, messages
 
     def subject(self, frame: Frame) -> Subject:
-        """The subject of a frame to or from another relay."""
+        """The subject of a frame to or from another proxy."""
         if isinstance(frame, RoundFrame):
             return self.round_of(frame.group, frame.round, frame.NAME)
         if isinstance(frame, TransferFrame):

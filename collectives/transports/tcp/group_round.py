@@ -13,14 +13,14 @@ import numpy as np
 from distxla.collectives.transports.tcp.addressed_round import AddressedRound
 from distxla.collectives.transports.tcp.group_state import Area
 from distxla.collectives.transports.tcp.link import Done
-from distxla.collectives.transports.tcp.round_plan import Plan, Region, Rows, Stream, Way
-from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, Folding, Scratch, rows_at, view
+from distxla.collectives.transports.tcp.round_plan import Algorithm, Plan, Region, Rows, Stream
+from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, ReduceRun, Scratch, rows_at, view
 from distxla.compiler.abi import Status
 from distxla.errors import ClusterError
 from distxla.ir.unwritten import empty
 from distxla.wire.checksums import Buffer
 
-WINDOW = 8  # folded pieces of one round that wait to be sent
+WINDOW = 8  # reduced pieces of one round that wait to be sent
 
 
 class Exchange(Protocol):
@@ -28,7 +28,7 @@ class Exchange(Protocol):
 
     host: int
     scratch: Scratch
-    folding: Folding
+    reduce: ReduceRun
 
     def base(self, device: int) -> int:
         """Where the memory of a device on this host begins in this process."""
@@ -55,9 +55,9 @@ class Round:
     ends once, when everything that was expected has come, everything was sent, and the work of this host is done.
     """
 
-    def __init__(self, relay: Exchange, area: Area, number: int, plan: Plan | None) -> None:
+    def __init__(self, proxy: Exchange, area: Area, number: int, plan: Plan | None) -> None:
         """plan: None where the local members came with different instructions."""
-        self.relay, self.area, self.group, self.number, self.plan = relay, area, area.group, number, plan
+        self.proxy, self.area, self.group, self.number, self.plan = proxy, area, area.group, number, plan
         self.waits_for = set(self.group.others)
         self.since = time.monotonic()
         self.is_over = False
@@ -74,34 +74,34 @@ class Round:
             leaves = range(description.operands + description.results, description.operands + 2 * description.results)
             if all(area.posted(p, leaf) == area.posted(first, leaf) for p in group.local for leaf in leaves):
                 self._once = 1 + first
-        if plan.way is Way.CHAIN:
+        if plan.algorithm is Algorithm.CHAIN:
             for stream in plan.streams:
-                mine = sum(host == relay.host for host, _ in plan.runs[1:])
-                self._left += stream.taken.bytes * (mine + (relay.host in stream.path))
-        elif plan.way is Way.DIRECT:
+                mine = sum(host == proxy.host for host, _ in plan.runs[1:])
+                self._left += stream.taken.bytes * (mine + (proxy.host in stream.path))
+        elif plan.algorithm is Algorithm.DIRECT:
             self._left += sum(region.taken.bytes for regions in plan.incoming.values() for region in regions)
-        if plan.needs_operands and plan.way is not Way.CHAIN:
+        if plan.needs_operands and plan.algorithm is not Algorithm.CHAIN:
             self._make_mirrors(plan)
 
     @property
     def is_short(self) -> bool:
         """Whether `start` takes so little time that the thread which hears of the last host may do it."""
-        return self.plan is not None and self.plan.way is Way.EAGER
+        return self.plan is not None and self.plan.algorithm is Algorithm.EAGER
 
     # --- places
 
     def operand(self, position: int, rows: Rows) -> int:
         """Where rows of a local member's operand begin."""
-        return self.relay.base(self.group.members[position]) + self.area.posted(position, rows.leaf) + rows.offset
+        return self.proxy.base(self.group.members[position]) + self.area.posted(position, rows.leaf) + rows.offset
 
     def results(self, targets: tuple[int, ...], rows: Rows, common: int) -> list[int]:
         """Where rows of a result begin for each local target; once, where all local members share one place."""
         if self._once and common:
             place = self.area.posted(self._once - 1, common)
             if place:
-                return [self.relay.base(self.group.members[self._once - 1]) + place + rows.offset]
-        group, area, base = self.group, self.area, self.relay.base
-        here = self.relay.host
+                return [self.proxy.base(self.group.members[self._once - 1]) + place + rows.offset]
+        group, area, base = self.group, self.area, self.proxy.base
+        here = self.proxy.host
         return [
             base(group.members[p]) + area.posted(p, rows.leaf) + rows.offset for p in targets if group.homes[p] == here
         ]
@@ -118,7 +118,7 @@ class Round:
         for key, end in ends.items():
             self._mirrors[key] = empty([end], np.uint8)
 
-    def _landing(self, region: Region) -> list[int]:
+    def _destinations(self, region: Region) -> list[int]:
         """Where the bytes of an incoming region go, and how far apart their rows lie is `region.given` or `taken`."""
         if region.targets:
             return self.results(region.targets, region.given, region.common)
@@ -130,7 +130,7 @@ class Round:
         """The bytes that another host gets at once; a copy, because the operands may be results as well."""
         assert self.plan is not None
         parts: list[Buffer] = []
-        for region in self.plan.outgoing.get(host, ()) if self.plan.way is Way.EAGER else ():
+        for region in self.plan.outgoing.get(host, ()) if self.plan.algorithm is Algorithm.EAGER else ():
             rows, address = region.taken, self.operand(region.source, region.taken)
             if rows.is_whole:
                 parts.append(ctypes.string_at(address, rows.bytes))
@@ -141,7 +141,7 @@ class Round:
     def take_eager(self, host: int, payload: memoryview) -> None:
         """Put the bytes that came along where they belong."""
         assert self.plan is not None
-        if self.plan.way is not Way.EAGER:
+        if self.plan.algorithm is not Algorithm.EAGER:
             return
         begin = 0
         for region in self.plan.incoming[host]:
@@ -154,7 +154,7 @@ class Round:
     def _put(self, region: Region, data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
         """Write a whole region."""
         rows = _given(region)
-        for place in self._landing(region):
+        for place in self._destinations(region):
             if rows.is_whole:
                 ctypes.memmove(place, data.ctypes.data, rows.bytes)
             else:
@@ -166,12 +166,12 @@ class Round:
         """All hosts are ready, and agree: send what others need, and do what needs nobody else."""
         plan = self.plan
         assert plan is not None
-        if plan.way is Way.CHAIN:
-            if plan.runs[0][0] == self.relay.host:
+        if plan.algorithm is Algorithm.CHAIN:
+            if plan.runs[0][0] == self.proxy.host:
                 for number in range(len(plan.streams)):
                     self._begin_chain(number)
         else:
-            if plan.way is Way.DIRECT:
+            if plan.algorithm is Algorithm.DIRECT:
                 for host, regions in plan.outgoing.items():
                     for number, region in enumerate(regions):
                         self._send_region(host, number, region)
@@ -186,9 +186,9 @@ class Round:
             if self._left or self.is_over:
                 return
             self.is_over = True
-        if self.plan is not None and self.plan.needs_operands and self.plan.way is not Way.CHAIN:
+        if self.plan is not None and self.plan.needs_operands and self.plan.algorithm is not Algorithm.CHAIN:
             self._do_items(self.plan)
-        self.relay.finish(self, Status.OK, self._once)
+        self.proxy.finish(self, Status.OK, self._once)
 
     def abandon(self) -> None:
         """The call has failed: nothing of this round is done any more."""
@@ -201,8 +201,9 @@ class Round:
             self._left += amount
 
     def _do_items(self, plan: Plan) -> None:
-        """Call the program's own function for what local members get: folds of all, or copies from local members."""
-        group, description, base = self.group, plan.description, self.relay.base
+        """Call the program's own function for what local members get: reductions of all, or copies from local
+        members."""
+        group, description, base = self.group, plan.description, self.proxy.base
         count, here = description.operands + description.results, AddressedRound(description, self.group.members)
         for p in group.local:
             own = base(group.members[p])
@@ -238,7 +239,7 @@ class Round:
         for offset, size in _pieces(rows, _given(region)):
             if rows.is_whole:
                 self._owe(1)
-                self.relay.send_piece(self, host, number, offset, view(address + offset, size), lambda: self.settle(1))
+                self.proxy.send_piece(self, host, number, offset, view(address + offset, size), lambda: self.settle(1))
                 continue
             scratch = self._window_piece(size)
             if scratch is None:
@@ -247,30 +248,30 @@ class Round:
             scratch[:size].reshape(piece.shape)[:] = piece
             self._owe(1)
             done = self._giving_back(scratch, window=True)
-            self.relay.send_piece(self, host, number, offset, scratch[:size].data, done)
+            self.proxy.send_piece(self, host, number, offset, scratch[:size].data, done)
 
     def receive_region(
         self, host: int, number: int, offset: int, size: int, receive: Callable[[memoryview], None]
     ) -> None:
         """Take a piece of a region from a connection."""
-        if self.plan is None or self.plan.way is not Way.DIRECT:
+        if self.plan is None or self.plan.algorithm is not Algorithm.DIRECT:
             raise ClusterError(f"host {host} sent bytes that no round expects")
         regions = self.plan.incoming[host]
         if number >= len(regions) or not _is_piece(_given(regions[number]), offset, size):
             raise ClusterError(f"host {host} sent bytes beyond what a round expects")
         region = regions[number]
         rows = _given(region)
-        places = self._landing(region)
+        places = self._destinations(region)
         if rows.is_whole:
             receive(view(places[0] + offset, size))
             if len(places) > 1:
                 first = places[0] + offset
-                self.relay.folding([p + offset for p in places[1:]], [first], size, streamed=region.streamed)
+                self.proxy.reduce([p + offset for p in places[1:]], [first], size, streamed=region.streamed)
         else:
-            scratch = self.relay.scratch.take(size)
+            scratch = self.proxy.scratch.take(size)
             receive(scratch[:size].data)
             self._scatter(scratch, places, rows, offset, size)
-            self.relay.scratch.give(scratch)
+            self.proxy.scratch.give(scratch)
         self.settle(size)
 
     @staticmethod
@@ -281,7 +282,7 @@ class Round:
             there = _piece_at(place, rows, offset, size)
             there[:] = data[:size].reshape(there.shape)
 
-    # --- folds along the runs
+    # --- reductions along the runs
 
     def _begin_chain(self, number: int) -> None:
         """Fold the first run's members and send the pieces on."""
@@ -294,17 +295,17 @@ class Round:
             if len(positions) == 1 and rows.is_whole:
                 self._owe(1)
                 piece = view(self.operand(positions[0], rows) + offset, size)
-                self.relay.send_partial(self, next_host, number, 1, offset, piece, lambda: self.settle(1))
+                self.proxy.send_partial(self, next_host, number, 1, offset, piece, lambda: self.settle(1))
                 continue
             scratch = self._window_piece(size)
             if scratch is None:
                 return
-            self._fold(stream, [int(scratch.ctypes.data)], [], positions, offset, size)
+            self._reduce(stream, [int(scratch.ctypes.data)], [], positions, offset, size)
             self._owe(1)
             done = self._giving_back(scratch, window=True)
-            self.relay.send_partial(self, next_host, number, 1, offset, scratch[:size].data, done)
+            self.proxy.send_partial(self, next_host, number, 1, offset, scratch[:size].data, done)
 
-    def _fold(
+    def _reduce(
         self, stream: Stream, targets: list[int], before: list[int], positions: tuple[int, ...], offset: int, size: int
     ) -> None:
         """Fold a piece of local members' operands onto what came before."""
@@ -316,74 +317,74 @@ class Round:
         else:
             sources = list(before)
             for p in positions:
-                scratch = self.relay.scratch.take(size)
+                scratch = self.proxy.scratch.take(size)
                 source = _piece_at(self.operand(p, rows), rows, offset, size)
                 scratch[:size].reshape(source.shape)[:] = source
                 sources.append(int(scratch.ctypes.data))
                 gathered.append(scratch)
         streamed = stream.streamed if len(targets) > 1 else 0
-        self.relay.folding(
-            targets, sources, size, fold=description.fold, element=description.element, streamed=streamed
+        self.proxy.reduce(
+            targets, sources, size, reduction=description.reduction, element=description.element, streamed=streamed
         )
         for scratch in gathered:
-            self.relay.scratch.give(scratch)
+            self.proxy.scratch.give(scratch)
 
     def receive_partial(
         self, host: int, number: int, run: int, offset: int, size: int, receive: Callable[[memoryview], None]
     ) -> None:
-        """Take a piece of a partial result, fold this run's members onto it, and send it on."""
+        """Take a piece of a partial result, reduce this run's members onto it, and send it on."""
         stream = self._stream(host, number, offset, size)
         assert self.plan is not None
         runs = self.plan.runs
-        if not 0 < run < len(runs) or runs[run][0] != self.relay.host or runs[run - 1][0] != host:
+        if not 0 < run < len(runs) or runs[run][0] != self.proxy.host or runs[run - 1][0] != host:
             raise ClusterError(f"host {host} sent a partial result that no round expects")
-        scratch = self.relay.scratch.take(size)
+        scratch = self.proxy.scratch.take(size)
         receive(scratch[:size].data)
         came, positions = int(scratch.ctypes.data), runs[run][1]
         if run + 1 < len(runs):
-            folded = self.relay.scratch.take(size)
-            self._fold(stream, [int(folded.ctypes.data)], [came], positions, offset, size)
+            reduced = self.proxy.scratch.take(size)
+            self._reduce(stream, [int(reduced.ctypes.data)], [came], positions, offset, size)
             self._owe(1)
-            done = self._giving_back(folded)
-            self.relay.send_partial(self, runs[run + 1][0], number, run + 1, offset, folded[:size].data, done)
+            done = self._giving_back(reduced)
+            self.proxy.send_partial(self, runs[run + 1][0], number, run + 1, offset, reduced[:size].data, done)
         else:
-            self._fold_last(number, stream, came, positions, offset, size)
-        self.relay.scratch.give(scratch)
+            self._reduce_last(number, stream, came, positions, offset, size)
+        self.proxy.scratch.give(scratch)
         self.settle(size)
 
-    def _fold_last(
+    def _reduce_last(
         self, number: int, stream: Stream, came: int, positions: tuple[int, ...], offset: int, size: int
     ) -> None:
         """Fold the last run: the result goes to local targets and to the next host."""
         places = self.results(stream.targets, stream.given, stream.common)
         if places and stream.given.is_whole:
             targets = [place + offset for place in places]
-            self._fold(stream, targets, [came], positions, offset, size)
+            self._reduce(stream, targets, [came], positions, offset, size)
             self._send_result(number, stream, 0, offset, view(targets[0], size), None)
             return
-        folded = self.relay.scratch.take(size)
-        self._fold(stream, [int(folded.ctypes.data)], [came], positions, offset, size)
-        self._scatter(folded, places, stream.given, offset, size)
-        self._send_result(number, stream, 0, offset, folded[:size].data, folded)
+        reduced = self.proxy.scratch.take(size)
+        self._reduce(stream, [int(reduced.ctypes.data)], [came], positions, offset, size)
+        self._scatter(reduced, places, stream.given, offset, size)
+        self._send_result(number, stream, 0, offset, reduced[:size].data, reduced)
 
     def receive_result(
         self, host: int, number: int, offset: int, size: int, receive: Callable[[memoryview], None]
     ) -> None:
         """Take a piece of a result, and send it on to the next host."""
         stream = self._stream(host, number, offset, size)
-        if self.relay.host not in stream.path:
+        if self.proxy.host not in stream.path:
             raise ClusterError(f"host {host} sent a result that no round expects")
-        following = stream.path.index(self.relay.host) + 1
+        following = stream.path.index(self.proxy.host) + 1
         places = self.results(stream.targets, stream.given, stream.common)
         if stream.given.is_whole:
-            landed = places[0] + offset
-            receive(view(landed, size))
+            direct = places[0] + offset
+            receive(view(direct, size))
             if following < len(stream.path):
-                self._send_result(number, stream, following, offset, view(landed, size), None)
+                self._send_result(number, stream, following, offset, view(direct, size), None)
             if len(places) > 1:
-                self.relay.folding([p + offset for p in places[1:]], [landed], size, streamed=stream.streamed)
+                self.proxy.reduce([p + offset for p in places[1:]], [direct], size, streamed=stream.streamed)
         else:
-            scratch = self.relay.scratch.take(size)
+            scratch = self.proxy.scratch.take(size)
             receive(scratch[:size].data)
             self._scatter(scratch, places, stream.given, offset, size)
             self._send_result(number, stream, following, offset, scratch[:size].data, scratch)
@@ -401,15 +402,15 @@ class Round:
         """To the host at `following` of the result's path, if there is one."""
         if following == len(stream.path):
             if scratch is not None:
-                self.relay.scratch.give(scratch)
+                self.proxy.scratch.give(scratch)
             return
         self._owe(1)
         done = self._giving_back(scratch) if scratch is not None else lambda: self.settle(1)
-        self.relay.send_result(self, stream.path[following], number, offset, piece, done)
+        self.proxy.send_result(self, stream.path[following], number, offset, piece, done)
 
     def _stream(self, host: int, number: int, offset: int, size: int) -> Stream:
         plan = self.plan
-        if plan is None or plan.way is not Way.CHAIN or number >= len(plan.streams):
+        if plan is None or plan.algorithm is not Algorithm.CHAIN or number >= len(plan.streams):
             raise ClusterError(f"host {host} sent bytes that no round expects")
         stream = plan.streams[number]
         fits = _is_piece(stream.taken, offset, size) and _is_piece(stream.given, offset, size)
@@ -422,13 +423,13 @@ class Round:
     def _window_piece(self, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None:
         """Scratch memory for a piece to send, once few enough wait to be sent; None when the round was given up."""
         self._window.acquire()
-        return None if self.is_over else self.relay.scratch.take(size)
+        return None if self.is_over else self.proxy.scratch.take(size)
 
     def _giving_back(
         self, scratch: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], *, window: bool = False
     ) -> Callable[[], None]:
         def done() -> None:
-            self.relay.scratch.give(scratch)
+            self.proxy.scratch.give(scratch)
             if window:
                 self._window.release()
             self.settle(1)
@@ -437,7 +438,7 @@ class Round:
 
 
 def _given(region: Region) -> Rows:
-    """Where the bytes of a region go: a result, or the copy of an operand that a fold reads."""
+    """Where the bytes of a region go: a result, or the copy of an operand that a reduction reads."""
     return region.given if region.targets else region.taken
 
 

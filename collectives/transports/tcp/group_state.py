@@ -1,4 +1,4 @@
-"""Groups with members on several hosts, as the relay of one of them sees their shared state."""
+"""Groups with members on several hosts, as the proxy of one of them sees their shared state."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Area:
 class Group:
     """A group whose members live on several hosts.
 
-    offset: of its state in the control block, the same on all hosts, and so its name among the relays.
+    offset: of its state in the control block, the same on all hosts, and so its name among the proxies.
     members: device ids in group order.  homes: the host of each.  local: positions on this host.
     """
 

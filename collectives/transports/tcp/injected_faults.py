@@ -1,7 +1,7 @@
-"""Injected faults between hosts: a relay drops, repeats, damages or delays messages, or cuts off its host.
+"""Injected faults between hosts: a proxy drops, repeats, damages or delays messages, or cuts off its host.
 
 Links ask a FrameFaults about each frame before it is sent, after it was numbered and sealed, so the receiver sees
-the effect of a faulty network. A relay without faults has no FrameFaults.
+the effect of a faulty network. A proxy without faults has no FrameFaults.
 """
 
 from __future__ import annotations

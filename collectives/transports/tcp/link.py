@@ -1,7 +1,7 @@
-"""A connection to one other relay: frames leave in order of urgency, frames that come in are handed to the relay.
+"""A connection to one other proxy: frames leave in order of urgency, frames that come in are handed to the proxy.
 
 Whoever has something to send tries to give it to the kernel at once; what the kernel does not take is left to a thread
-of the link. So a small frame costs no switch of threads, and nobody who receives ever waits for sending: two relays
+of the link. So a small frame costs no switch of threads, and nobody who receives ever waits for sending: two proxies
 could otherwise each wait for the other one to receive.
 """
 
@@ -37,7 +37,7 @@ _PULSE = _Item(Pulse(), (), None)
 
 
 class Link:
-    """The connection to the relay of host `host`.
+    """The connection to the proxy of host `host`.
 
     on_frame: called with each frame that comes in, in the link's receiving thread; takes the payload from the link.
     on_loss: called once with the error when the connection ends, unless `close` ended it.

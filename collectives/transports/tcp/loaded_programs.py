@@ -1,4 +1,4 @@
-"""A relay's view of the loaded programs of its host: groups that span hosts, and plans of their rounds."""
+"""A proxy's view of the loaded programs of its host: groups that span hosts, and plans of their rounds."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Pairs of devices on two hosts: messages of permutes and of channels, carried from one host's state to the other's.
 
 Each host has the whole state of a pair, at the same offset, and its device uses it as if the other one were here. The
-relay of the source's host carries messages to the target's host, and posts them there as the source would; the other
+proxy of the source's host carries messages to the target's host, and posts them there as the source would; the other
 way it carries the words that say what the target has taken. A source has no more messages in flight than its pair's
 ring has places, so a message always has a place at the other side.
 
 A large message of a permute goes from the source's operand to the target's result, once the target has said where that
-is. Values of channels go from message to message, or from staging place to staging place.
+is. Values of channels go from message to message, or from bounce buffer to bounce buffer.
 """
 
 from __future__ import annotations
@@ -91,24 +91,24 @@ class Exchange(Protocol):
 
 
 class Pairs:
-    """The relay's part in pairs. `handle` is called by the relay's own thread, `receive` by the links'."""
+    """The proxy's part in pairs. `handle` is called by the proxy's own thread, `receive` by the links'."""
 
-    def __init__(self, relay: Exchange, home: dict[int, int]) -> None:
-        self._relay, self._home = relay, home
-        block = relay.block
-        self._words, self._longs, self._shared = block.words, block.longs, relay.shared
+    def __init__(self, proxy: Exchange, home: dict[int, int]) -> None:
+        self._proxy, self._home = proxy, home
+        block = proxy.block
+        self._words, self._longs, self._shared = block.words, block.longs, proxy.shared
         self._base, self._size = block.segment.address, block.segment.size
         self._mapped = block.segment.bytes  # as long as this is used
         self.messages: dict[int, MessageSlot] = {}
         self._places: dict[int, set[int]] = {}  # of messages, by where their permute's state lies
         self._lock = threading.Lock()
         self._posted: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}  # use, places, sizes; not yet sent
-        self._asked: dict[int, tuple[int, int]] = {}  # use, signature: the target's, here or elsewhere
+        self._ready: dict[int, tuple[int, int]] = {}  # use, signature: the target's, here or elsewhere
         self._incoming: dict[int, Incoming] = {}
 
     def add(self, offset: int, group: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> None:
         """Know a permute's state at `offset`, if any of its pairs has one end here and one elsewhere."""
-        here = self._relay.host
+        here = self._proxy.host
         for source, target in pairs:
             ends = {self._home[source], self._home[target]}
             if target not in group or here not in ends or len(ends) == 1:
@@ -128,7 +128,7 @@ class Pairs:
         while any(
             self._published(p + permute_words.M_POSTED) != self._published(p + permute_words.M_TAKEN) for p in places
         ):
-            if time.monotonic() > end or self._words[control.H_POISON // 4]:  # then a host may be lost
+            if time.monotonic() > end or self._words[control.H_ABORT // 4]:  # then a host may be lost
                 break
             time.sleep(0.001)
         for place in places:
@@ -138,7 +138,7 @@ class Pairs:
         """Forget what is in flight."""
         with self._lock:
             self._posted.clear()
-            self._asked.clear()
+            self._ready.clear()
             self._incoming.clear()
 
     def waits(self, before: float) -> list[tuple[float, int, int, int]]:
@@ -148,25 +148,25 @@ class Pairs:
         """
         with self._lock:
             found = [(place, coming) for place, coming in self._incoming.items() if coming.since < before]
-            return [(c.since, self._home[self.messages[p].source], p, c.use) for p, c in found if p in self._asked]
+            return [(c.since, self._home[self.messages[p].source], p, c.use) for p, c in found if p in self._ready]
 
     # --- events of devices here
 
     def handle(self, place: int, event: int, number: int) -> None:
-        """What a device here has left: see relay_queue.Event."""
-        if event in (Event.POSTED, Event.ASKED, Event.TAKEN):
+        """What a device here has left: see proxy_queue.Event."""
+        if event in (Event.POSTED, Event.READY, Event.TAKEN):
             message = self.messages[place]
             if event == Event.POSTED:
                 self._send_message(place, message, number)
-            elif event == Event.ASKED:
+            elif event == Event.READY:
                 self._ask(place, message, number)
             else:
-                self._send(self._home[message.source], Taken(self._relay.epoch, place, number))
+                self._send(self._home[message.source], Taken(self._proxy.epoch, place, number))
         elif event == Event.SENT:
             self._send_value(place, number)
         elif event in (Event.RECEIVING, Event.RECEIVED):
             kind = Receiving if event == Event.RECEIVING else Received
-            self._send(self._home[self._word(place + channel.C_SOURCE)], kind(self._relay.epoch, place, number))
+            self._send(self._home[self._word(place + channel.C_SOURCE)], kind(self._proxy.epoch, place, number))
         else:
             raise ClusterError(f"devices handed over an unknown event {event}")
 
@@ -176,11 +176,11 @@ class Pairs:
         payload = place + permute_words.M_PAYLOAD
         if not leaves:
             size = self._long(place + permute_words.M_BYTES)
-            self._send(host, Message(self._relay.epoch, place, use), [head, view(self._base + payload, size)])
+            self._send(host, Message(self._proxy.epoch, place, use), [head, view(self._base + payload, size)])
             return
         places = tuple(self._long(payload + 8 * k) for k in range(leaves))
         sizes = tuple(self._long(payload + 8 * (leaves + k)) for k in range(leaves))
-        self._send(host, Large(self._relay.epoch, place, use), [head, struct.pack(f"<{leaves}Q", *sizes)])
+        self._send(host, Large(self._proxy.epoch, place, use), [head, struct.pack(f"<{leaves}Q", *sizes)])
         with self._lock:  # only now: no part may overtake what announces it
             self._posted[place] = (use, places, sizes)
         self._send_parts(place)
@@ -190,27 +190,27 @@ class Pairs:
         message = self.messages[place]
         with self._lock:
             use, places, sizes = self._posted.get(place, (0, (), ()))
-            if not use or self._asked.get(place) != (use, self._long(place + round_words.S_SIGNATURE)):
+            if not use or self._ready.get(place) != (use, self._long(place + round_words.S_SIGNATURE)):
                 return
-            del self._posted[place], self._asked[place]
-        base, host = self._relay.base(message.source), self._home[message.target]
+            del self._posted[place], self._ready[place]
+        base, host = self._proxy.base(message.source), self._home[message.target]
         for leaf, (begin, size) in enumerate(zip(places, sizes, strict=True)):
             for at in range(0, size, PIECE_BYTES):
                 piece = view(base + begin + at, min(PIECE_BYTES, size - at))
-                self._send(host, Part(self._relay.epoch, place, use, leaf, at), [piece], urgent=False)
+                self._send(host, Part(self._proxy.epoch, place, use, leaf, at), [piece], urgent=False)
 
     def _ask(self, place: int, message: MessageSlot, use: int) -> None:
         """The target here has posted where it will have a large message."""
         signature = self._long(place + permute_words.M_TARGET_POST + round_words.S_SIGNATURE)
         with self._lock:
-            self._asked[place] = (use, signature)
-        self._send(self._home[message.source], Ask(self._relay.epoch, place, use, signature))
+            self._ready[place] = (use, signature)
+        self._send(self._home[message.source], Ask(self._proxy.epoch, place, use, signature))
         self._compare(place)
 
     def _compare(self, place: int) -> None:
         """Post what has come to a target that runs something else: it will see that."""
         with self._lock:
-            coming, (use, signature) = self._incoming.get(place), self._asked.get(place, (0, 0))
+            coming, (use, signature) = self._incoming.get(place), self._ready.get(place, (0, 0))
             if coming is None or coming.use != use or int.from_bytes(coming.head[:8], "little") == signature:
                 return
             del self._incoming[place]
@@ -223,11 +223,11 @@ class Pairs:
             waiting = [(place, coming) for place, coming in self._incoming.items() if now - coming.since > PATIENCE_S]
         for place, coming in waiting:
             message = self.messages[place]
-            asked = self._asked.get(place, (0, 0))[0] == coming.use
+            ready = self._ready.get(place, (0, 0))[0] == coming.use
             record = control.record_offset(message.target)
             waits = self._published(record + control.R_STATE) == control.DeviceState.WAITING
             here = self._long(record + control.R_WAIT_WORD) == place + permute_words.M_POSTED
-            if waits and here and not asked:
+            if waits and here and not ready:
                 with self._lock:
                     if self._incoming.pop(place, None) is None:
                         continue
@@ -246,20 +246,20 @@ class Pairs:
         kind = self._word(slot + channel.M_KIND)
         for at in range(0, size, PIECE_BYTES):
             piece = view(place + at, min(PIECE_BYTES, size - at))
-            self._send(host, ValuePart(self._relay.epoch, pair, mark, kind, at), [piece], urgent=False)
+            self._send(host, ValuePart(self._proxy.epoch, pair, mark, kind, at), [piece], urgent=False)
         head = ctypes.string_at(self._base + slot + channel.M_SIGNATURE, HEAD_BYTES)
-        self._send(host, Value(self._relay.epoch, pair, mark, kind), [head], urgent=False)
+        self._send(host, Value(self._proxy.epoch, pair, mark, kind), [head], urgent=False)
 
     def _value(self, pair: int, mark: int, end: int, kind: int | None = None) -> tuple[int, int, int]:
         """(offset of the slot, address of the value, its bytes) of a transfer. end: which device's memory is here."""
         index = (mark - 1) % channel.RING
         slot_bytes = self._long(pair + channel.C_SLOT_BYTES)
         slot = pair + channel.C_SLOTS + index * slot_bytes
-        if (self._word(slot + channel.M_KIND) if kind is None else kind) == channel.INLINE:
+        if (self._word(slot + channel.M_KIND) if kind is None else kind) == channel.EAGER:
             return slot, self._base + slot + channel.M_PAYLOAD, slot_bytes - channel.M_PAYLOAD
-        size = self._long(pair + channel.C_STAGED_BYTES)
-        base = self._relay.base(self._word(pair + end))
-        return slot, base + self._long(pair + channel.C_STAGING) + index * size, size
+        size = self._long(pair + channel.C_BOUNCE_BUFFER_BYTES)
+        base = self._proxy.base(self._word(pair + end))
+        return slot, base + self._long(pair + channel.C_BOUNCE_BUFFERS) + index * size, size
 
     # --- frames of other hosts
 
@@ -284,7 +284,7 @@ class Pairs:
             self._set(place + permute_words.M_TAKEN, frame.use)
         elif isinstance(frame, Ask):
             with self._lock:
-                self._asked[place] = (frame.use, frame.signature)
+                self._ready[place] = (frame.use, frame.signature)
             self._send_parts(place)
         elif isinstance(frame, Message):
             if not HEAD_BYTES <= length <= HEAD_BYTES + permute_words.MAILBOX_BYTES:
@@ -330,16 +330,16 @@ class Pairs:
             raise ClusterError(f"host {link.host} sent a part of a message that is not expected")
         size = coming.sizes[leaf]
         begin = self._long(place + permute_words.M_TARGET_POST + round_words.S_OFFSETS + 8 * leaf)
-        if frame.offset + length > size or not self._relay.holds(message.target, begin, size):
+        if frame.offset + length > size or not self._proxy.holds(message.target, begin, size):
             raise ClusterError(f"host {link.host} sent more of a message than there is place for")
-        link.connection.receive_into(view(self._relay.base(message.target) + begin + frame.offset, length))
+        link.connection.receive_into(view(self._proxy.base(message.target) + begin + frame.offset, length))
         coming.left -= length
         if coming.left == 0:
             with self._lock:
                 self._incoming.pop(place, None)
-                self._asked.pop(place, None)
+                self._ready.pop(place, None)
             self._post(place, coming, whole=True)
-            self._send(link.host, Taken(self._relay.epoch, place, coming.use))
+            self._send(link.host, Taken(self._proxy.epoch, place, coming.use))
 
     def _receive_value(self, link: Link, frame: TransferFrame) -> None:
         pair, mark = frame.pair, frame.transfer
@@ -348,12 +348,12 @@ class Pairs:
             raise ClusterError(f"host {link.host} sent a value for no pair")
         source, target = self._word(pair + channel.C_SOURCE), self._word(pair + channel.C_TARGET)
         theirs, mine = (target, source) if from_target else (source, target)
-        if self._home.get(theirs) != link.host or self._home.get(mine) != self._relay.host:
+        if self._home.get(theirs) != link.host or self._home.get(mine) != self._proxy.host:
             raise ClusterError(f"host {link.host} sent a value for a pair that it has no part in")
         if isinstance(frame, Receiving):
             self._set(pair + channel.C_RECVS, mark)
             return
-        kind = frame.protocol if isinstance(frame, ValuePart | Value) else channel.INLINE
+        kind = frame.protocol if isinstance(frame, ValuePart | Value) else channel.EAGER
         slot, place, size = self._value(pair, mark, channel.C_TARGET, kind)
         if slot + self._long(pair + channel.C_SLOT_BYTES) > self._size:
             raise ClusterError(f"host {link.host} sent a value for no pair")
@@ -367,13 +367,13 @@ class Pairs:
         if isinstance(frame, Received):
             self._set(slot + channel.W_TAKEN, mark)
         elif isinstance(frame, ValuePart):
-            if frame.offset + length > size or kind not in (channel.INLINE, channel.STAGED):
+            if frame.offset + length > size or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
                 raise ClusterError(f"host {link.host} sent a value of more than {size} bytes")
-            if kind == channel.STAGED and not self._relay.holds(target, place - self._relay.base(target), size):
+            if kind == channel.BOUNCE_BUFFER and not self._proxy.holds(target, place - self._proxy.base(target), size):
                 raise ClusterError(f"host {link.host} sent a value for a place that does not exist")
             link.connection.receive_into(view(place + frame.offset, length))
         else:
-            if length != HEAD_BYTES or kind not in (channel.INLINE, channel.STAGED):
+            if length != HEAD_BYTES or kind not in (channel.EAGER, channel.BOUNCE_BUFFER):
                 raise ClusterError(f"host {link.host} sent {length} bytes to end a value")
             self._store_head(slot + channel.M_SIGNATURE, self._take_head(link))
             self._words[(slot + channel.M_KIND) // 4] = kind
@@ -407,4 +407,4 @@ class Pairs:
         return bytes(head)
 
     def _send(self, host: int, frame: Frame, payload: Sequence[Buffer] = (), *, urgent: bool = True) -> None:
-        self._relay.post(host, frame, payload, urgent=urgent)
+        self._proxy.post(host, frame, payload, urgent=urgent)

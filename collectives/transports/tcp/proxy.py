@@ -1,7 +1,7 @@
-"""The relay of one host of a run: joins the host's shared memory and exchanges with the other hosts' relays over TCP.
+"""The proxy of one host of a run: joins the host's shared memory and exchanges with the other hosts' proxies over TCP.
 
 It does for groups with members on several hosts what the last member to come does in a group on one host. Devices here
-hand a round over when all local members have come (collectives/protocols/proxy_queue.py). The relay then tells the
+hand a round over when all local members have come (collectives/protocols/proxy_queue.py). The proxy then tells the
 group's other hosts that it is ready; when all are, and all came with the same instruction, each sends the others what
 they need of its members' operands, straight from their memory and straight into that of the members that get it
 (round_plan.py, group_round.py). At the end it stores the round's phase as a member would, and wakes.
@@ -22,7 +22,7 @@ import numpy as np
 
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols.proxy_queue import Event
-from distxla.collectives.transports.abort import poison
+from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.device_queue import Queue
@@ -44,7 +44,7 @@ from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
 from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import EAGER_BYTES
-from distxla.collectives.transports.tcp.scratch_memory import Folding, Scratch
+from distxla.collectives.transports.tcp.scratch_memory import ReduceRun, Scratch
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, InternalError
@@ -55,20 +55,20 @@ from distxla.wire.connection import Connection
 from distxla.wire.frame import Frame
 from distxla.wire.handshake import Listener, connect
 
-CONNECT_S = 30.0  # until all other relays must have connected
+CONNECT_S = 30.0  # until all other proxies must have connected
 QUIET_S = 10.0  # until threads must have left rounds that were given up
 LONG_S = 1.0  # that a round waits for other hosts before notices name it
-WORKERS = 2  # threads that fold and copy for rounds that other hosts must not wait for
+WORKERS = 2  # threads that reduce and copy for rounds that other hosts must not wait for
 
 
-class Relay:
-    """The relay of host `host`.
+class Proxy:
+    """The proxy of host `host`.
 
     control, memories (by flattened id, None for devices elsewhere): mapped in this process.  hosts: the devices of each
     host of the run.  support: the linked loops (runtime/serve.py).  secret: of this run.
 
     Order of use: listen on all hosts, connect on all, load programs; then devices may run. A call that failed is
-    followed by `release` (while the poison word is set) and `reset` on all hosts, before the next call on any.
+    followed by `release` (while the abort flag is set) and `reset` on all hosts, before the next call on any.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Relay:
         self.host, self.epoch, self.block = host, 0, control_block
         self.scratch = Scratch()
         self._support = load_image(support)
-        self.folding, self.shared = Folding(self._support), SharedWords(support)
+        self.reduce, self.shared = ReduceRun(self._support), SharedWords(support)
         self._memories, self._secret = list(memories), secret
         self._bases = [0 if memory is None else memory.address for memory in memories]
         self._home = {device: index for index, devices in enumerate(hosts) for device in devices}
@@ -102,19 +102,19 @@ class Relay:
         self._takes: int | None = 0  # the epoch whose frames are taken; None while it ends
         self._inside = 0
         self._left = threading.Condition(self._lock)
-        self._draining: threading.Event | None = None  # to be set by the relay's own thread
+        self._draining: threading.Event | None = None  # to be set by the proxy's own thread
         self._resting: threading.Event | None = None  # the same, once the queue is empty
-        self._workers = ThreadPoolExecutor(WORKERS, "distxla-relay")
+        self._workers = ThreadPoolExecutor(WORKERS, "distxla-proxy")
         self._failure: Callable[[int, str, bool], None] | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="distxla-relay", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="distxla-proxy", daemon=True)
 
     # --- life
 
     def on_failure(self, callback: Callable[[int, str, bool], None]) -> None:
-        """callback(host, reason, damaged): the connection to another relay ended, or broke the protocol.
+        """callback(host, reason, damaged): the connection to another proxy ended, or broke the protocol.
 
-        damaged: a message on it was damaged, repeated or is missing. Called in a thread of the relay, after the abort
+        damaged: a message on it was damaged, repeated or is missing. Called in a thread of the proxy, after the abort
         flag was set.
         """
         self._failure = callback
@@ -124,14 +124,14 @@ class Relay:
         self._faults = faults
 
     def listen(self, address: str) -> int:
-        """Accept the other relays at this address of the node; the port."""
+        """Accept the other proxies at this address of the node; the port."""
         self._listener = Listener(
             address, self._secret, self._accept, frames=PROXY_FRAMES, node=self.host, peers=self._host_count
         )
         return self._listener.address[1]
 
     def connect(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Connect to the relays of all other hosts, who listen at `addresses` (by host), and begin to serve.
+        """Connect to the proxies of all other hosts, who listen at `addresses` (by host), and begin to serve.
 
         Each connection is made by the higher host number; blocks until all are there. ClusterError otherwise.
         """
@@ -139,12 +139,12 @@ class Relay:
             connection = connect(addresses[other], self._secret, frames=PROXY_FRAMES, node=self.host)
             if connection.node != other or connection.purpose != PROXY_FRAMES.purpose:
                 connection.close()
-                raise ClusterError(f"the relay at {addresses[other]} is not that of host {other}")
+                raise ClusterError(f"the proxy at {addresses[other]} is not that of host {other}")
             self._add(connection)
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self._links) == self._host_count - 1, CONNECT_S):
                 missing = sorted(set(range(self._host_count)) - {self.host} - set(self._links))
-                raise ClusterError(f"the relays of hosts {missing} did not connect within {CONNECT_S:g} s")
+                raise ClusterError(f"the proxies of hosts {missing} did not connect within {CONNECT_S:g} s")
         if self._listener is not None:
             self._listener.close()
         self._thread.start()
@@ -163,7 +163,7 @@ class Relay:
         self._loaded.unload(number)
 
     def _come_to_rest(self) -> None:
-        """Wait until the relay's own thread has nothing to do."""
+        """Wait until the proxy's own thread has nothing to do."""
         rested = self._resting = threading.Event()
         end = time.monotonic() + QUIET_S
         while self._thread.is_alive() and time.monotonic() < end:
@@ -172,7 +172,7 @@ class Relay:
                 return
 
     def release(self) -> None:
-        """Give up every round; devices in them are woken, and find the poison word."""
+        """Give up every round; devices in them are woken, and find the abort flag."""
         with self._lock:
             rounds = list(self._rounds.values())
             self._rounds.clear()
@@ -192,7 +192,7 @@ class Relay:
         self.release()
         with self._lock:
             if not self._left.wait_for(lambda: self._inside == 0, QUIET_S):
-                raise ClusterError("the relay still works for a call that has failed")
+                raise ClusterError("the proxy still works for a call that has failed")
         self.release()  # what they have left
         self._pairs.reset()
         for link in self._links.values():
@@ -201,14 +201,14 @@ class Relay:
             self.epoch = self._takes = epoch
 
     def _drain(self) -> None:
-        """Drop what devices have handed over; blocks until the relay's own thread, which alone takes it, has done so
+        """Drop what devices have handed over; blocks until the proxy's own thread, which alone takes it, has done so
         and is in no round."""
         done = self._draining = threading.Event()
         end = time.monotonic() + QUIET_S
         self._queue.wake()
         while not done.wait(0.01):
             if time.monotonic() > end:
-                raise ClusterError("the relay still works for a call that has failed")
+                raise ClusterError("the proxy still works for a call that has failed")
             self._queue.wake()  # it was about to sleep
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class Relay:
         self._workers.shutdown(wait=True, cancel_futures=True)
 
     def waits(self) -> list[str]:
-        """A line for each long wait of this relay: for which host, in what, and since when."""
+        """A line for each long wait of this proxy: for which host, in what, and since when."""
         now = time.monotonic()
         with self._lock:
             rounds = [round_ for round_ in self._rounds.values() if now - round_.since >= LONG_S]
@@ -283,7 +283,7 @@ class Relay:
     def _on_loss(self, host: int, error: Exception) -> None:
         if self._closed:
             return
-        poison(self.block)
+        abort(self.block)
         self.release()
         if self._failure is not None:
             reason = error.message if isinstance(error, DistxlaError) else f"{type(error).__name__}: {error}"
@@ -370,7 +370,7 @@ class Relay:
         """A piece of what another host sends in a round."""
         round_ = self._rounds.get((frame.group, frame.round))
         if round_ is None:
-            if self.block.words[control.H_POISON // 4] == 0:
+            if self.block.words[control.H_ABORT // 4] == 0:
                 raise ClusterError(f"host {link.host} sent bytes for a round that has not begun here")
             link.connection.discard()
             return
@@ -474,5 +474,5 @@ class Relay:
         urgent: bool = False,
         done: Done | None = None,
     ) -> None:
-        """Send a frame to another host's relay; as Link.post."""
+        """Send a frame to another host's proxy; as Link.post."""
         self._links[host].post(frame, payload, urgent=urgent, done=done)

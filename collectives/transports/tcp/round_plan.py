@@ -1,15 +1,15 @@
-"""What the relays of a group's hosts do in a round: who sends what to whom. Every host makes the same plan.
+"""What the proxies of a group's hosts do in a round: who sends what to whom. Every host makes the same plan.
 
 Copied bytes go once to each host that needs them, in one of three ways:
 
     EAGER     they come along with the message that says that a host is ready
     DIRECT    they are sent once both sides are ready, and land where they will stay
-    CHAIN     folds: the group's order is cut into runs of members on one host. A partial result travels from run to run
-              in pieces, and each host folds its members onto it; the last one has the result and sends it on, host by
-              host. So the order of combination is that of the group, left to right, whatever the number of hosts, and
-              no host sends more than its part of the result, forwards and backwards at the same time.
+    CHAIN     reductions: the group's order is cut into runs of members on one host. A partial result travels from run
+              to run in pieces, and each host reduces its members onto it; the last one has the result and sends it on,
+              host by host. So the order of combination is that of the group, left to right, whatever the number of
+              hosts, and no host sends more than its part of the result, forwards and backwards at the same time.
 
-Folds that can't be done two operands at a time (other orders of combination) get all operands, as copies do.
+Reduces that can't be done two operands at a time (other orders of combination) get all operands, as copies do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_DESCRIBED = 4096  # rounds of one instruction
 DESCRIBED_MEMORY_BYTES = 64 << 20  # of a device that is none, zeros: more than any table of offsets
 
 
-class Way(Enum):
+class Algorithm(Enum):
     """How the bytes of a round travel."""
 
     EAGER = auto()
@@ -43,9 +43,10 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Description:
-    """What a routine says of one round. table, members, do_items, fold: addresses in this process.
+    """What a routine says of one round. table, members, do_items, reduction: addresses in this process.
 
-    element: bytes of an element that is folded, 0 where bytes are only moved.  fold: 0 where all operands are needed.
+    element: bytes of an element that is reduced, 0 where bytes are only moved.  reduction: 0 where all operands are
+    needed.
     read: bytes of each operand leaf, where the work depends on what is in them (ragged-all-to-all).
     """
 
@@ -57,7 +58,7 @@ class Description:
     members: int
     do_items: int
     common: bool
-    fold: int
+    reduction: int
     element: int
     movements: tuple[Movement, ...]
     read: tuple[int, ...] = ()
@@ -97,7 +98,7 @@ class Movement(NamedTuple):
 
     @property
     def sources(self) -> int:
-        """How many members items come from; 1 also for folds."""
+        """How many members items come from; 1 also for reductions."""
         return (self.items_end - self.first) // (self.targets * self.pieces)
 
     def item(self, source: int, target: int) -> int:
@@ -126,8 +127,8 @@ class Rows(NamedTuple):
 class Region(NamedTuple):
     """Bytes that go from one member to another host.
 
-    targets: positions there that get them; none where a fold reads them.  common: leaf of the results' shared place, 0
-    for none.
+    targets: positions there that get them; none where a reduction reads them.  common: leaf of the results' shared
+    place, 0 for none.
     """
 
     source: int
@@ -139,7 +140,7 @@ class Region(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A fold that travels along a group's runs. targets: positions that get its result."""
+    """A reduction that travels along a group's runs. targets: positions that get its result."""
 
     taken: Rows
     given: Rows
@@ -154,7 +155,7 @@ class Plan:
     """One host's view of a round. outgoing, incoming: regions by the other host.  runs: (host, its positions)."""
 
     description: Description
-    way: Way
+    algorithm: Algorithm
     outgoing: dict[int, tuple[Region, ...]]
     incoming: dict[int, tuple[Region, ...]]
     runs: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -176,7 +177,7 @@ def describe(
         ctypes.c_uint64 * (group_words.G_DESCRIPTIONS // 8 + MOST_DESCRIBED * group_words.DESCRIPTION_WORDS)
     )()
     base = ctypes.addressof(descriptions)
-    ctypes.c_uint32.from_address(base + group_words.G_RELAY).value = group_words.DESCRIBE
+    ctypes.c_uint32.from_address(base + group_words.G_PROXY).value = group_words.DESCRIBE
     zeros = mmap.mmap(-1, DESCRIBED_MEMORY_BYTES)  # a routine may look into its operands before it reaches the round
     memory = ctypes.c_char.from_buffer(zeros)
     nothing = (ctypes.c_uint64 * (4 * round_words.OFFSETS))()
@@ -224,7 +225,7 @@ def _description(words: dict[str, int]) -> Description:
         members=words["members"],
         do_items=words["do_items"],
         common=words["common"] != 0,
-        fold=words["fold"],
+        reduction=words["reduction"],
         element=words["element"],
         movements=tuple(movements),
         read=read,
@@ -236,22 +237,22 @@ def make_plan(description: Description, homes: Sequence[int], here: int) -> Plan
     hosts = sorted(set(homes))
     regions = {(a, b): _regions(description, homes, a, b) for a in hosts for b in hosts if a != b}
     if max(sum(r.taken.bytes for r in found) for found in regions.values()) <= EAGER_BYTES:
-        way = Way.EAGER
-    elif description.element and description.fold:
-        way = Way.CHAIN
+        algorithm = Algorithm.EAGER
+    elif description.element and description.reduction:
+        algorithm = Algorithm.CHAIN
     else:
-        way = Way.DIRECT
-    if way is Way.CHAIN:
+        algorithm = Algorithm.DIRECT
+    if algorithm is Algorithm.CHAIN:
         runs: list[tuple[int, tuple[int, ...]]] = []
         for position, host in enumerate(homes):
             if runs and runs[-1][0] == host:
                 runs[-1] = (host, (*runs[-1][1], position))
             else:
                 runs.append((host, (position,)))
-        return Plan(description, way, {}, {}, tuple(runs), _streams(description, homes, runs))
+        return Plan(description, algorithm, {}, {}, tuple(runs), _streams(description, homes, runs))
     outgoing = {b: regions[here, b] for b in hosts if b != here}
     incoming = {a: regions[a, here] for a in hosts if a != here}
-    return Plan(description, way, outgoing, incoming)
+    return Plan(description, algorithm, outgoing, incoming)
 
 
 def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
@@ -271,8 +272,8 @@ def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> 
                     found.append(Region(s, Rows(leaf, 0, 1, size, size), (), nowhere, 0, 0))
         return tuple(found)
     for m in description.movements:
-        folds = description.element > 0
-        sources = range(len(homes)) if folds else range(m.sources)
+        reduces = description.element > 0
+        sources = range(len(homes)) if reduces else range(m.sources)
         there = tuple(position for position, host in enumerate(homes) if host == b)
         receivers = [(t, (t,)) for t in there] if m.targets > 1 else [(0, there)]
         for s in (s for s in sources if homes[s] == a):
@@ -280,7 +281,7 @@ def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> 
                 taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)
                 given = _rows(m, m.result + s * m.result_step, m.begin + s * m.target_offset, m.target_stride)
                 common = 0 if m.targets > 1 else m.common
-                found.append(Region(s, taken, () if folds else targets, given, common, m.streamed))
+                found.append(Region(s, taken, () if reduces else targets, given, common, m.streamed))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Bytes at addresses of this process: views, copies, folds, and scratch memory that is used again."""
+"""Bytes at addresses of this process: views, copies, reductions, and scratch memory that is used again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distxla.targets.target import LoadedImage
 PIECE_BYTES = 1 << 20  # that travel in one frame
 _KEPT = 32  # pieces of scratch memory that stay
 
-_FOLD_RUN = ctypes.CFUNCTYPE(
+_REDUCE_RUN = ctypes.CFUNCTYPE(
     None,
     ctypes.c_void_p,
     ctypes.c_int64,
@@ -78,11 +78,11 @@ class Scratch:
                     self._free.append(memory)
 
 
-class Folding:
-    """The native function that folds and spreads pieces (collectives/protocols/proxy_queue.py)."""
+class ReduceRun:
+    """The native function that reduces and spreads pieces (collectives/protocols/proxy_queue.py)."""
 
     def __init__(self, support: LoadedImage) -> None:
-        self._run = _FOLD_RUN(support.address_of(proxy_queue.FOLD_RUN))
+        self._run = _REDUCE_RUN(support.address_of(proxy_queue.REDUCE_RUN))
 
     def __call__(
         self,
@@ -90,11 +90,13 @@ class Folding:
         sources: Sequence[int],
         size: int,
         *,
-        fold: int = 0,
+        reduction: int = 0,
         element: int = 1,
         streamed: int = 0,
     ) -> None:
         """Fold `size` bytes at the sources and write them to all targets; a target may be a source."""
         to = (ctypes.c_void_p * len(targets))(*targets)
         of = (ctypes.c_void_p * len(sources))(*sources)
-        self._run(ctypes.addressof(to), len(targets), ctypes.addressof(of), len(sources), size, fold, element, streamed)
+        self._run(
+            ctypes.addressof(to), len(targets), ctypes.addressof(of), len(sources), size, reduction, element, streamed
+        )

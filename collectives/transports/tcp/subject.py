@@ -1,4 +1,4 @@
-"""The subject of a frame between relays, for reports."""
+"""The subject of a frame between proxies, for reports."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 It reads the places of its memory from the context once, calls kernel functions, copies, loops and branches, and calls
 `context->communicate[site]` for every communicating instruction. A status other than OK returns at once, and so does
-the poison word, which every loop looks at before an iteration.
+the abort flag, which every loop looks at before an iteration.
 """
 
 from __future__ import annotations

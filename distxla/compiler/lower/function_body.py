@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from distxla.collectives.protocols.control_block import H_POISON, R_BUSY, R_STEP
+from distxla.collectives.protocols.control_block import H_ABORT, R_BUSY, R_STEP
 from distxla.compiler.abi import Context, Status
 from distxla.compiler.plan.buffers import Buffer, Region
 from distxla.errors import CompileError
@@ -55,7 +55,7 @@ class FunctionBody:
             typ=POINTER,
             name="own_memory",
         )
-        self.abort_flag = self.begin.gep(self.field("control", POINTER), [I64(H_POISON)], source_etype=I8)
+        self.abort_flag = self.begin.gep(self.field("control", POINTER), [I64(H_ABORT)], source_etype=I8)
         self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
         self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
 
@@ -149,7 +149,7 @@ class FunctionBody:
         """Emit a return if the call was aborted, by a failed device or a time limit."""
         flag = self.builder.load_atomic(self.abort_flag, "monotonic", 4, typ=I32)  # another process writes it
         is_aborted = self.builder.icmp_unsigned("!=", flag, I32(0))
-        self.fail_unless_zero(self.builder.select(is_aborted, I32(Status.RELEASED), I32(Status.OK)))
+        self.fail_unless_zero(self.builder.select(is_aborted, I32(Status.ABORTED), I32(Status.OK)))
 
 
 __all__ = ["FunctionBody", "has_runtime_offset"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from distxla.collectives.channels import is_end, payload_of
-from distxla.collectives.protocols.channel import may_be_kept
+from distxla.collectives.protocols.channel import may_be_zero_copy
 from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
@@ -35,7 +35,7 @@ def _marked(computation: Computation) -> Computation:
     changed: dict[str, Op] = {}
     for instruction in filter(is_end, computation):
         op, users = instruction.op, computation.users[instruction.name]
-        if len(users) != 1 or instruction.name == computation.root or not may_be_kept(payload_of(instruction)):
+        if len(users) != 1 or instruction.name == computation.root or not may_be_zero_copy(payload_of(instruction)):
             continue
         done = computation[users[0]]
         if isinstance(op, Send) and isinstance(done.op, SendDone):

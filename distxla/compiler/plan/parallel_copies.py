@@ -11,7 +11,7 @@ from distxla.compiler.plan.buffers import Buffer
 Move = tuple[Buffer, Buffer]  # source, target
 
 
-def one_by_one(moves: Iterable[Move], staged: Callable[[Buffer], Buffer]) -> Iterator[Move]:
+def one_by_one(moves: Iterable[Move], temporary: Callable[[Buffer], Buffer]) -> Iterator[Move]:
     """The moves in an order in which no buffer is overwritten before it was read; the given order as far as possible.
 
     staged: returns a temporary buffer. In a cycle, where every target is still to be read, one source moves there
@@ -30,7 +30,7 @@ def one_by_one(moves: Iterable[Move], staged: Callable[[Buffer], Buffer]) -> Ite
             yield source, target
         else:
             source, target = left.pop(next(iter(left)))
-            place = staged(source)
+            place = temporary(source)
             yield source, place
             left[count] = place, target
             into[id(target)].append(count)

@@ -226,9 +226,9 @@ class ReducingCollective(GlobalIdsCollective):
         )
         program = called(self.reduction)
         scalar = program.parameters[0] if len(program.parameters) == 2 else None
-        is_fold = scalar is not None and scalar.is_array and scalar.rank == 0
+        is_reduction = scalar is not None and scalar.is_array and scalar.rank == 0
         self.require(
-            is_fold and all(s.compatible(program.parameters[0]) for s in (*program.parameters, program.result)),
+            is_reduction and all(s.compatible(program.parameters[0]) for s in (*program.parameters, program.result)),
             "C8",
             f"to_apply={self.reduction} must be (T[], T[]) -> T[]; "
             f"it is ({_list(program.parameters)}) -> {program.result}",
@@ -275,7 +275,7 @@ def one_or_tuple(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else Shape.tuple(tuple(shapes))
 
 
-def fold(
+def reduce_in_order(
     run: Evaluation,
     to_apply: str,
     arrays: Sequence[np.ndarray[Any, Any]],
@@ -297,12 +297,12 @@ def fold(
         for chunk in range(len(arrays)):
             mine = chunks == chunk
             first = chunk + 1
-            result[mine] = fold(run, to_apply, [array[mine] for array in (*arrays[first:], *arrays[:first])])
+            result[mine] = reduce_in_order(run, to_apply, [array[mine] for array in (*arrays[first:], *arrays[:first])])
         return result
-    folded, *others = arrays
+    reduced, *others = arrays
     for other in others:
-        folded = run.map(to_apply, folded, other)[0]
-    return folded
+        reduced = run.map(to_apply, reduced, other)[0]
+    return reduced
 
 
 def ring_chunks(bounds: Sequence[int], extents: Sequence[int], members: int) -> np.ndarray[Any, Any]:
@@ -321,4 +321,4 @@ def _list(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(str, shapes))
 
 
-__all__ = ["GlobalIdsCollective", "GroupedCollective", "ReducingCollective", "fold", "one_or_tuple"]
+__all__ = ["GlobalIdsCollective", "GroupedCollective", "ReducingCollective", "one_or_tuple", "reduce_in_order"]

@@ -27,7 +27,7 @@ class Movement:
     rows: int = 1
     operand_step: int = 0
     result_step: int = 0
-    folds: bool = False
+    reduces: bool = False
     by_source: bool = False
     by_target: bool = False
     source_offset: int = 0

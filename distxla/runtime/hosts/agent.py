@@ -1,4 +1,5 @@
-"""The process that stands for the driver on a node: it owns the memories there, runs the driver's commands, and relays.
+"""The process that stands for the driver on a node: it owns the memories there, runs the driver's commands, and
+proxies.
 
 It imports neither LLVM nor Ray at module level. Ray is for setting up; once the driver has connected, everything goes
 over that connection, and the end of the connection is the end of this process and of the replicas of its host.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.tcp.injected_faults import NetworkFault, PlannedFaults
-from distxla.collectives.transports.tcp.proxy import Relay
+from distxla.collectives.transports.tcp.proxy import Proxy
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
 from distxla.machine.segments import Segment
@@ -59,11 +60,11 @@ class RunShape:
 
 @dataclass(frozen=True)
 class Made:
-    """What an agent has made: where it and its relay listen, and the memories for its replicas (None where the driver
+    """What an agent has made: where it and its proxy listen, and the memories for its replicas (None where the driver
     has them)."""
 
     address: tuple[str, int]
-    relay_address: tuple[str, int]
+    proxy_address: tuple[str, int]
     attachment: Attachment | None
 
 
@@ -107,22 +108,22 @@ class Agent:
             shape.address, shape.secret, self._on_connection, frames=commands.DRIVER_FRAMES, node=shape.index
         )
         memories = [self._memories.get(device) for device in range(count)]
-        self._relay = Relay(shape.index, self._control, memories, shape.devices, shape.secret, support)
-        self._relay.on_failure(self._on_relay_failure)
+        self._proxy = Proxy(shape.index, self._control, memories, shape.devices, shape.secret, support)
+        self._proxy.on_failure(self._on_proxy_failure)
         if shape.faults:
-            self._relay.inject(PlannedFaults(shape.faults, self._on_injected))
-        relay_address = shape.address, self._relay.listen(shape.address)
+            self._proxy.inject(PlannedFaults(shape.faults, self._on_injected))
+        proxy_address = shape.address, self._proxy.listen(shape.address)
         self._support, attachment = support, None
         if self._host is not None:
             attachment = self._host.attachment(shape.replicas, shape.partitions, guarded=True)
-        return Made(self._listener.address, relay_address, attachment)
+        return Made(self._listener.address, proxy_address, attachment)
 
     def begin(self, identities: Sequence[Identity], addresses: Sequence[tuple[str, int]]) -> None:
-        """The replicas of this host serve. addresses: where the relays of all hosts listen. Blocks until they are
+        """The replicas of this host serve. addresses: where the proxies of all hosts listen. Blocks until they are
         connected."""
         if self._host is not None:
             self._host.begin(self._support, identities, self._on_loss)
-        self._relay.connect(addresses)
+        self._proxy.connect(addresses)
         self._ready.set()
         threading.Thread(target=self._run, name="distxla-run", daemon=True).start()
         threading.Thread(target=self._require_driver, name="distxla-driver", daemon=True).start()
@@ -140,12 +141,12 @@ class Agent:
             self._image = None
 
     def load(self, number: int, program: CompiledProgram, communicators: dict[int, tuple[int | None, ...]]) -> None:
-        """Be ready to relay for a program. communicators: offset of each communicator's state, by device here."""
-        self._relay.load(number, program, communicators)
+        """Be ready to proxy for a program. communicators: offset of each communicator's state, by device here."""
+        self._proxy.load(number, program, communicators)
 
     def unload(self, number: int) -> None:
         """Remove a program that no device runs any more."""
-        self._relay.unload(number)
+        self._proxy.unload(number)
 
     def _require_driver(self) -> None:
         """A driver that never comes leaves nothing behind."""
@@ -206,17 +207,17 @@ class Agent:
         elif isinstance(frame, commands.Clock):
             connection.send(commands.Data(frame.request), [time.monotonic_ns().to_bytes(8, "little")])
         elif isinstance(frame, commands.Abort):
-            self._poison()
+            self._abort()
         elif isinstance(frame, commands.End | commands.Leave | commands.Clear | commands.Bye):
             if not isinstance(frame, commands.Clear):
-                self._poison()
+                self._abort()
             if isinstance(frame, commands.End | commands.Bye):
                 self._hurried.set()
             self._work.put((frame, connection.receive_bytes()))
         elif isinstance(frame, commands.Dump):
             connection.send(commands.DeviceRecords(), [self._records()])
         elif isinstance(frame, commands.Waits):
-            connection.send(commands.Waiting(), ["\n".join(self._relay.waits()).encode()])
+            connection.send(commands.Waiting(), ["\n".join(self._proxy.waits()).encode()])
         elif isinstance(frame, commands.Punch):
             assert host is not None
             for memory in (host.common,) if frame.common else self._memories.values():
@@ -256,9 +257,9 @@ class Agent:
     def _records(self) -> bytes:
         return commands.pack_records(self._host.records(self._host.devices) if self._host is not None else {})
 
-    def _poison(self) -> None:
+    def _abort(self) -> None:
         if self._host is not None:
-            self._host.poison()
+            self._host.abort()
 
     # --- what takes time
 
@@ -274,7 +275,7 @@ class Agent:
                     self._say(commands.Cleared())
                 elif isinstance(frame, commands.End | commands.Leave):
                     is_patient = isinstance(frame, commands.Leave)
-                    self._relay.release()
+                    self._proxy.release()
                     devices = commands.unpack_devices(memoryview(what))
                     if not is_patient:
                         self._hurried.clear()
@@ -285,7 +286,7 @@ class Agent:
                             break
                     self._say(commands.Ended(), self._records())
                 else:
-                    self._relay.close()
+                    self._proxy.close()
                     if self._host is not None:
                         self._host.close_processes()
                     self._say(commands.Ended())
@@ -301,14 +302,14 @@ class Agent:
         assert host is not None
         while (outcome := host.wait(ticket, SLICE_NS)) == call_loops.CALL_AGAIN:
             pass
-        if outcome == call_loops.CALL_DONE and host.is_poisoned:
-            outcome = call_loops.CALL_POISONED
+        if outcome == call_loops.CALL_DONE and host.is_aborted:
+            outcome = call_loops.CALL_ABORTED
         for device, pid in host.lost.items():  # before the outcome, which they explain
             self._on_loss(device, pid)
         self._say(commands.Done(outcome), commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
 
     def _clear(self, epoch: int, payload: bytearray) -> None:
-        self._relay.reset(epoch)
+        self._proxy.reset(epoch)
         areas, words = commands.unpack_clear(memoryview(payload))
         if self._host is not None:
             for offset, size in areas:
@@ -321,8 +322,8 @@ class Agent:
         assert self._host is not None
         self._say(commands.ReplicaEnded(device), self._host.hows.get(device, ""))
 
-    def _on_relay_failure(self, host: int, reason: str, damaged: bool) -> None:
-        what = "its relay failed" if host == self._shape.index else f"the connection to host {host} was lost"
+    def _on_proxy_failure(self, host: int, reason: str, damaged: bool) -> None:
+        what = "its proxy failed" if host == self._shape.index else f"the connection to host {host} was lost"
         if damaged:
             what = f"the connection from host {host} can't be trusted any more"
         self._say(commands.Failed(int(damaged)), f"{what}: {reason}")
@@ -344,6 +345,6 @@ class Agent:
         if self._listener is not None:
             self._listener.close()
         if self._host is not None:
-            self._host.poison()
+            self._host.abort()
             self._host.kill()
         os._exit(0)

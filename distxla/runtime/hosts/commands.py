@@ -140,7 +140,7 @@ class ReadControl(Frame):
 class Done(Frame):
     """A call is over."""
 
-    outcome: int = u32("call_loops.CALL_DONE or CALL_POISONED")
+    outcome: int = u32("call_loops.CALL_DONE or CALL_ABORTED")
 
 
 @frame(33, payload="how, UTF-8")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control
-from distxla.collectives.transports.abort import poison
+from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.compiler.abi import Status
@@ -22,7 +22,7 @@ from distxla.runtime.process_watch import Watch
 from distxla.runtime.replica import Attachment, Identity
 from distxla.targets.registry import load_image
 
-GRACE_S = 3.0  # for devices to come back after the poison word was set, before their processes are killed
+GRACE_S = 3.0  # for devices to come back after the abort flag was set, before their processes are killed
 MASK = 0xFFFFFFFF
 
 
@@ -85,7 +85,7 @@ class LocalHost:
     def _on_loss(self, device: int) -> None:
         """In the watch's thread: make every wait of the host return, and the one for the end of a call."""
         if not self._closing:
-            poison(self.control, device)
+            abort(self.control, device)
             if self._told is not None:
                 self._told(device, self.lost[device])
 
@@ -112,31 +112,31 @@ class LocalHost:
         self.wait(ticket, 0)
 
     def wait(self, ticket: Ticket, nanoseconds: int) -> int:
-        """Start the call if it is not in flight, and wait: CALL_DONE, CALL_POISONED, or CALL_AGAIN after the time or a
+        """Start the call if it is not in flight, and wait: CALL_DONE, CALL_ABORTED, or CALL_AGAIN after the time or a
         signal."""
         return int(self._call(self.control.segment.address, ticket.sequence, ticket.target, nanoseconds))
 
     @property
-    def is_poisoned(self) -> bool:
-        return self.control.words[control.H_POISON // 4] != 0
+    def is_aborted(self) -> bool:
+        return self.control.words[control.H_ABORT // 4] != 0
 
-    def poison(self) -> None:
+    def abort(self) -> None:
         """Make every wait on this host return, and end the call in flight; does not wait for anybody."""
-        poison(self.control)
+        abort(self.control)
 
     def end(self, devices: Collection[int], *, patience: float | None = None) -> bool:
-        """Release every wait and get these devices back, by force where they do not come; the poison word stays set.
+        """Release every wait and get these devices back, by force where they do not come; the abort flag stays set.
 
         patience: seconds after which those that still compute are left to that: False then, and nobody is killed.
         Where all are back, nothing that they still do counts for a later call.
         """
-        from distxla.collectives.transports.shared_memory.wait_and_wake import release_waiters
+        from distxla.collectives.transports.shared_memory.wait_and_wake import abort_waits
 
         self._withdraw()
         end = time.monotonic() + (GRACE_S if patience is None else patience)
         killed = False
         while True:
-            release_waiters(self.control.view, Status.RELEASED, seconds=0.05)
+            abort_waits(self.control.view, Status.ABORTED, seconds=0.05)
             busy = [d for d in devices if d not in self.lost and self._is_busy(d)]
             # a device counts itself last of all: if the next call began before it did, that would end one too early
             if not busy and (self.lost or self._all_have_counted()):
@@ -153,8 +153,8 @@ class LocalHost:
             time.sleep(0.001)
 
     def allow(self) -> None:
-        """Clear the poison word: calls may be issued again."""
-        self.control.words[control.H_POISON // 4] = 0
+        """Clear the abort flag: calls may be issued again."""
+        self.control.words[control.H_ABORT // 4] = 0
 
     def stop(self) -> None:
         """Tell all replicas to leave their serve loop; does not wait."""

@@ -38,10 +38,10 @@ class RemoteHost:
     lost: what is known of replicas that have ended; all of them once the agent can't be reached.  failure: why the
     host can't go on, though its replicas live, or "".  damage: which message to the host or from it was damaged,
     repeated or lost, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this one's at the last look.
-    injected: by number the effect of each fault that its relay has injected.  on_trouble: called in that thread after
+    injected: by number the effect of each fault that its proxy has injected.  on_trouble: called in that thread after
     one of these has changed or a call has failed, before waiting threads are woken.  news: notified of every event.
 
-    The driver's own host has an agent, too, where a run has several hosts: it holds that host's relay, and no devices.
+    The driver's own host has an agent, too, where a run has several hosts: it holds that host's proxy, and no devices.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class RemoteHost:
         self._running = False
 
     def begin_clear(self, epoch: int, areas: Sequence[tuple[int, int]], words: Mapping[int, int]) -> int:
-        """Ask the agent to give its relay this epoch, to zero communicators' state, then to write these u32 words, and
+        """Ask the agent to give its proxy this epoch, to zero communicators' state, then to write these u32 words, and
         to allow calls again; a number for `finish_clear`."""
         expected = self._answers.get(commands.Cleared, 0) + 1
         self._send(commands.Clear(epoch), [commands.pack_clear(areas, words)])
@@ -146,7 +146,7 @@ class RemoteHost:
         if not self._wait_for(commands.Cleared, expected, END_S):
             self._lose(f"it was not ready for another call within {END_S:g} s")
 
-    def poison(self) -> None:
+    def abort(self) -> None:
         """Make every wait on the host return; does not wait for it."""
         self._send(commands.Abort())
 
@@ -165,13 +165,13 @@ class RemoteHost:
         return self._records
 
     def begin_waits(self) -> int:
-        """Ask which hosts the host's relay waits for; returns a number for `waits`."""
+        """Ask which hosts the host's proxy waits for; returns a number for `waits`."""
         expected = self._answers.get(commands.Waiting, 0) + 1
         self._send(commands.Waits())
         return expected
 
     def waits(self, expected: int) -> list[str]:
-        """A line for each long wait of the host's relay; none if the agent does not answer in time."""
+        """A line for each long wait of the host's proxy; none if the agent does not answer in time."""
         return self._waits if self._wait_for(commands.Waiting, expected, ANSWER_S) else []
 
     # --- memory
@@ -332,7 +332,7 @@ class RemoteHost:
 
     def _note_loss(self, reason: str) -> None:
         if not self.devices:
-            self.failure = self.failure or f"the relay of {self.name} was lost ({reason})"
+            self.failure = self.failure or f"the proxy of {self.name} was lost ({reason})"
             return
         first, last = self.devices.start, self.devices.stop - 1
         which = f"device {first}" if first == last else f"the devices {first} to {last}"
@@ -457,7 +457,7 @@ class RemoteMemory:
         self._host.write(self._device, offset, data)
 
 
-def relay_waits(agents: Sequence[RemoteHost]) -> list[str]:
-    """A line for each long wait of these agents' relays. Blocks for a round trip to each host."""
+def proxy_waits(agents: Sequence[RemoteHost]) -> list[str]:
+    """A line for each long wait of these agents' proxies. Blocks for a round trip to each host."""
     asked = [(agent, agent.begin_waits()) for agent in agents]
     return [line for agent, number in asked for line in agent.waits(number)]

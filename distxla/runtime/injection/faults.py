@@ -74,7 +74,7 @@ class Fault:
     places: dict[str, Location] = field(default_factory=dict, compare=False, repr=False)
 
     def between_hosts(self) -> NetworkFault:
-        """The same fault for relays; its kind is one of BETWEEN_HOSTS."""
+        """The same fault for proxies; its kind is one of BETWEEN_HOSTS."""
         target = None if self.target < 0 else self.target
         kind, seconds = BETWEEN_HOSTS[self.kind], self.ms / 1000
         return NetworkFault(kind, self.source, target, self.at or None, self.round, self.message, seconds)

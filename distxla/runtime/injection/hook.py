@@ -86,7 +86,7 @@ class Injector:
     def _wait(self, seconds: float) -> None:
         """Sleep for `seconds`, or until the call has failed."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not self._block.words[control.H_POISON // 4]:
+        while (left := end - time.monotonic()) > 0 and not self._block.words[control.H_ABORT // 4]:
             time.sleep(min(SLICE_S, left))
 
 

@@ -20,7 +20,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.layout import Order, Word
 from distxla.collectives.protocols.machine import Process, Step, title
-from distxla.collectives.transports.shared_memory.atomics_builder import Words, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import AtomicsBuilder, i64
 from distxla.targets.x86_64.instructions import Instructions
 from tests.collectives.protocols.programs import following
 
@@ -29,7 +29,7 @@ UPDATES = {"add": "add", "swap": "xchg", "cas": "cmpxchg"}
 CALLS = {  # functions, and what the models call them
     "distxla_wait": "wait",
     "distxla_wake": "wake",
-    "distxla_hand_over": "hand over",
+    "distxla_enqueue": "hand over",
     "llvm.memcpy.p0.p0.i64": "copy",
     "llvm.memset.p0.i64": "zero",
     "distxla_stream_ring": "ring",
@@ -136,9 +136,9 @@ def _label(step: Step) -> str:
 @contextmanager
 def recorded_words() -> Iterator[None]:
     """Within it, code is emitted whose addresses tell of their words, and whose counted loops run once."""
-    plain_at = Words.at
+    plain_at = AtomicsBuilder.at
 
-    def at(self: Words, base: ir.Value, offset: ir.Value | int) -> ir.Value:
+    def at(self: AtomicsBuilder, base: ir.Value, offset: ir.Value | int) -> ir.Value:
         if not isinstance(offset, Word):
             return plain_at(self, base, offset)
         place = self.builder.gep(base, [i64(int(offset))], source_etype=ir.IntType(8))
@@ -146,12 +146,12 @@ def recorded_words() -> Iterator[None]:
         return place
 
     @contextmanager
-    def count(self: Words, start: ir.Value, end: ir.Value, step: ir.Value | int = 1) -> Iterator[ir.Value]:
+    def count(self: AtomicsBuilder, start: ir.Value, end: ir.Value, step: ir.Value | int = 1) -> Iterator[ir.Value]:
         yield start
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Words, "at", at)
-        patch.setattr(Words, "count", count)
+        patch.setattr(AtomicsBuilder, "at", at)
+        patch.setattr(AtomicsBuilder, "count", count)
         yield
 
 
@@ -236,6 +236,6 @@ def _call(instruction: Any) -> str:
         return INDIRECT
     if callee.name not in CALLS:
         return ""
-    words = [f"[{w.name}]" for a in instruction.args if (w := getattr(a, "shared_word", None)) is not None]
+    atomics = [f"[{w.name}]" for a in instruction.args if (w := getattr(a, "shared_word", None)) is not None]
     name = CALLS[callee.name]
-    return " ".join([name, *words]) if name in ("wait", "wake", "sleep", "nap", "futex wake") else name
+    return " ".join([name, *atomics]) if name in ("wait", "wake", "sleep", "nap", "futex wake") else name

@@ -31,7 +31,7 @@ from tests.collectives.protocols.accesses import (
 )
 
 SMALL, LARGE = (64,), (1 << 20,)
-INLINE, BULKY = Shape(F32, (4,)), Shape(F32, (100_000,))
+EAGER, BULKY = Shape(F32, (4,)), Shape(F32, (100_000,))
 Emit = Callable[[ir.Module], ir.Function]
 
 
@@ -63,9 +63,9 @@ EMITTED: dict[str, Emit] = {
     "large permute round": _permute(permutes.emit_permute_round, LARGE),
     "large permute begin": _permute(permutes.emit_permute_begin, LARGE),
     "large permute end": _permute(permutes.emit_permute_end, LARGE),
-    "inline send": _channel(channel_site._Send, INLINE),
-    "inline send-done": _channel(channel_site._SendDone, INLINE),
-    "inline recv-done": _channel(channel_site._RecvDone, INLINE),
+    "inline send": _channel(channel_site._Send, EAGER),
+    "inline send-done": _channel(channel_site._SendDone, EAGER),
+    "inline recv-done": _channel(channel_site._RecvDone, EAGER),
     "large send": _channel(channel_site._Send, BULKY),
     "large send in place": _channel(channel_site._KeptSend, BULKY),
     "large send-done": _channel(channel_site._SendDone, BULKY),

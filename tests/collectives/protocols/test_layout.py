@@ -10,7 +10,15 @@ from llvmlite import ir
 from distxla.collectives.protocols import event, group, stream
 from distxla.collectives.protocols.documentation import MODULES, declared
 from distxla.collectives.protocols.layout import Area, Order, Word, packed
-from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, VOID, Words, i32, i64
+from distxla.collectives.transports.shared_memory.atomics_builder import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    AtomicsBuilder,
+    i32,
+    i64,
+)
 from distxla.errors import InternalError
 from docs.update_tables import PROTOCOLS, updated_protocols
 
@@ -23,34 +31,43 @@ RACE = EXAMPLE.u32(16, "race", "a", Order.FENCED, "stored before another word is
 SHARED = EXAMPLE.u32(20, "shared", "all", Order.MONOTONIC, "written by several")
 LONG = EXAMPLE.u64(24, "long", "a", Order.PLAIN, "wide")
 
-Access = Callable[[Words, ir.Value], object]
+Access = Callable[[AtomicsBuilder, ir.Value], object]
 ALLOWED: dict[str, Access] = {
-    "plain store of data": lambda words, base: words.store(i32(1), base, PLAIN),
-    "plain load of data": lambda words, base: words.load(I32, base, PLAIN),
-    "low half of a wide word": lambda words, base: words.load(I32, base, LONG),
-    "release store": lambda words, base: words.release(i32(1), base, FLAG),
-    "stronger than declared": lambda words, base: words.sequential_store(i32(1), base, FLAG),
-    "acquire load": lambda words, base: words.acquire(base, FLAG),
-    "the writer's own load": lambda words, base: words.load_own(I32, base, FLAG),
-    "two words at once": lambda words, base: words.release(i64(1), base, PLAIN),
-    "read-modify-write": lambda words, base: words.fetch_add(1, base, COUNT),
-    "reset": lambda words, base: words.store(i32(0), base, COUNT),
+    "plain store of data": lambda atomics, base: atomics.store(i32(1), base, PLAIN),
+    "plain load of data": lambda atomics, base: atomics.load(I32, base, PLAIN),
+    "low half of a wide word": lambda atomics, base: atomics.load(I32, base, LONG),
+    "release store": lambda atomics, base: atomics.release(i32(1), base, FLAG),
+    "stronger than declared": lambda atomics, base: atomics.sequential_store(i32(1), base, FLAG),
+    "acquire load": lambda atomics, base: atomics.acquire(base, FLAG),
+    "the writer's own load": lambda atomics, base: atomics.load_own(I32, base, FLAG),
+    "two words at once": lambda atomics, base: atomics.release(i64(1), base, PLAIN),
+    "read-modify-write": lambda atomics, base: atomics.fetch_add(1, base, COUNT),
+    "reset": lambda atomics, base: atomics.store(i32(0), base, COUNT),
 }
 REFUSED: dict[str, tuple[Access, str]] = {
-    "plain store": (lambda words, base: words.store(i32(1), base, FLAG), "flag is written with release order"),
-    "plain store of two": (lambda words, base: words.store(i64(1), base, PLAIN), "paired is written with release"),
-    "plain load": (lambda words, base: words.load(I32, base, FLAG), "flag publishes: it is read with acquire"),
-    "release in a race": (lambda words, base: words.release(i32(1), base, RACE), "race is written with seq_cst"),
-    "plain load of racing stores": (lambda words, base: words.load(I32, base, SHARED), "written by several at once"),
-    "plain store among others": (lambda words, base: words.store(i32(1), base, SHARED), "monotonic order, not plainly"),
-    "parts of words": (lambda words, base: words.load(I64, base, SHARED), "covers parts of words"),
-    "update of a plain word": (lambda words, base: words.fetch_add(1, base, PLAIN), "plain is a u32 of plain order"),
+    "plain store": (lambda atomics, base: atomics.store(i32(1), base, FLAG), "flag is written with release order"),
+    "plain store of two": (lambda atomics, base: atomics.store(i64(1), base, PLAIN), "paired is written with release"),
+    "plain load": (lambda atomics, base: atomics.load(I32, base, FLAG), "flag publishes: it is read with acquire"),
+    "release in a race": (lambda atomics, base: atomics.release(i32(1), base, RACE), "race is written with seq_cst"),
+    "plain load of racing stores": (
+        lambda atomics, base: atomics.load(I32, base, SHARED),
+        "written by several at once",
+    ),
+    "plain store among others": (
+        lambda atomics, base: atomics.store(i32(1), base, SHARED),
+        "monotonic order, not plainly",
+    ),
+    "parts of words": (lambda atomics, base: atomics.load(I64, base, SHARED), "covers parts of words"),
+    "update of a plain word": (
+        lambda atomics, base: atomics.fetch_add(1, base, PLAIN),
+        "plain is a u32 of plain order",
+    ),
 }
 
 
 def _emit(access: Access) -> None:
-    function, words = Words.function(ir.Module("test"), "f", VOID, [POINTER])
-    access(words, function.args[0])
+    function, atomics = AtomicsBuilder.function(ir.Module("test"), "f", VOID, [POINTER])
+    access(atomics, function.args[0])
 
 
 @pytest.mark.parametrize("name", ALLOWED)

@@ -18,7 +18,7 @@ from distxla.collectives.protocols.models.stream import infeed, outfeed
 from tests.collectives.protocols.explore import explore
 
 ANYBODY = 9  # more than there are members
-IN_PLACE, LANDING, AT_ONCE = Value(kept=True), Value(kept=True, lands=True), Value(lands=True)
+RENDEZVOUS, LANDING, AT_ONCE = Value(kept=True), Value(kept=True, lands=True), Value(lands=True)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ CASES = {
     "permute of 2, 1 large round in halves": Case(lambda: permute_ring(2, 1, small=False, halves=[True] * 2), 300),
     "channel, 2 inline values": Case(lambda: channel_pair(2, Value(inline=True)), 2000),
     "channel, 2 values copied at once": Case(lambda: channel_pair(2, Value()), 3000),
-    "channel, 1 value in place": Case(lambda: channel_pair(1, IN_PLACE), 300),
+    "channel, 1 value in place": Case(lambda: channel_pair(1, RENDEZVOUS), 300),
     "infeed of 2": Case(lambda: infeed(2), 300),
     "outfeed of 2": Case(lambda: outfeed(2, patient=False), 400),
     "patient outfeed of 2": Case(lambda: outfeed(2, patient=True), 500),
@@ -55,7 +55,7 @@ LARGER = {
     "permute of 2, 2 small rounds in halves": Case(lambda: permute_ring(2, 2, small=True, halves=[True] * 2), 20_000),
     "permute of 2, 2 large rounds": Case(lambda: permute_ring(2, 2, small=False, halves=[False] * 2), 11_000),
     "permute of 2, small, one in halves": Case(lambda: permute_ring(2, 2, small=True, halves=[True, False]), 5_000),
-    "channel, 2 values in place": Case(lambda: channel_pair(2, IN_PLACE), 16_000),
+    "channel, 2 values in place": Case(lambda: channel_pair(2, RENDEZVOUS), 16_000),
     "channel, 2 values into posted places": Case(lambda: channel_pair(2, LANDING), 16_000),
     "channel, 2 values copied at once to posted places": Case(lambda: channel_pair(2, AT_ONCE), 7_000),
     "group of 3, 2 rounds": Case(lambda: group_rounds(3, 2, shared=False), 250_000),
@@ -109,7 +109,7 @@ MUTATED: dict[str, Callable[[], Model]] = {
     "small halves": lambda: permute_ring(2, 1, small=True, halves=[True] * 2),
     "large permute": lambda: permute_ring(2, 2, small=False, halves=[False] * 2),
     "inline channel": lambda: channel_pair(2, Value(inline=True)),
-    "channel": lambda: channel_pair(2, IN_PLACE),
+    "channel": lambda: channel_pair(2, RENDEZVOUS),
     "infeed": lambda: infeed(2),
     "outfeed": lambda: outfeed(2, patient=False),
     "calls": lambda: calls(2, 2),

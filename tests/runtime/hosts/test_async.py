@@ -1,4 +1,4 @@
-"""Asynchronous pairs of devices on several Ray nodes: a relay takes part in rounds that are begun and ended."""
+"""Asynchronous pairs of devices on several Ray nodes: a proxy takes part in rounds that are begun and ended."""
 
 from __future__ import annotations
 

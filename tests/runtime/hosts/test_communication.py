@@ -168,7 +168,7 @@ def test_members_with_different_instructions_are_both_named(eight: Cluster, bord
     assert np.array_equal(np.asarray(whole_sum(eight)([X])[7][0]), 8 * X)
 
 
-@pytest.mark.parametrize("victim", ["replica here", "replica elsewhere", "agent", "relay of the driver's host"])
+@pytest.mark.parametrize("victim", ["replica here", "replica elsewhere", "agent", "proxy of the driver's host"])
 def test_a_lost_process_releases_the_members_on_all_hosts(address: str, victim: str) -> None:
     with Cluster(4, address=address, devices_per_host=[2, 2]) as opened:
         assert np.array_equal(np.asarray(whole_sum(opened)([X])[3][0]), 4 * X)
@@ -176,7 +176,7 @@ def test_a_lost_process_releases_the_members_on_all_hosts(address: str, victim: 
             "replica here": (pids(opened)[1], r"the replica of device 1 \(process \d+ on host 0 "),
             "replica elsewhere": (pids(opened)[2], r"the replica of device 2 \(process \d+ on host 1 "),
             "agent": (agent_pid(opened, 1), r"host 1 \(.*\) with the devices 2 to 3 was lost"),
-            "relay of the driver's host": (agent_pid(opened, 0), r"the relay of host 0 \(.*\) was lost"),
+            "proxy of the driver's host": (agent_pid(opened, 0), r"the proxy of host 0 \(.*\) was lost"),
         }[victim]
         later(1.5, os.kill, pid, signal.SIGKILL)
         watch = Stopwatch()

@@ -166,10 +166,10 @@ def test_a_killed_agent_takes_its_host_with_it(fresh: Cluster) -> None:
     assert np.array_equal(np.asarray(outs[3][0]), X + 1), "the others can still be reached"
 
 
-def test_the_relay_of_the_drivers_host_may_be_lost(fresh: Cluster) -> None:
+def test_the_proxy_of_the_drivers_host_may_be_lost(fresh: Cluster) -> None:
     step = fresh.adopt(hand_made.waiting(DEVICES))
     later(0.5, os.kill, agent_pid(fresh, 0), signal.SIGKILL)
-    with pytest.raises(dx.ReplicaLostError, match=r"the relay of host 0 \(.*\) was lost"):
+    with pytest.raises(dx.ReplicaLostError, match=r"the proxy of host 0 \(.*\) was lost"):
         step()
 
 

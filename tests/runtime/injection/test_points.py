@@ -125,10 +125,10 @@ def test_a_delay_ends_with_the_call(
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == fails_after:
-            block.words[control.H_POISON // 4] = 1
+            block.words[control.H_ABORT // 4] = 1
 
     monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=sleep))
-    block.words[control.H_POISON // 4] = fails_after == 0
+    block.words[control.H_ABORT // 4] = fails_after == 0
     ask = hooks.Injector(1, block, 0, parse_faults(["delay:device=1,ms=95"], 2)).hook(POINTS)
     ask(None, BEFORE_STEP)
     assert len(slept) == sleeps

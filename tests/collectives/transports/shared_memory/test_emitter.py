@@ -60,7 +60,7 @@ class Stub:
 
 @dataclass(frozen=True)
 class Case:
-    """One instruction; `fold` where it reduces."""
+    """One instruction; `reduction` where it reduces."""
 
     op: Any
     operands: tuple[Shape, ...]

@@ -1,4 +1,4 @@
-"""Hosts of a run without Ray: in this process, a thread a device, each host with memories and a relay of its own."""
+"""Hosts of a run without Ray: in this process, a thread a device, each host with memories and a proxy of its own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_memory.wait_and_wake import release_waiters
+from distxla.collectives.transports.shared_memory.wait_and_wake import abort_waits
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults
-from distxla.collectives.transports.tcp.proxy import Relay
+from distxla.collectives.transports.tcp.proxy import Proxy
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.execution_context import ExecutionContext
@@ -66,7 +66,7 @@ class Host:
                         if here and not spec.pairs and len({home[d] for d in group}) > 1:
                             configured = {
                                 (offset + group_words.G_LOCAL) // 4: here,
-                                (offset + group_words.G_RELAY) // 4: 1,
+                                (offset + group_words.G_PROXY) // 4: 1,
                             }
                         self.areas.append((offset, size, configured))
                     for device in group:
@@ -74,14 +74,14 @@ class Host:
                             rows[device][number] = places[key]
             self.states.append(rows)
         self.zero()
-        self.relay = Relay(index, self.control, self.memories, hosts, secret, support_program())
+        self.proxy = Proxy(index, self.control, self.memories, hosts, secret, support_program())
         self._images = [load_image(program) for program in programs]
         self.contexts = {device: self._context(device, shared) for device in self.devices}
 
     def load(self) -> None:
         for number, (program, rows) in enumerate(zip(self.programs, self.states, strict=True)):
             mine = {d: row for d, row in rows.items() if self.running[d] == number}
-            self.relay.load(number, program, mine)
+            self.proxy.load(number, program, mine)
 
     def _context(self, device: int, shared: list[list[dict[int, int]]]) -> ExecutionContext:
         number = self.running[device]
@@ -132,19 +132,19 @@ class Host:
             self.control.segment.bytes[offset : offset + size] = 0
             for word, value in configured.items():
                 self.control.words[word] = value
-        self.control.words[control_block.H_POISON // 4] = 0
+        self.control.words[control_block.H_ABORT // 4] = 0
 
     def record(self, device: int, field: int) -> int:
         return self.control.record(device, field)
 
     def close(self) -> None:
-        self.relay.close()
+        self.proxy.close()
         for image in self._images:
             image.close()
 
 
 class Hosts:
-    """All hosts of a run, connected. failures: (host, other host, reason) that relays have reported."""
+    """All hosts of a run, connected. failures: (host, other host, reason) that proxies have reported."""
 
     def __init__(
         self,
@@ -162,11 +162,11 @@ class Hosts:
         self.hosts = [Host(k, hosts, programs, running, secret) for k in range(len(hosts))]
         self.home = {device: self.hosts[k] for k, devices in enumerate(hosts) for device in devices}
         for host in self.hosts:
-            host.relay.on_failure(lambda other, reason, _, here=host.index: self._failed(here, other, reason))
+            host.proxy.on_failure(lambda other, reason, _, here=host.index: self._failed(here, other, reason))
             if faults and host.index in faults:
-                host.relay.inject(faults[host.index])
-        addresses = [("127.0.0.1", host.relay.listen("127.0.0.1")) for host in self.hosts]
-        threads = [threading.Thread(target=host.relay.connect, args=(addresses,)) for host in self.hosts]
+                host.proxy.inject(faults[host.index])
+        addresses = [("127.0.0.1", host.proxy.listen("127.0.0.1")) for host in self.hosts]
+        threads = [threading.Thread(target=host.proxy.connect, args=(addresses,)) for host in self.hosts]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -199,7 +199,7 @@ class Hosts:
         def body(device: int) -> None:
             status = self.home[device].call(device, repeat)
             if status:  # as the serve loop does
-                self.home[device].control.words[control_block.H_POISON // 4] = status
+                self.home[device].control.words[control_block.H_ABORT // 4] = status
             found[device] = status
 
         threads = [threading.Thread(target=body, args=(d,), daemon=True) for d in devices]
@@ -216,16 +216,16 @@ class Hosts:
     def begin_anew(self, epoch: int) -> None:
         """What follows a failed call, on all hosts: states are zeroed but for what was configured."""
         for host in self.hosts:
-            host.relay.release()
+            host.proxy.release()
         for host in self.hosts:
-            host.relay.reset(epoch)
+            host.proxy.reset(epoch)
         for host in self.hosts:
             host.zero()
 
     def release(self) -> None:
         for host in self.hosts:
             if any(host.record(d, control_block.R_STATE) == control_block.DeviceState.WAITING for d in host.devices):
-                release_waiters(host.control.view)
+                abort_waits(host.control.view)
 
 
 def _layout(program: CompiledProgram) -> tuple[list[int], list[int], int]:

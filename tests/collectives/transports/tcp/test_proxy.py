@@ -30,7 +30,7 @@ from distxla.collectives.transports.tcp.frames import (
     ValuePart,
 )
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
-from distxla.collectives.transports.tcp.proxy import LONG_S, Relay
+from distxla.collectives.transports.tcp.proxy import LONG_S, Proxy
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module
@@ -140,7 +140,7 @@ def test_the_same_bits_as_on_one_host(name, n):
 
 @pytest.mark.parametrize("kind", ["pred", "s4", "u8", "s64", "f8e4m3fn", "bf16", "f16", "f64", "c128"])
 def test_types(kind):
-    """Folds along the hosts, of elements of every width."""
+    """Reduces along the hosts, of elements of every width."""
     text = ADD.format(t=kind).replace(" add(a, b)", " or(a, b)" if kind == "pred" else " add(a, b)")
     v = f"{kind}[40000]"
     groups = "replica_groups={{0,1,2,3}}"
@@ -150,7 +150,7 @@ def test_types(kind):
 @pytest.mark.parametrize("n", [16, 20_000])
 @pytest.mark.parametrize("order", ["tree", "ring"])
 def test_other_orders_of_reduction(order, n):
-    """Folds that need all operands at once."""
+    """Reduces that need all operands at once."""
     collective = f"all-reduce(x), replica_groups={{{{0,1,2,3}}}}, to_apply=add, reduction_order={order}"
     program = compiled(ADD.format(t="f32") + entry(collective, f"f32[{n}]", f"f32[{n}]"))
     for placement in (TWO, THREE_HOSTS):
@@ -266,13 +266,13 @@ def test_a_lost_host_ends_the_waits_of_the_others():
         thread.start()
         time.sleep(0.2)
         watch = Stopwatch()
-        hosts.hosts[1].relay.close()
+        hosts.hosts[1].proxy.close()
         assert eventually(lambda: bool(hosts.failures))
         assert hosts.failures[0][:2] == (0, 1)
         hosts.release()
         thread.join()
         assert watch.seconds < 5
-        assert set(found.values()) == {Status.RELEASED}
+        assert set(found.values()) == {Status.ABORTED}
 
 
 def test_after_a_failed_call_the_next_one_is_whole():
@@ -282,7 +282,7 @@ def test_after_a_failed_call_the_next_one_is_whole():
     with Hosts(TWO, program) as hosts:
         for epoch in range(1, 4):
             statuses = hosts.statuses([0, 1, 2], seconds=0.3)  # device 3 does not come
-            assert set(statuses.values()) <= {None, Status.RELEASED}
+            assert set(statuses.values()) <= {None, Status.ABORTED}
             hosts.begin_anew(epoch)
             outs = hosts.run(args)
             assert [row[0].tobytes() for row in outs] == [row[0].tobytes() for row in want]
@@ -290,14 +290,14 @@ def test_after_a_failed_call_the_next_one_is_whole():
         assert not hosts.failures
 
 
-def test_what_a_relay_was_about_to_say_of_a_failed_call_is_not_said_in_the_next_one(monkeypatch):
+def test_what_a_proxy_was_about_to_say_of_a_failed_call_is_not_said_in_the_next_one(monkeypatch):
     program = compiled(collectives(20_000)["all-reduce"])
     args = arguments(program)
     want = on_one_host(program, args)
     plan = LoadedPrograms.plan
 
     def slow(loaded: LoadedPrograms, area: Any, signature: int, site: int, device: int) -> Any:
-        first = any(host.relay.epoch == 0 for host in hosts.hosts if host.relay._loaded is loaded)
+        first = any(host.proxy.epoch == 0 for host in hosts.hosts if host.proxy._loaded is loaded)
         found = plan(loaded, area, signature, site, device)
         time.sleep(1.0 if first else 0)
         return found
@@ -317,15 +317,15 @@ class Unknown(Frame):
     """Of a kind that no proxy knows."""
 
 
-def test_relays_without_the_secret_are_refused():
+def test_proxies_without_the_secret_are_refused():
     program = compiled(collectives(16)["all-reduce"])
     with Hosts(TWO, program) as hosts:
         assert not hosts.failures
     host = hosts.hosts[0]
-    one = Relay(0, host.control, host.memories, TWO, bytes(32), support_program())
-    other = Relay(1, host.control, host.memories, TWO, bytes(31) + b"x", support_program())
+    one = Proxy(0, host.control, host.memories, TWO, bytes(32), support_program())
+    other = Proxy(1, host.control, host.memories, TWO, bytes(31) + b"x", support_program())
     try:
-        addresses = [("127.0.0.1", relay.listen("127.0.0.1")) for relay in (one, other)]
+        addresses = [("127.0.0.1", proxy.listen("127.0.0.1")) for proxy in (one, other)]
         with pytest.raises(ClusterError, match="cannot talk"):
             other.connect(addresses)
     finally:
@@ -352,14 +352,14 @@ def test_relays_without_the_secret_are_refused():
     ],
     ids=lambda value: getattr(value, "NAME", value),
 )
-def test_frames_that_no_relay_sends_end_the_connection(frame, size):
+def test_frames_that_no_proxy_sends_end_the_connection(frame, size):
     """A host that sends nonsense is reported, and nothing is written anywhere."""
     program = compiled(collectives(16)["all-reduce"])
     with Hosts(TWO, program) as hosts:
         control = hosts.hosts[0].control.segment.bytes
         at = control_block.fixed_bytes(4)
         before = control[at : at + (1 << 16)].copy()
-        hosts.hosts[1].relay.post(0, frame, [bytes(size)])
+        hosts.hosts[1].proxy.post(0, frame, [bytes(size)])
         assert eventually(lambda: (0, 1) in [failure[:2] for failure in hosts.failures])
         np.testing.assert_array_equal(control[at : at + (1 << 16)], before)
 
@@ -367,7 +367,7 @@ def test_frames_that_no_relay_sends_end_the_connection(frame, size):
 def say_ready(hosts: Hosts, number: int) -> None:
     """As host 1 tells host 0 that it is ready for a round of the group of all devices, with two members there."""
     frame = Ready(0, hosts.hosts[0].areas[0][0], number)
-    hosts.hosts[1].relay.post(0, frame, [bytes(32)])
+    hosts.hosts[1].proxy.post(0, frame, [bytes(32)])
 
 
 @pytest.mark.parametrize(
@@ -406,14 +406,14 @@ def test_rounds_that_are_over_and_groups_without_this_host_are_bounded():
         assert any("round 9 of a group, which is over" in failure[2] for failure in hosts.failures), hosts.failures
 
 
-def test_a_relay_tells_for_which_host_it_waits():
+def test_a_proxy_tells_for_which_host_it_waits():
     program = compiled(collectives(16)["all-reduce"])
     with Hosts(TWO, program) as hosts:
         thread = threading.Thread(target=hosts.statuses, args=([0, 1, 2], 1, 20.0))
         thread.start()
-        assert eventually(lambda: bool(hosts.hosts[0].relay.waits()))
-        lines = hosts.hosts[0].relay.waits()
-        assert not hosts.hosts[1].relay.waits(), "device 3 is on that host itself"
+        assert eventually(lambda: bool(hosts.hosts[0].proxy.waits()))
+        lines = hosts.hosts[0].proxy.waits()
+        assert not hosts.hosts[1].proxy.waits(), "device 3 is on that host itself"
         hosts.release()
         thread.join()
     what = "to be ready for round 1 in y of devices 0-3"
@@ -432,7 +432,7 @@ def test_groups_of_programs_that_run_elsewhere_only_wait():
     ]
     with Hosts(TWO, [compiled(text) for text in texts], [0, 0, 1, 1]) as hosts:
         statuses = hosts.statuses(range(4), seconds=0.5)
-        assert set(statuses.values()) <= {None, Status.RELEASED}
+        assert set(statuses.values()) <= {None, Status.ABORTED}
         assert not hosts.failures
 
 
