@@ -34,7 +34,7 @@ assert _EVENT.size == EVENT_BYTES
 
 
 @dataclass(frozen=True)
-class Event:
+class RecordedEvent:
     """One execution of a site, or of a step that computes. Times in ns of the host's CLOCK_MONOTONIC; where the device
     has never read that, readings of the cycle counter.
 
@@ -62,7 +62,7 @@ class Event:
     resumed: float | None
     waits_for: int | None
 
-    def shifted(self, nanoseconds: float) -> Event:
+    def shifted(self, nanoseconds: float) -> RecordedEvent:
         """The same by a clock that is ahead by that much."""
         if not nanoseconds:
             return self
@@ -123,14 +123,14 @@ def pieces(row: bytes, device: int, most: int = EVENTS) -> Iterator[tuple[int, i
         yield begin + first, end - first
 
 
-def events(records: Recorded, device: int) -> list[Event]:
+def events(records: Recorded, device: int) -> list[RecordedEvent]:
     """The last events of a device, oldest first; none where they are not known. An event is left out while the device
     replaces it."""
     row = records.row(device)
     return list(decode(records.ring(device), row, device)) if row else []
 
 
-def decode(data: bytes, row: bytes, device: int) -> Iterator[Event]:
+def decode(data: bytes, row: bytes, device: int) -> Iterator[RecordedEvent]:
     """Events out of what `pieces` of the record `row` name, one behind the other, and the last one, which is still in
     the record."""
     clock, count = Clock.of(row), block.R_EVENTS.read(row)
@@ -155,10 +155,10 @@ def number_of(row: bytes) -> int | None:
     return found if found is not None and found >= 0 else None
 
 
-def _event(device: int, number: int, fields: Sequence[int], clock: Clock) -> Event:
+def _event(device: int, number: int, fields: Sequence[int], clock: Clock) -> RecordedEvent:
     begun, ended, waited, resumed, round_, _, site, edge, iteration, run, program, waits_for = fields
     is_step = site & STEP != 0
-    return Event(
+    return RecordedEvent(
         device,
         number,
         program,

@@ -18,7 +18,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.scheduler.device_states import DeviceStates
 from distxla.scheduler.simulation.blocked_devices import never_go_on, wait_graph
-from distxla.scheduler.simulation.communication import Communication, Edge, Rendezvous, Site
+from distxla.scheduler.simulation.communication import Communication, CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.deferred import World
 from distxla.scheduler.simulation.executions import compared
 from distxla.scheduler.simulation.progress import BUFFERED, SYNCHRONOUS, Mismatch, Open, Progress
@@ -224,7 +224,7 @@ def _differ(found: Mismatch) -> str:
     return mismatch_of(_called(found.thing), (device, str(one)), (peer, str(other)), one.difference(other))
 
 
-def _by_device(found: Mismatch) -> tuple[tuple[int, Site], tuple[int, Site]]:
+def _by_device(found: Mismatch) -> tuple[tuple[int, CommunicationSite], tuple[int, CommunicationSite]]:
     """The two devices, each with its instruction, in ascending order."""
     one, other = sorted(zip(found.devices, found.sites, strict=True), key=itemgetter(0))
     return one, other

@@ -14,7 +14,7 @@ from distxla.diagnosis.blocked import DeviceState, Doing, Event, Loop
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.scheduler.simulation import traces
-from distxla.scheduler.simulation.communication import Edge, Rendezvous, Site
+from distxla.scheduler.simulation.communication import CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.progress import Mismatch, Progress, Stop
 from distxla.scheduler.simulation.traces import Act, Choice, Split, Ticket, Trace
 
@@ -65,7 +65,9 @@ class DeviceStates:
                 found.setdefault(device, mismatch)
         return found
 
-    def _at(self, device: int, site: Site, doing: Doing, at: Stop | Mismatch, loops: traces.Loops) -> DeviceState:
+    def _at(
+        self, device: int, site: CommunicationSite, doing: Doing, at: Stop | Mismatch, loops: traces.Loops
+    ) -> DeviceState:
         thing, instruction = at.thing, site.instruction
         round_ = None if id(thing) in self._progress.uncounted else at.number + 1
         peers = at.peers if isinstance(at, Stop) else ()

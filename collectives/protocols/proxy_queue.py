@@ -33,7 +33,7 @@ Q_ENTRY = QUEUE.u64(0, "entries", "devices; proxy empties", Order.RELEASE, "one 
 REDUCE_RUN = "distxla_reduce_run"
 
 
-class Event(IntEnum):
+class ProxyEvent(IntEnum):
     """What happened at an entry's offset."""
 
     ROUND = 0  # all local members of a group have reached a round: the offset is its area's

@@ -83,15 +83,17 @@ def as_shape(value: ShapeLike, argument: str = "shape") -> Shape:
 def _are_integers(value: Sequence[Any]) -> bool:
     """Integers of 64 bits: HLO has no others."""
     return all(
-        isinstance(extent, (int, np.integer)) and not isinstance(extent, bool) and -(2**63) <= extent < 2**63
-        for extent in value
+        isinstance(dimension_size, (int, np.integer))
+        and not isinstance(dimension_size, bool)
+        and -(2**63) <= dimension_size < 2**63
+        for dimension_size in value
     )
 
 
 def _check(shape: Shape, argument: str) -> None:
     for leaf in shape.leaves():
         if any(d < 0 and d != UNBOUNDED for d in leaf.dims):
-            raise broken_rule(f"shape: {leaf} has a negative extent", argument)
+            raise broken_rule(f"shape: {leaf} has a negative size", argument)
         if leaf.layout is not None and sorted(leaf.layout.minor_to_major) != list(range(leaf.rank)):
             order = list(leaf.layout.minor_to_major)
             raise broken_rule(f"shape.layout: minor-to-major order {order} is no order of the dimensions of {leaf}")

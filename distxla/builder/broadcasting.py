@@ -14,13 +14,13 @@ from distxla.ops.reshape import Reshape
 
 
 class Broadcasting(Recorder):
-    """Two operands of an element-wise operation in one shape: ranks first, then dimensions of extent 1."""
+    """Two operands of an element-wise operation in one shape: ranks first, then dimensions of size 1."""
 
     def _pair(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None) -> Sequence[XlaOp]:
-        """Both operands as arrays of equal extents.
+        """Both operands as arrays of equal dimension sizes.
 
         A scalar goes with everything. Otherwise ranks are equal, or `broadcast_dimensions` says which dimension of the
-        operand of higher rank each dimension of the other one is. Where extents differ, one of them is 1.
+        operand of higher rank each dimension of the other one is. Where dimension sizes differ, one of them is 1.
         """
         left, right = self._typed_pair(lhs, rhs)
         low, high = (left, right) if left.rank < right.rank else (right, left)
@@ -31,7 +31,7 @@ class Broadcasting(Recorder):
             if mine != other and 1 not in (mine, other):
                 raise broken_rule(
                     f"broadcast: dimension {source} of {low.shape} does not go with dimension {target} of "
-                    f"{high.shape}: extents must be equal, or one of them 1"
+                    f"{high.shape}: dimension sizes must be equal, or one of them 1"
                 )
             dims[target] = mine if other == 1 else other
         spread = {
@@ -69,7 +69,8 @@ class Broadcasting(Recorder):
         return given
 
     def _spread(self, operand: XlaOp, dims: Sequence[int], mapping: Sequence[int]) -> XlaOp:
-        """`operand` repeated to extents `dims`, its dimension i becoming mapping[i]; extents of 1 are repeated, too."""
+        """`operand` repeated to dimension sizes `dims`, its dimension i becoming mapping[i]; dimension sizes of 1 are
+        repeated, too."""
         shape = operand.shape
         if shape.dims == tuple(dims) and tuple(mapping) == tuple(range(shape.rank)):
             return operand

@@ -66,7 +66,7 @@ class Collectives(Tuples):
             channel_id=self._channel(channel_id),
             use_global_device_ids=as_flag(use_global_device_ids, "use_global_device_ids"),
         )
-        return self._each(op, operand, lambda shape: _scaled(shape, d, lambda extent: extent * count))
+        return self._each(op, operand, lambda shape: _scaled(shape, d, lambda dimension_size: dimension_size * count))
 
     def all_reduce(
         self,
@@ -110,7 +110,7 @@ class Collectives(Tuples):
             channel_id=self._channel(channel_id),
             use_global_device_ids=as_flag(use_global_device_ids, "use_global_device_ids"),
         )
-        return self._each(op, value, lambda shape: _scaled(shape, d, lambda extent: extent // count))
+        return self._each(op, value, lambda shape: _scaled(shape, d, lambda dimension_size: dimension_size // count))
 
     def all_to_all(
         self,
@@ -258,7 +258,7 @@ class Collectives(Tuples):
 
 
 def _scaled(shape: Shape, d: int, scale: Callable[[int], int]) -> Shape:
-    """The shape with the extent of a dimension changed; unchanged where there is no such dimension (the op says so)."""
+    """The shape with the size of a dimension changed; unchanged where there is no such dimension (the op says so)."""
     if not shape.is_array or not 0 <= d < shape.rank:
         return shape
     return shape.with_dims((*shape.dims[:d], scale(shape.dims[d]), *shape.dims[d + 1 :]))

@@ -44,7 +44,7 @@ class DataMovement(Broadcasting):
         """Copies of the operand along new dimensions of `broadcast_sizes`, inserted on the left."""
         x, sizes = self._array(operand), as_integers(broadcast_sizes, "broadcast_sizes")
         if any(size < 0 for size in sizes):
-            raise broken_rule(f"broadcast.sizes: {list(sizes)} has a negative extent", "broadcast_sizes")
+            raise broken_rule(f"broadcast.sizes: {list(sizes)} has a negative size", "broadcast_sizes")
         dynamic = ((False,) * len(sizes) + x.shape.dynamic) if x.shape.dynamic else ()
         shape = Shape(x.dtype, (*sizes, *x.shape.dims), dynamic)
         return self._add(Broadcast(dimensions=tuple(range(len(sizes), shape.rank))), [x], shape)
@@ -52,14 +52,14 @@ class DataMovement(Broadcasting):
     def broadcast_in_dim(
         self, operand: OperandLike, out_dim_size: Sequence[int], broadcast_dimensions: Sequence[int]
     ) -> XlaOp:
-        """To extents `out_dim_size`: the operand's dimension i becomes dimension broadcast_dimensions[i].
+        """To dimension sizes `out_dim_size`: the operand's dimension i becomes dimension broadcast_dimensions[i].
 
-        Its extent is that one's, or 1 and then repeated.
+        Its size is that one's, or 1 and then repeated.
         """
         x, sizes = self._array(operand), as_integers(out_dim_size, "out_dim_size")
         mapping = as_integers(broadcast_dimensions, "broadcast_dimensions")
         if any(size < 0 for size in sizes):
-            raise broken_rule(f"broadcast-in-dim.sizes: {list(sizes)} has a negative extent", "out_dim_size")
+            raise broken_rule(f"broadcast-in-dim.sizes: {list(sizes)} has a negative size", "out_dim_size")
         fits = len(mapping) == x.rank and len({*mapping}) == x.rank and all(0 <= d < len(sizes) for d in mapping)
         if not fits:
             raise broken_rule(
@@ -84,7 +84,7 @@ class DataMovement(Broadcasting):
     def reshape(  # type: ignore[misc]
         self, operand: OperandLike, dimensions: Any = None, new_sizes: Any = None
     ) -> XlaOp:
-        """The elements in row-major order with extents `new_sizes`.
+        """The elements in row-major order with dimension sizes `new_sizes`.
 
         dimensions: the order, slowest first, in which the operand's dimensions are read; as they stand if left out.
         """
@@ -93,7 +93,7 @@ class DataMovement(Broadcasting):
             dimensions, new_sizes = None, dimensions
         sizes = as_integers(new_sizes, "new_sizes")
         if any(size < 0 for size in sizes):
-            raise broken_rule(f"reshape.sizes: {list(sizes)} has a negative extent", "new_sizes")
+            raise broken_rule(f"reshape.sizes: {list(sizes)} has a negative size", "new_sizes")
         if dimensions is not None:
             x = self.transpose(x, as_integers(dimensions, "dimensions"))
         return self._add(Reshape(), [x], x.shape.with_dims(sizes))
@@ -184,7 +184,7 @@ class DataMovement(Broadcasting):
     def slice_in_dim(self, operand: OperandLike, start_index: int, limit_index: int, stride: int, dimno: int) -> XlaOp:
         """A slice of one dimension, the others whole."""
         x = self._array(operand)
-        boxes = [SliceDimension(0, extent) for extent in x.shape.dims]
+        boxes = [SliceDimension(0, dimension_size) for dimension_size in x.shape.dims]
         numbers = (start_index, limit_index, stride)
         boxes[self._dimension(x, dimno, "dimno")] = SliceDimension(*as_integers(numbers, "start_index"))
         return self._add(Slice(slice=tuple(boxes)), [x])
@@ -203,9 +203,9 @@ class DataMovement(Broadcasting):
             if item is None:
                 sizes.append(1)
                 continue
-            extent, d = x.shape.dims[len(boxes)], len(boxes)
+            dimension_size, d = x.shape.dims[len(boxes)], len(boxes)
             if isinstance(item, builtins.slice):
-                start, stop, step = item.indices(extent)
+                start, stop, step = item.indices(dimension_size)
                 picked = range(start, stop, step)
                 if step < 0 and len(picked) > 1:
                     reversed_dims.append(d)
@@ -213,9 +213,9 @@ class DataMovement(Broadcasting):
                 boxes.append(SliceDimension(first, last, abs(step)))
                 sizes.append(len(picked))
             else:
-                if not -extent <= item < extent:
+                if not -dimension_size <= item < dimension_size:
                     raise IndexError(f"index {item} is out of bounds for dimension {d} of {x.shape}")
-                boxes.append(SliceDimension(int(item) % extent, int(item) % extent + 1))
+                boxes.append(SliceDimension(int(item) % dimension_size, int(item) % dimension_size + 1))
         if any((b.start, b.limit, b.stride) != (0, e, 1) for b, e in zip(boxes, x.shape.dims, strict=True)):
             x = self._add(Slice(slice=tuple(boxes)), [x])
         if reversed_dims:

@@ -136,17 +136,17 @@ class Indexing(Recorder):
         return [self._array(value, like[k].dtype if like else None) for k, value in enumerate(values)]
 
     def get_dimension_size(self, operand: OperandLike, dimension: int) -> XlaOp:
-        """The extent of a dimension at run time: s32[]."""
+        """The size of a dimension at run time: s32[]."""
         op = GetDimensionSize(dimensions=(as_integer(dimension, "dimension"),))
         return self._add(op, [self._array(operand)])
 
     def set_dimension_size(self, operand: OperandLike, size: OperandLike, dimension: int) -> XlaOp:
-        """The operand with the run-time extent `size` (s32[]) of a dimension; what lies beyond is ignored."""
+        """The operand with the run-time size `size` (s32[]) of a dimension; what lies beyond is ignored."""
         op = SetDimensionSize(dimensions=(as_integer(dimension, "dimension"),))
         return self._add(op, [self._array(operand), self._array(size, S32)])
 
     def remove_dynamic_dimension(self, operand: OperandLike, dimension: int) -> XlaOp:
-        """The operand with its whole extent along a dimension."""
+        """The operand with its whole size along a dimension."""
         x, d = self._array(operand), as_integer(dimension, "dimension")
         op = SetDimensionSize(dimensions=(d,))
         if not 0 <= d < x.rank:
@@ -155,7 +155,8 @@ class Indexing(Recorder):
         return self._add(op, [x, self._array(x.shape.dims[d], S32)], Shape(x.dtype, x.shape.dims, dynamic))
 
     def dynamic_reshape(self, operand: OperandLike, dim_sizes: Sequence[OperandLike], shape: ShapeLike) -> XlaOp:
-        """A reshape to extents that are known at run time (s32[] each); `shape` holds their bounds, `s32[<=4,2]`."""
+        """A reshape to dimension sizes that are known at run time (s32[] each); `shape` holds their bounds,
+        `s32[<=4,2]`."""
         sizes = [self._array(size, S32) for size in self._operands(dim_sizes, "dim_sizes")]
         return self._add(DynamicReshape(), [self._array(operand), *sizes], as_shape(shape))
 

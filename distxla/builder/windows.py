@@ -75,7 +75,7 @@ def as_convolution_dimensions(value: ConvolutionDimensionsLike, rank: int) -> Co
 
 
 def as_window(
-    extents: Sequence[int],
+    dimension_sizes: Sequence[int],
     window_dimensions: Sequence[int],
     window_strides: Sequence[int] | None,
     padding: PaddingLike,
@@ -86,7 +86,7 @@ def as_window(
     base: str = "base_dilations",
     window: str = "window_dilations",
 ) -> Window:
-    """A window over an array of `extents`; strides and dilations of 1 if left out.
+    """A window over an array of `dimension_sizes`; strides and dilations of 1 if left out.
 
     base, window: what the two dilations are called where they were given.
     """
@@ -94,9 +94,10 @@ def as_window(
     rank = len(sizes)
     given = (("window_strides", window_strides), (base, base_dilations), (window, window_dilations))
     strides, bases, dilations = (_for_each(values, rank, name) for name, values in given)
-    if len(extents) != rank:
+    if len(dimension_sizes) != rank:
         raise broken_rule(
-            f"window.rank: the window has {rank} dimensions, what lies under it {len(extents)}", "window_dimensions"
+            f"window.rank: the window has {rank} dimensions, what lies under it {len(dimension_sizes)}",
+            "window_dimensions",
         )
     for name, values in (("window_strides", strides), (base, bases), (window, dilations)):
         if any(value < 1 for value in values):
@@ -112,7 +113,7 @@ def as_window(
         WindowDimension(size, stride, 0, 0, b, w, flag)
         for size, stride, b, w, flag in zip(sizes, strides, bases, dilations, reversal, strict=True)
     ]
-    pads = _pads(extents, dimensions, padding)
+    pads = _pads(dimension_sizes, dimensions, padding)
     return Window(
         tuple(
             WindowDimension(d.size, d.stride, low, high, d.base_dilation, d.window_dilation, d.reversal)
@@ -131,7 +132,7 @@ def _for_each(values: Sequence[int] | None, rank: int, argument: str) -> tuple[i
 
 
 def _pads(
-    extents: Sequence[int], dimensions: Sequence[WindowDimension], padding: PaddingLike
+    dimension_sizes: Sequence[int], dimensions: Sequence[WindowDimension], padding: PaddingLike
 ) -> Sequence[tuple[int, int]]:
     """(low, high) for each dimension."""
     if not isinstance(padding, str):
@@ -146,12 +147,14 @@ def _pads(
         return [(0, 0)] * len(dimensions)
     if kind != "same":
         raise broken_rule(f"window: padding {padding!r} is neither 'same' nor 'valid'", "padding")
-    return [_same(extent, dimension) for extent, dimension in zip(extents, dimensions, strict=True)]
+    return [
+        _same(dimension_size, dimension) for dimension_size, dimension in zip(dimension_sizes, dimensions, strict=True)
+    ]
 
 
-def _same(extent: int, dimension: WindowDimension) -> tuple[int, int]:
+def _same(dimension_size: int, dimension: WindowDimension) -> tuple[int, int]:
     """As many windows as strides fit into the array; an odd element more at the end."""
-    dilated = (extent - 1) * dimension.base_dilation + 1 if extent else 0
+    dilated = (dimension_size - 1) * dimension.base_dilation + 1 if dimension_size else 0
     windows = -(-dilated // dimension.stride)
     missing = max((windows - 1) * dimension.stride + dimension.dilated_size - dilated, 0)
     return missing // 2, missing - missing // 2

@@ -92,7 +92,7 @@ class XlaOp(PublicNames):
 
     @property
     def shape(self) -> Shape:
-        """Array, tuple or token; `shape.dims` are the extents."""
+        """Array, tuple or token; `shape.dims` are the dimension sizes."""
         return self._instruction.shape
 
     @property
@@ -241,7 +241,7 @@ class XlaOp(PublicNames):
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Elements of a tuple; the extent of an array's first dimension."""
+        """Elements of a tuple; the size of an array's first dimension."""
         if self.shape.elements is not None:
             return len(self.shape.elements)
         if not self.rank:

@@ -80,14 +80,12 @@ def _part(world: World, path: str, k: int, device: int, array: Array) -> Array:
     if program.whole is not None and not program.whole.parameters[k].shards.is_whole:
         whole = program.whole.parameters[k].shape
         raise ArgumentError(
-            f"{path}: arg{k} has extents {sizes}; {name} is {whole} as a whole, or {shape} as the part arg{k}@{device}"
+            f"{path}: arg{k} has sizes {sizes}; {name} is {whole} as a whole, or {shape} as the part arg{k}@{device}"
         )
     hint = given_whole(program.module, world.partitions, k, array.shape, lambda d: f"arg{k}@{d}")
     if hint is None:
         return found
-    error = ArgumentError(
-        f"{path}: arg{k} has extents {sizes}, a device's part {name} has {list(shape.dims)} ({shape})"
-    )
+    error = ArgumentError(f"{path}: arg{k} has sizes {sizes}, a device's part {name} has {list(shape.dims)} ({shape})")
     error.add_note(f"hint: {hint}")
     raise error
 

@@ -72,7 +72,7 @@ def require_fit(array: Array, shape: Shape, what: str) -> None:
     """ArgumentError unless dimension sizes and type (or its bit view) fit; reads no value."""
     element = shape.dtype
     if not shape.holds(array.shape):
-        raise ArgumentError(f"{what} has extents {list(array.shape)}, the program's are {list(shape.dims)} ({shape})")
+        raise ArgumentError(f"{what} has sizes {list(array.shape)}, the program's are {list(shape.dims)} ({shape})")
     if not _is_value(array.dtype, element) and not _is_bits(array.dtype, element):
         wanted = element.file_dtype.name
         bits = "" if element.file_dtype == element.dtype else f" holding the bits of {element}"

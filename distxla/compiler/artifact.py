@@ -137,7 +137,7 @@ class CompiledProgram:
     imports: names of external functions, in the order of the image's import slots (8 bytes each from imports_offset).
     code_bytes: the image's first bytes up to here are read-only and executable; the rest is private and writable.
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
-    to their bounds, and then the extents of their dynamic dimensions.
+    to their bounds, and then the dimension sizes of their dynamic dimensions.
     arena_bytes: working memory a device needs.  shared: what groups need together, in the order of `Context.shared`.
     traced: whether steps that compute are events of the flight recorder, too.
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
@@ -170,12 +170,12 @@ class CompiledProgram:
 
     @property
     def parameter_sizes(self) -> tuple[tuple[int, int], ...]:
-        """(leaf, dimension) of each dynamic dimension: its extent is an s32[] argument behind the leaves."""
+        """(leaf, dimension) of each dynamic dimension: its size is an s32[] argument behind the leaves."""
         return dynamic_dimensions(self.parameter_leaves)
 
     @property
     def result_sizes(self) -> tuple[tuple[int, int], ...]:
-        """(leaf, dimension) of each dynamic dimension: its extent is an s32[] result behind the leaves."""
+        """(leaf, dimension) of each dynamic dimension: its size is an s32[] result behind the leaves."""
         return dynamic_dimensions(self.result_leaves)
 
     @property
@@ -188,5 +188,5 @@ class CompiledProgram:
 
 
 def dynamic_dimensions(leaves: Sequence[Shape]) -> tuple[tuple[int, int], ...]:
-    """(leaf, dimension) of the dimensions whose extents are known at run time only."""
+    """(leaf, dimension) of the dimensions whose dimension sizes are known at run time only."""
     return tuple((k, d) for k, leaf in enumerate(leaves) for d, flag in enumerate(leaf.dynamic) if flag)

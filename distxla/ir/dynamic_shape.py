@@ -1,4 +1,4 @@
-"""Shapes with dynamic dimensions, and what they are with other extents."""
+"""Shapes with dynamic dimensions, and what they are with other dimension sizes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from distxla.ir.shape import Shape
 
-Agreement = tuple[tuple[int, int], ...]  # (operand, dimension) of the dimensions that must have one extent
+Agreement = tuple[tuple[int, int], ...]  # (operand, dimension) of the dimensions that must have one size
 
 
 def is_dynamic(shape: Shape, dimension: int) -> bool:
-    """Whether that dimension of an array shape has an extent of its own at run time."""
+    """Whether that dimension of an array shape has a size of its own at run time."""
     return bool(shape.dynamic) and shape.dynamic[dimension]
 
 
@@ -22,7 +22,7 @@ def static_shape(shape: Shape) -> Shape:
 
 
 def marked_where_different(shape: Shape, other: Shape) -> Shape:
-    """`shape` with the dimensions marked as dynamic in which `other` has another extent."""
+    """`shape` with the dimensions marked as dynamic in which `other` has another size."""
     if shape.elements is not None:
         pairs = zip(shape.elements, other.elements or (), strict=True)
         return Shape.tuple(tuple(marked_where_different(mine, theirs) for mine, theirs in pairs))
@@ -38,10 +38,11 @@ def same_positions(operands: Sequence[Shape]) -> tuple[Agreement, ...]:
     return tuple(tuple((k, d) for k in members) for d in range(rank)) if len(members) > 1 else ()
 
 
-def with_extents(stated: Shape, actual: Shape) -> Shape:
-    """The stated shape's types with the extents of another shape of the same structure, no dimension dynamic."""
+def with_dimension_sizes(stated: Shape, actual: Shape) -> Shape:
+    """The stated shape's types with the dimension sizes of another shape of the same structure, no dimension
+    dynamic."""
     if stated.elements is not None:
         return Shape.tuple(
-            tuple(with_extents(s, a) for s, a in zip(stated.elements, actual.elements or (), strict=True))
+            tuple(with_dimension_sizes(s, a) for s, a in zip(stated.elements, actual.elements or (), strict=True))
         )
     return Shape(stated.element_type, actual.dims)

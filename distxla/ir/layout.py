@@ -59,14 +59,15 @@ class Layout:
         return self.minor_to_major[::-1]
 
     def widths(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """The extents with their padding, by dimension number; ValueError where no such array has this layout."""
+        """The dimension sizes with their padding, by dimension number; ValueError where no such array has this
+        layout."""
         if sorted(self.minor_to_major) != list(range(len(dims))):
             raise ValueError(f"minor_to_major={list(self.minor_to_major)} is no order of {len(dims)} dimensions")
         if self.tiles:
             raise ValueError("this version knows no place of elements in tiles")
         widths = self.padded_dimensions or tuple(dims)
-        if any(width < extent for width, extent in zip(widths, dims, strict=True)):
-            raise ValueError(f"padded_dimensions={list(widths)} are less than the extents {list(dims)}")
+        if any(width < size for width, size in zip(widths, dims, strict=True)):
+            raise ValueError(f"padded_dimensions={list(widths)} are less than the dimension sizes {list(dims)}")
         return widths
 
     def strides(self, dims: Sequence[int]) -> tuple[int, ...]:
@@ -86,19 +87,19 @@ class Layout:
         widths = self.widths(array.shape)
         if widths != array.shape:
             padded = np.full(widths, _padding(self.padding_value, array.dtype), array.dtype)
-            padded[tuple(slice(extent) for extent in array.shape)] = array
+            padded[tuple(slice(size) for size in array.shape)] = array
             array = padded
         return np.ascontiguousarray(array.transpose(self.major_to_minor)).reshape(-1)
 
     def unpack(self, buffer: Any, dims: Sequence[int]) -> Array:
-        """The logical array of extents `dims` that lies in a buffer: a view of it. ValueError for a buffer of another
-        size."""
+        """The logical array of dimension sizes `dims` that lies in a buffer: a view of it. ValueError for a buffer of
+        another size."""
         buffer, widths = np.asarray(buffer), self.widths(dims)
         if buffer.shape != (prod(widths),):
             raise ValueError(f"a buffer of {list(buffer.shape)} elements, not of {prod(widths)}, for {list(dims)}")
         physical = buffer.reshape([widths[d] for d in self.major_to_minor])
         logical: Any = physical.transpose(np.argsort(self.major_to_minor)) if widths else physical
-        result: Array = logical[(*(slice(extent) for extent in dims), ...)]
+        result: Array = logical[(*(slice(size) for size in dims), ...)]
         return result
 
 

@@ -17,17 +17,17 @@ def linear_index(shape: Shape, index: Sequence[int]) -> int:
     if len(index) != shape.rank:
         raise IndexError(f"{list(index)} has not one number for each dimension of {shape}")
     place = 0
-    for i, extent, stride in zip(index, shape.dims, _layout(shape).strides(shape.dims), strict=True):
-        if not -extent <= i < extent:
+    for i, size, stride in zip(index, shape.dims, _layout(shape).strides(shape.dims), strict=True):
+        if not -size <= i < size:
             raise IndexError(f"{list(index)} is out of bounds of {shape}")
-        place += (i + extent if i < 0 else i) * stride
+        place += (i + size if i < 0 else i) * stride
     return place
 
 
 def multidimensional_index(shape: Shape, linear: int) -> tuple[int, ...]:
     """The index, one number a dimension, of what lies at a place of the array's buffer.
 
-    In padding some of them are not below the shape's extents.  IndexError beyond the buffer.
+    In padding some of them are not below the shape's dimension sizes.  IndexError beyond the buffer.
     """
     layout = _layout(shape)
     widths = layout.widths(shape.dims)

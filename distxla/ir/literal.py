@@ -37,7 +37,7 @@ class Literal:
 
     @staticmethod
     def of(array: Any, shape: Shape) -> Literal:
-        """From anything NumPy converts; `shape` gives the element type and the extents."""
+        """From anything NumPy converts; `shape` gives the element type and the dimension sizes."""
         return Literal(shape.without_layout(), np.array(array, dtype=shape.dtype.dtype).reshape(shape.dims))
 
     def _key(self) -> tuple[Any, ...]:

@@ -16,16 +16,16 @@ class MeshError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a mesh, or a part of one. above: the extent of what lies above the part; extent: of the part."""
+    """An axis of a mesh, or a part of one. above: the size of what lies above the part; size: of the part."""
 
     name: str
     above: int
-    extent: int
+    dimension_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """axes: names and extents, the last one fastest.  devices: flattened ids in that order.
+    """axes: names and dimension sizes, the last one fastest.  devices: flattened ids in that order.
 
     Without axes: the one device on which an array lies, or () for a mesh that says nothing.
     """
@@ -35,18 +35,18 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        return prod(extent for _, extent in self.axes)
+        return prod(dimension_size for _, dimension_size in self.axes)
 
-    def axis(self, name: str, above: int = 1, extent: int | None = None) -> Axis:
-        """The axis, or its part of `extent` below one of `above`. MeshError where the mesh has none such."""
+    def axis(self, name: str, above: int = 1, dimension_size: int | None = None) -> Axis:
+        """The axis, or its part of `size` below one of `above`. MeshError where the mesh has none such."""
         whole = dict(self.axes).get(name)
         if whole is None:
             raise MeshError(f"the mesh has no axis {name!r}")
-        part = whole if extent is None else extent
+        part = whole if dimension_size is None else dimension_size
         if whole % (above * part):
-            raise MeshError(f"({above}){part} does not divide axis {name!r} of extent {whole}")
-        if extent is not None and part >= whole:
-            raise MeshError(f"({above}){part} is no part of axis {name!r}, whose extent is {whole}")
+            raise MeshError(f"({above}){part} does not divide axis {name!r} of size {whole}")
+        if dimension_size is not None and part >= whole:
+            raise MeshError(f"({above}){part} is no part of axis {name!r}, whose size is {whole}")
         return Axis(name, above, part)
 
     def rows(self, chosen: Sequence[Axis]) -> list[list[int]]:
@@ -57,12 +57,12 @@ class Mesh:
         import numpy as np
 
         dims: list[int] = []
-        position: dict[tuple[str, int], int] = {}  # (axis, extent above) -> dimension of the split mesh
+        position: dict[tuple[str, int], int] = {}  # (axis, size above) -> dimension of the split mesh
         for name, whole in self.axes:
             cuts = {1, whole}
             for axis in chosen:
                 if axis.name == name:
-                    cuts |= {axis.above, axis.above * axis.extent}
+                    cuts |= {axis.above, axis.above * axis.dimension_size}
             for above, below in pairwise(sorted(cuts)):
                 if below % above:
                     raise MeshError("the parts of one axis overlap")
@@ -70,10 +70,10 @@ class Mesh:
                 dims.append(below // above)
         picked: list[int] = []
         for axis in chosen:
-            if axis.extent == 1:
+            if axis.dimension_size == 1:
                 continue
             where = position[axis.name, axis.above]
-            if where in picked or dims[where] != axis.extent:
+            if where in picked or dims[where] != axis.dimension_size:
                 raise MeshError("the parts of one axis overlap")
             picked.append(where)
         rest = [d for d in range(len(dims)) if d not in picked]
@@ -94,11 +94,11 @@ class Mesh:
         of the array is everywhere whatever its rank; the axes along which each device has a value of its own, or a
         part of a sum; copies along all others. Raises MeshError."""
         rows = self.rows([axis for axes in (*(dims or ()), manual, unreduced) for axis in axes])
-        tiles = [prod(axis.extent for axis in axes) for axes in dims or ()]
+        tiles = [prod(axis.dimension_size for axis in axes) for axes in dims or ()]
         kinds = []
         for kind, axes in (("manual", manual), ("unreduced", unreduced)):
             if axes:
-                tiles.append(prod(axis.extent for axis in axes))
+                tiles.append(prod(axis.dimension_size for axis in axes))
                 kinds.append(kind)
         if len(rows) > 1:
             tiles.append(len(rows))

@@ -18,7 +18,7 @@ from distxla.ir.dynamic_shape import (
     marked_where_different,
     same_positions,
     static_shape,
-    with_extents,
+    with_dimension_sizes,
 )
 from distxla.ir.effects import Effects
 from distxla.ir.mixed_precision import Computed, float_types, in_one_type
@@ -132,8 +132,8 @@ class Op:
     mixes_precision: ClassVar[bool] = True
     # the name of the routine that a custom-call calls
     called_target: ClassVar[str] = ""
-    # the result has extents that an operand's value gives at run time
-    sets_extents: ClassVar[bool] = False
+    # the result has dimension sizes that an operand's value gives at run time
+    sets_dimension_sizes: ClassVar[bool] = False
 
     # Equality, hash and representation are the base's: a dataclass would generate and compile source text for each of
     # them, for a hundred classes of ops, whenever a command starts.
@@ -258,7 +258,7 @@ class Op:
     # --- dynamic dimensions (see ops/support/run_time_sizes.py) -----------------------------------------------------
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
-        """Which operand dimensions must have one extent. By default all that element-wise ops walk through together."""
+        """Which operand dimensions must have one size. By default all that element-wise ops walk through together."""
         return same_positions(operands) if self.is_elementwise else ()
 
     def run_time_shape(
@@ -268,14 +268,14 @@ class Op:
         actual: Sequence[Shape],
         called: Callable[[str], ProgramShape],
     ) -> Shape:
-        """The result's shape at run time. shape, operands: as stated.  actual: the operands' with run-time extents.
+        """The result's shape at run time. shape, operands: as stated.  actual: the operands' with run-time sizes.
 
-        By default what `infer_shape` makes of those extents; conversions, which infer nothing, keep them.
+        By default what `infer_shape` makes of those dimension sizes; conversions, which infer nothing, keep them.
         """
         inferred = self.infer_shape(actual, called)
         if inferred is None and self.is_elementwise:
             inferred = actual[0]
-        return static_shape(shape) if inferred is None else with_extents(shape, inferred)
+        return static_shape(shape) if inferred is None else with_dimension_sizes(shape, inferred)
 
     def inferred_result(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
         """`infer_shape` with the dimensions marked as dynamic that follow dynamic ones of the operands."""
@@ -288,9 +288,10 @@ class Op:
         return self.dynamic_result(shape, operands, called)
 
     def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
-        """`shape` with those dimensions marked as dynamic whose extents follow the dynamic ones of the operands.
+        """`shape` with those dimensions marked as dynamic whose dimension sizes follow the dynamic ones of the
+        operands.
 
-        operands: with the dimensions marked whose extents are known at run time only, whatever the text states.
+        operands: with the dimensions marked whose dimension sizes are known at run time only, whatever the text states.
         """
         static = [static_shape(operand) for operand in operands]
         smallest = self.run_time_shape(static_shape(shape), static, self._emptied(operands), called)

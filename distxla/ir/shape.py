@@ -1,4 +1,4 @@
-"""Shapes: element type, extents, layout; tuples of them. Spec page "Shapes and Layout"."""
+"""Shapes: element type, dimension sizes, layout; tuples of them. Spec page "Shapes and Layout"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ UNBOUNDED = -1
 class Shape:
     """An array shape, a tuple of shapes, `token[]`, `opaque[]`, or a buffer: an array that is changed in place.
 
-    dims: extents; for a dynamic dimension its upper bound, or UNBOUNDED.  dynamic: one flag a dimension, () if none is.
+    dims: dimension sizes; for a dynamic dimension its upper bound, or UNBOUNDED.  dynamic: one flag a dimension, () if
+    none is.
     layout: None where the text gives none.  elements: the shapes of a tuple, None for everything else (then
     element_type is set).  is_buffer: of an array, `b(f32[2])`.
     """
@@ -78,8 +79,8 @@ class Shape:
 
     @property
     def true_rank(self) -> int:
-        """How many dimensions have an extent above 1."""
-        return sum(extent > 1 for extent in self.dims)
+        """How many dimensions have a size above 1."""
+        return sum(dimension_size > 1 for dimension_size in self.dims)
 
     @property
     def byte_size(self) -> int:
@@ -141,12 +142,13 @@ class Shape:
             return Shape.tuple(tuple(e.contents for e in self.elements))
         return replace(self, is_buffer=False)
 
-    def holds(self, extents: builtins.tuple[int, ...]) -> bool:
-        """Whether an array of these extents is of this array shape: a dynamic dimension has any up to its bound."""
-        if len(extents) != self.rank:
+    def holds(self, dimension_sizes: builtins.tuple[int, ...]) -> bool:
+        """Whether an array of these dimension sizes is of this array shape: a dynamic dimension has any up to its
+        bound."""
+        if len(dimension_sizes) != self.rank:
             return False
         dynamic = self.dynamic or (False,) * self.rank
-        return all(n == m or (flag and n < m) for n, m, flag in zip(extents, self.dims, dynamic, strict=True))
+        return all(n == m or (flag and n < m) for n, m, flag in zip(dimension_sizes, self.dims, dynamic, strict=True))
 
     def leaves(self) -> Iterator[Shape]:
         """The array, token and opaque shapes in depth-first order; a non-tuple is its own leaf."""
@@ -160,7 +162,7 @@ class Shape:
         return replace(self, element_type=element_type)
 
     def with_dims(self, dims: builtins.tuple[int, ...]) -> Shape:
-        """Same element type with other extents; no layout, no dynamic dimension."""
+        """Same element type with other dimension sizes; no layout, no dynamic dimension."""
         return Shape(self.element_type, tuple(dims))
 
     def without_layout(self) -> Shape:

@@ -62,7 +62,7 @@ class Sharding:
         if prod(self.tiles) > 1:
             return Placement.TILED
         subgroups = zip(self.last_tile_dims, self.tile_dims[len(self.tiles) :])
-        kinds = {kind for kind, extent in subgroups if extent > 1}
+        kinds = {kind for kind, size in subgroups if size > 1}
         for kind, placement in (
             ("maximal", Placement.UNCLEAR),
             ("unknown", Placement.UNCLEAR),

@@ -28,21 +28,21 @@ class Shards:
         return all(count == 1 for count in self.tiles)
 
     def shard_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
-        """The extents of a shard of an array; each must be a multiple of its number of tiles."""
-        return tuple(extent // count for extent, count in zip(dims, self.tiles, strict=True))
+        """The dimension sizes of a shard of an array; each must be a multiple of its number of tiles."""
+        return tuple(size // count for size, count in zip(dims, self.tiles, strict=True))
 
     def split(self, array: Any, partition: int) -> Any:
         """The partition's shard, a view of the NumPy array."""
         dims = self.shard_dims(array.shape)
         place = self.places[partition]
-        return array[tuple(slice(p * extent, (p + 1) * extent) for p, extent in zip(place, dims, strict=True))]
+        return array[tuple(slice(p * size, (p + 1) * size) for p, size in zip(place, dims, strict=True))]
 
     def join(self, shards: list[Any]) -> Any:
         """The global NumPy array from every partition's shard; where several hold the same part, the first one's."""
         if self.is_whole:
             return shards[0]
         first = shards[0]
-        joined = empty([extent * count for extent, count in zip(first.shape, self.tiles, strict=True)], first.dtype)
+        joined = empty([size * count for size, count in zip(first.shape, self.tiles, strict=True)], first.dtype)
         filled = set()
         for partition, shard in enumerate(shards):
             if self.places[partition] not in filled:
@@ -64,5 +64,5 @@ class GlobalArray:
         return self.shape.with_dims(self.shards.shard_dims(self.shape.dims))
 
     def is_whole(self, dims: tuple[int, ...]) -> bool:
-        """Whether an array of these extents is the whole of an array that is cut."""
+        """Whether an array of these dimension sizes is the whole of an array that is cut."""
         return dims == self.shape.dims and not self.shards.is_whole

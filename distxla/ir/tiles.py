@@ -1,8 +1,8 @@
 """Where a bitcast between tiled layouts puts elements.
 
 A tile T(8,128) cuts the two fastest dimensions into blocks of 8 x 128 elements, which lie one after the other; further
-tiles, as (2,1), cut the blocks. Extents are padded to whole tiles. So a place in memory is a row of digits, each of
-which counts a part of one dimension: for f32[16,256]{1,0:T(8,128)}, slowest first,
+tiles, as (2,1), cut the blocks. Dimension sizes are padded to whole tiles. So a place in memory is a row of digits,
+each of which counts a part of one dimension: for f32[16,256]{1,0:T(8,128)}, slowest first,
 
     dimension 0 by 8, dimension 1 by 128, dimension 0 by 1, dimension 1 by 1
 
@@ -76,7 +76,7 @@ def _plain(shape: Shape) -> list[Digit]:
 def _tiled(shape: Shape) -> list[Digit] | None:
     digits = _plain(shape)
     for tile in shape.layout.tiles if shape.layout else ():
-        if any(extent < 1 for extent in tile):
+        if any(dimension_size < 1 for dimension_size in tile):
             return None  # `*` joins dimensions
         digits = [Digit(None, 1, 1)] * (len(tile) - len(digits)) + digits
         cut = digits[len(digits) - len(tile) :]
@@ -124,12 +124,12 @@ def _moves(
     for move in moves:
         if move.source in padded[0] or move.target in padded[1]:
             # then one dimension is another one as a whole
-            extent = source.dims[move.source]
-            if (move.source, move.target) not in whole or extent != target.dims[move.target]:
+            dimension_size = source.dims[move.source]
+            if (move.source, move.target) not in whole or dimension_size != target.dims[move.target]:
                 return None
             if sum(m.source == move.source or m.target == move.target for m in moves) != 1:
                 return None
-            move = Move(move.source, 1, move.target, 1, extent)
+            move = Move(move.source, 1, move.target, 1, dimension_size)
         result.append(move)
     return tuple(result)
 
@@ -138,8 +138,8 @@ def _padded(shape: Shape, digits: Sequence[Digit]) -> set[int]:
     """The dimensions that tiles make longer."""
     return {
         d
-        for d, extent in enumerate(shape.dims)
-        if prod(digit.size for digit in digits if digit.dimension == d) > extent
+        for d, dimension_size in enumerate(shape.dims)
+        if prod(digit.size for digit in digits if digit.dimension == d) > dimension_size
     }
 
 

@@ -22,12 +22,12 @@ class WindowDimension:
 
     @property
     def dilated_size(self) -> int:
-        """Extent from the window's first to its last element."""
+        """Size from the window's first to its last element."""
         return (self.size - 1) * self.window_dilation + 1 if self.size else 0
 
-    def output_extent(self, extent: int) -> int:
-        """How many windows fit over an operand dimension of `extent`."""
-        dilated = (extent - 1) * self.base_dilation + 1 if extent else 0
+    def output_size(self, dimension_size: int) -> int:
+        """How many windows fit over an operand dimension of `size`."""
+        dilated = (dimension_size - 1) * self.base_dilation + 1 if dimension_size else 0
         padded = dilated + self.padding_low + self.padding_high
         if padded < self.dilated_size or padded <= 0:
             return 0

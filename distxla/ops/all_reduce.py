@@ -76,7 +76,7 @@ class AllReduce(ReducingCollective):
     def evaluate_group(
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
-        # Members whose extents differ at run time agree on the smallest.
+        # Members whose dimension sizes differ at run time agree on the smallest.
         results = []
         for shape, given in zip(run.operand_shapes, zip(*operands, strict=True), strict=True):
             arrays = smallest(given)

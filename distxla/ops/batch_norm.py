@@ -172,7 +172,7 @@ class _Features:
         return self.build.constant(value, self.element_type, (self.shape.dims[self.feature],))
 
     def spread(self, vector: str) -> str:
-        """A value a feature as an array of the operand's extents."""
+        """A value a feature as an array of the operand's dimension sizes."""
         return self.build.broadcast(vector, self.shape.dims, (self.feature,))
 
     def moments(self, x: str) -> tuple[str, str]:
@@ -184,7 +184,12 @@ class _Features:
             return mean, mean
         dims = self.shape.dims
         first = build.add(
-            Slice(slice=tuple(SliceDimension(0, extent if d == self.feature else 1) for d, extent in enumerate(dims))),
+            Slice(
+                slice=tuple(
+                    SliceDimension(0, dimension_size if d == self.feature else 1)
+                    for d, dimension_size in enumerate(dims)
+                )
+            ),
             x,
         )
         origin = build.reshape(first, (dims[self.feature],))
@@ -214,7 +219,7 @@ def _f32(epsilon: float) -> float:
 
 
 def _spread(vector: Any, like: Any, feature: int) -> Any:
-    """A value a feature, with extents that broadcast against `like`."""
+    """A value a feature, with dimension sizes that broadcast against `like`."""
     return vector.reshape(tuple(-1 if d == feature else 1 for d in range(like.ndim)))
 
 

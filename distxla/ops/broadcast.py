@@ -21,9 +21,9 @@ from distxla.ops.support.executable import ExecutableOp
 class Broadcast(ExecutableOp):
     """Repeat an array along new dimensions: operand dimension i becomes result dimension dimensions[i].
 
-    Shapes:  T[operand dims] -> T[dims], the operand's extents found at `dimensions`; any T.
+    Shapes:  T[operand dims] -> T[dims], the operand's dimension sizes found at `dimensions`; any T.
     Errors:  C1 element types differ.  C2 not one entry of `dimensions` for each operand dimension.  C3 an entry is no
-             dimension of the result.  C4 an entry is repeated.  C5 extents differ.
+             dimension of the result.  C4 an entry is repeated.  C5 dimension sizes differ.
     """
 
     opcode = "broadcast"
@@ -56,7 +56,7 @@ class Broadcast(ExecutableOp):
             self.require(
                 operand.dims[i] == shape.dims[d],
                 "C5",
-                f"dimension {i} of {operand} becomes dimension {d} of {shape}: the extents differ",
+                f"dimension {i} of {operand} becomes dimension {d} of {shape}: the dimension sizes differ",
                 at,
             )
 
@@ -79,17 +79,17 @@ class Broadcast(ExecutableOp):
         actual: Sequence[Shape],
         called: Callable[[str], ProgramShape],
     ) -> Shape:
-        (extents,) = (a.dims for a in actual)
+        (dimension_sizes,) = (a.dims for a in actual)
         dims = list(shape.dims)
-        for n, d in zip(extents, self.dimensions, strict=True):
+        for n, d in zip(dimension_sizes, self.dimensions, strict=True):
             dims[d] = n
         return shape.with_dims(tuple(dims))
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,) = operands
         in_result_order = operand.transpose(np.argsort(self.dimensions)) if self.dimensions else operand
-        extents = [n if d in self.dimensions else 1 for d, n in enumerate(run.shape.dims)]
-        return np.broadcast_to(in_result_order.reshape(extents), run.shape.dims).copy()
+        dimension_sizes = [n if d in self.dimensions else 1 for d, n in enumerate(run.shape.dims)]
+        return np.broadcast_to(in_result_order.reshape(dimension_sizes), run.shape.dims).copy()
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         return operands[0].load([index[d] for d in self.dimensions])

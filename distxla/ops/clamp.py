@@ -24,7 +24,7 @@ class Clamp(ExecutableOp):
     """clamp(min, x, max): minimum(maximum(x, min), max); a NaN among the three gives NaN.
 
     Shapes:  T[dims] or T[], T[dims], T[dims] or T[] -> T[dims].
-    Errors:  C1 min is neither of rank 0 nor of x's extents.  C2 max likewise.  C3 element types differ.
+    Errors:  C1 min is neither of rank 0 nor of x's dimension sizes.  C2 max likewise.  C3 element types differ.
     """
 
     opcode = "clamp"
@@ -38,7 +38,9 @@ class Clamp(ExecutableOp):
         self.require(x.is_array, "C4", f"the second operand is {x}, not an array", at="operands")
         for rule, name, bound in (("C1", "min", operands[0]), ("C2", "max", operands[2])):
             fits = bound.is_array and bound.dims in ((), x.dims)
-            self.require(fits, rule, f"{name} is {bound}, neither of rank 0 nor of the extents of {x}", at="operands")
+            self.require(
+                fits, rule, f"{name} is {bound}, neither of rank 0 nor of the dimension sizes of {x}", at="operands"
+            )
             self.require(bound.dtype is x.dtype, "C3", f"{name} is {bound}, the operand {x}", at="operands")
         return x.without_layout()
 

@@ -26,12 +26,12 @@ from distxla.ops.support.run_time_sizes import nothing_received
 
 
 @lru_cache(maxsize=16)
-def _joined(pairs: tuple[tuple[int, int], ...], extent: int) -> tuple[tuple[int, ...], ...]:
-    """The ids below `extent` that pairs join, directly or through others, ascending.
+def _joined(pairs: tuple[tuple[int, int], ...], size: int) -> tuple[tuple[int, ...], ...]:
+    """The ids below `size` that pairs join, directly or through others, ascending.
 
     Asked for several times in a row.
     """
-    above = list(range(extent))  # an id of the same component, nearer to the one that stands for all of it
+    above = list(range(size))  # an id of the same component, nearer to the one that stands for all of it
 
     def standing(i: int) -> int:
         while above[i] != i:
@@ -43,7 +43,7 @@ def _joined(pairs: tuple[tuple[int, int], ...], extent: int) -> tuple[tuple[int,
         one, other = standing(source), standing(target)
         above[max(one, other)] = min(one, other)
     members: dict[int, list[int]] = {}
-    for i in range(extent):
+    for i in range(size):
         members.setdefault(standing(i), []).append(i)
     return tuple(map(tuple, members.values()))
 
@@ -93,8 +93,8 @@ class CollectivePermute(CollectiveOp):
     def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
         """Devices that are joined by pairs, directly or through others, in ascending order; others stand alone."""
         self.check_pairs()
-        extent = replicas if self.channel_id is None else partitions
-        components = self._components(extent)
+        size = replicas if self.channel_id is None else partitions
+        components = self._components(size)
         if self.channel_id is None:
             return tuple(tuple(r * partitions + p for r in ids) for p in range(partitions) for ids in components)
         return tuple(tuple(r * partitions + p for p in ids) for r in range(replicas) for ids in components)
@@ -118,12 +118,12 @@ class CollectivePermute(CollectiveOp):
                 text = f"a {name} is negative or stands in two pairs: {ids}"
                 self.require(False, "C1", text, at="source_target_pairs")
 
-    def _components(self, extent: int) -> tuple[tuple[int, ...], ...]:
+    def _components(self, size: int) -> tuple[tuple[int, ...], ...]:
         for source, target in self.source_target_pairs:
-            if source >= extent or target >= extent:
-                text = f"pair {{{source},{target}}} names an id beyond {extent - 1} ({self.group_mode.value} pairs)"
+            if source >= size or target >= size:
+                text = f"pair {{{source},{target}}} names an id beyond {size - 1} ({self.group_mode.value} pairs)"
                 self.require(False, "C2", text, at="source_target_pairs")
-        return _joined(self.source_target_pairs, extent)
+        return _joined(self.source_target_pairs, size)
 
     def permuted(self, operands: Sequence[Shape]) -> Shape:
         self.check_pairs()
@@ -148,8 +148,8 @@ class CollectivePermute(CollectiveOp):
         self, members: tuple[int, ...], operands: Sequence[tuple[Any, ...]], run: Evaluation
     ) -> Sequence[Any]:
         mine = run.replica if self.channel_id is None else run.partition
-        extent = 1 + max([mine, *(i for pair in self.source_target_pairs for i in pair)])
-        ids = next(component for component in self._components(extent) if mine in component)
+        size = 1 + max([mine, *(i for pair in self.source_target_pairs for i in pair)])
+        ids = next(component for component in self._components(size) if mine in component)
         if self.slice_sizes:
             return exchanged(self, ids, operands, run.operand_shapes)
         sources = {target: source for source, target in self.source_target_pairs}

@@ -50,8 +50,8 @@ class Compare(ExecutableOp):
     total anyway. Newer text has `order=TOTAL` and `order=PARTIAL` for TOTALORDER and FLOAT.
 
     Shapes:  T[dims], T[dims] -> pred[dims].
-    Errors:  C1 element types differ.  C2 extents differ.  C3 `type` does not fit T.  C4 `direction` is none of the six,
-             or orders complex numbers.
+    Errors:  C1 element types differ.  C2 dimension sizes differ.  C3 `type` does not fit T.  C4 `direction` is none of
+             the six, or orders complex numbers.
     """
 
     opcode = "compare"

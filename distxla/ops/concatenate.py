@@ -24,7 +24,8 @@ class Concatenate(ExecutableOp):
     """Join the operands along the one dimension in `dimensions`, in order.
 
     Shapes:  T[.., n0, ..], T[.., n1, ..], .. -> T[.., n0 + n1 + .., ..]; any T.
-    Errors:  C1 element types differ.  C2 other extents differ.  C4 `dimensions` is not one dimension of the operands.
+    Errors:  C1 element types differ.  C2 other dimension sizes differ.  C4 `dimensions` is not one dimension of the
+             operands.
     """
 
     opcode = "concatenate"
@@ -55,11 +56,11 @@ class Concatenate(ExecutableOp):
                 f"{first} and {other} differ in more than dimension {d}",
                 at="operands",
             )
-        extents = [operand.dims[d] for operand in operands]
-        extent = UNBOUNDED if UNBOUNDED in extents else sum(extents)
+        dimension_sizes = [operand.dims[d] for operand in operands]
+        size = UNBOUNDED if UNBOUNDED in dimension_sizes else sum(dimension_sizes)
         flags = [operand.dynamic or (False,) * first.rank for operand in operands]
         dynamic = tuple(any(flag) for flag in zip(*flags, strict=True))
-        return Shape(first.element_type, (*first.dims[:d], extent, *first.dims[d + 1 :]), dynamic)
+        return Shape(first.element_type, (*first.dims[:d], size, *first.dims[d + 1 :]), dynamic)
 
     def agreeing_dimensions(self, operands: Sequence[Shape]) -> tuple[Agreement, ...]:
         return tuple(group for d, group in enumerate(same_positions(operands)) if d != self.dimension)

@@ -29,7 +29,7 @@ class Convert(ExecutableOp):
     to nearest, ties to even; pred is "unequal to zero"; of complex numbers anything real takes the real part.
 
     Shapes:  T[dims] -> U[dims]; any T and U that hold data.
-    Errors:  C1 the extents of the result are not the operand's.
+    Errors:  C1 the dimension sizes of the result are not the operand's.
     """
 
     opcode = "convert"
@@ -45,7 +45,7 @@ class Convert(ExecutableOp):
         self.require(
             operand.is_array and shape.is_array and shape.dims == operand.dims,
             "C1",
-            f"{operand} cannot become {shape}: the extents must stay",
+            f"{operand} cannot become {shape}: the dimension sizes must stay",
             at="shape",
         )
 
@@ -67,7 +67,7 @@ class BitcastConvert(ExecutableOp):
 
     Shapes:  T[dims] -> U[dims] of equal widths; T[dims] -> U[dims, k] where T is k times as wide; T[dims, k] -> U[dims]
              where U is k times as wide.
-    Errors:  C1 the extents do not fit the widths.  C2 one type is complex, the other is not.
+    Errors:  C1 the dimension sizes do not fit the widths.  C2 one type is complex, the other is not.
     """
 
     opcode = "bitcast-convert"
@@ -197,8 +197,8 @@ class StochasticConvert(ExecutableOp):
     |x| is rounded up where `random` is below fraction * 2^bits; then `convert` does the rest (saturation, NaN to 0).
 
     Shapes:  T[dims], unsigned of T's width[dims] -> U[dims]; T is a float, U an integer type.
-    Errors:  C1 T is no float.  C2 the random operand has another width or other extents, or is signed.  C3 U is no
-             integer type or the extents change.
+    Errors:  C1 T is no float.  C2 the random operand has another width or other dimension sizes, or is signed.  C3 U is
+             no integer type or the dimension sizes change.
     """
 
     opcode = "stochastic-convert"

@@ -31,9 +31,10 @@ class Convolution(ExecutableOp):
     Groups:   output features are cut into feature_group_count (or batch_group_count) runs; run g sees only run g of
               the input's features (or of its batch).
     Types:    as dot.
-    Errors:   C1 ranks; C2 the window's rank; C3 C6 C8 a stride or dilation below 1; C10 C11 C14 to C16 extents that
-              don't fit the groups; C13 C18 C20 dim_labels; C21 C22 a group count below 1; C23 both above 1; C24
-              operand_precision; C25 the result's extents; C27 its type; size: the window differs from the kernel;
+    Errors:   C1 ranks; C2 the window's rank; C3 C6 C8 a stride or dilation below 1; C10 C11 C14 to C16 dimension sizes
+              that don't fit the groups; C13 C18 C20 dim_labels; C21 C22 a group count below 1; C23 both above 1; C24
+              operand_precision; C25 the result's dimension sizes; C27 its type; size: the window differs from the
+              kernel;
               kind: no such convolution_kind.
     Source:   StableHLO spec, "convolution"; Operation Semantics, "ConvGeneralDilated".
     """
@@ -63,8 +64,8 @@ class Convolution(ExecutableOp):
         dims[labels.output_batch] = lhs.dims[labels.input_batch] // self.batch_group_count
         dims[labels.output_feature] = rhs.dims[labels.kernel_output_feature]
         for number, window in enumerate(self.window.dimensions):
-            extent = lhs.dims[labels.input_spatial[number]]
-            dims[labels.output_spatial[number]] = window.output_extent(extent)
+            dimension_size = lhs.dims[labels.input_spatial[number]]
+            dims[labels.output_spatial[number]] = window.output_size(dimension_size)
         return Shape(product_type(lhs, rhs), tuple(dims))
 
     def _check_dimensions(self, lhs: Shape, rhs: Shape) -> None:
@@ -91,11 +92,11 @@ class Convolution(ExecutableOp):
                 at="dim_labels",
             )
         for number, dimension in enumerate(window.dimensions):
-            extent = rhs.dims[labels.kernel_spatial[number]]
+            dimension_size = rhs.dims[labels.kernel_spatial[number]]
             self.require(
-                dimension.size == extent,
+                dimension.size == dimension_size,
                 "size",
-                f"window dimension {number} has size {dimension.size}, the kernel {extent}",
+                f"window dimension {number} has size {dimension.size}, the kernel {dimension_size}",
                 at="window",
             )
 
@@ -106,13 +107,13 @@ class Convolution(ExecutableOp):
         self.require(features == 1 or batches == 1, "C23", "both group counts are above 1", at="batch_group_count")
         batch, feature = lhs.dims[labels.input_batch], lhs.dims[labels.input_feature]
         kernel_in, kernel_out = rhs.dims[labels.kernel_input_feature], rhs.dims[labels.kernel_output_feature]
-        for rule, extent, groups, at in (
+        for rule, dimension_size, groups, at in (
             ("C10", batch, batches, "batch_group_count"),
             ("C11", feature, features, "feature_group_count"),
             ("C15", kernel_out, batches, "batch_group_count"),
             ("C16", kernel_out, features, "feature_group_count"),
         ):
-            self.require(extent % groups == 0, rule, f"{extent} is no multiple of {groups}", at=at)
+            self.require(dimension_size % groups == 0, rule, f"{dimension_size} is no multiple of {groups}", at=at)
         self.require(
             kernel_in == feature // features,
             "C14",
@@ -182,5 +183,5 @@ class Convolution(ExecutableOp):
 
 def _run(array: Any, axis: int, group: int, groups: int) -> Any:
     """The part of `array` that belongs to a group along an axis, as a view."""
-    extent = array.shape[axis] // groups
-    return array[(slice(None),) * axis + (slice(group * extent, (group + 1) * extent),)]
+    dimension_size = array.shape[axis] // groups
+    return array[(slice(None),) * axis + (slice(group * dimension_size, (group + 1) * dimension_size),)]

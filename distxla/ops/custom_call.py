@@ -74,12 +74,12 @@ class CustomCall(ExecutableOp):
         return self.custom_call_target
 
     @property
-    def sets_extents(self) -> bool:  # type: ignore[override]
+    def sets_dimension_sizes(self) -> bool:  # type: ignore[override]
         return self.custom_call_target == SLICE_TO_DYNAMIC
 
     def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
-        """Of all routines one alone gives arrays of dynamic extents."""
-        return Shape(shape.element_type, shape.dims, (True,) * shape.rank) if self.sets_extents else shape
+        """Of all routines one alone gives arrays of dynamic dimension sizes."""
+        return Shape(shape.element_type, shape.dims, (True,) * shape.rank) if self.sets_dimension_sizes else shape
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         self.require(self.custom_call_target, "C1", "the target has no name", at="custom_call_target")

@@ -43,8 +43,8 @@ class Dot(ExecutableOp):
     Types:      the operands', or whatever numeric type of the same kind the text states; summed in the result's type,
                 floats narrower than f32 in f32. operand_precision and algorithm ask for a least precision; every
                 product is computed in full.
-    Errors:     C1 C2 unpaired dimensions; C3 C4 a dimension twice; C5 to C8 a dimension out of range; C9 C10 extents
-                that differ; C11 operand_precision; C13 the result's type; algorithm: no such one.
+    Errors:     C1 C2 unpaired dimensions; C3 C4 a dimension twice; C5 to C8 a dimension out of range; C9 C10 dimension
+                sizes that differ; C11 operand_precision; C13 the result's type; algorithm: no such one.
     Source:     StableHLO spec, "dot_general"; Operation Semantics, "DotGeneral".
     """
 

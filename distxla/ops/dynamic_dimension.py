@@ -1,7 +1,8 @@
-"""HLO `get-dimension-size` and `set-dimension-size`: extents known at run time only.
+"""HLO `get-dimension-size` and `set-dimension-size`: dimension sizes known at run time only.
 
 What they mean for the other ops: ops/support/run_time_sizes.py. Compiled programs carry the sizes as s32[] values
-beside the arrays (compiler/passes/pad_dynamic_dimensions.py), which have their bounds' extents; both ops are gone then.
+beside the arrays (compiler/passes/pad_dynamic_dimensions.py), which have their bounds' dimension sizes; both ops are
+gone then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from distxla.ops.support.run_time_sizes import cut
 
 @register
 class GetDimensionSize(ExecutableOp):
-    """The run-time extent of a dimension; of a static one its extent.
+    """The run-time size of a dimension; of a static one its size.
 
     Shapes:  array -> s32[].
     Errors:  C1 not one dimension of the operand.
@@ -50,18 +51,18 @@ class GetDimensionSize(ExecutableOp):
 
 @register
 class SetDimensionSize(ExecutableOp):
-    """The same array with another run-time extent along a dimension.
+    """The same array with another run-time size along a dimension.
 
     A size below 0 counts as 0, one above the bound as the bound.  Elements that a larger size adds to a dynamic
     dimension are zeros; in XLA they are what the memory happens to hold.
 
     Shapes:  (T[.., n, ..], s32[]) -> T[.., <=n, ..].
-    Errors:  C1 not one dimension of the operand; C2 the size is not s32[]; shape: other extents, another type.
+    Errors:  C1 not one dimension of the operand; C2 the size is not s32[]; shape: other dimension sizes, another type.
     Source:  Operation Semantics, "SetDimensionSize".
     """
 
     opcode: ClassVar[str] = "set-dimension-size"
-    sets_extents: ClassVar[bool] = True
+    sets_dimension_sizes: ClassVar[bool] = True
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
@@ -97,8 +98,8 @@ class SetDimensionSize(ExecutableOp):
         array, size = operands
         dimension = self.dimensions[0]
         bound = run.operand_shapes[0].dims[dimension]
-        extent = min(max(int(size), 0), bound)
-        return cut(array, (*array.shape[:dimension], extent, *array.shape[dimension + 1 :]))
+        dimension_size = min(max(int(size), 0), bound)
+        return cut(array, (*array.shape[:dimension], dimension_size, *array.shape[dimension + 1 :]))
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
         return operands[0].load(index)

@@ -45,22 +45,22 @@ def emitted_starts(
     """The same in generated code; a dimension that the box fills starts at 0 whatever the operand says."""
     vector = len(starts) == 1 and starts[0].shape.rank == 1
     found: list[IndexLike] = []
-    for d, (extent, size) in enumerate(zip(dims, sizes, strict=True)):
-        if extent == size:
+    for d, (dimension_size, size) in enumerate(zip(dims, sizes, strict=True)):
+        if dimension_size == size:
             found.append(0)
             continue
         value = starts[0].load((d,)) if vector else starts[d].load(())
-        found.append(emit.index_clamp(0, emit.index_of(value), extent - size))
+        found.append(emit.index_clamp(0, emit.index_of(value), dimension_size - size))
     return found
 
 
 @register
 class DynamicSlice(ExecutableOp):
-    """A box of fixed extents whose start is known at run time; starts are clamped so that the box fits.
+    """A box of fixed dimension sizes whose start is known at run time; starts are clamped so that the box fits.
 
     Shapes:  T[dims], one integer scalar for each dimension (or one vector) -> T[dynamic_slice_sizes]; any T.
     Errors:  C2 not one start, or not one size, for each dimension.  C3 starts are not of one integer type.  C4 a size
-             is negative or larger than the extent.
+             is negative or larger than the size.
     """
 
     opcode = "dynamic-slice"
@@ -79,7 +79,7 @@ class DynamicSlice(ExecutableOp):
         )
         require_starts(self, operand.rank, starts)
         self.require(
-            all(0 <= size <= extent for size, extent in zip(sizes, operand.dims, strict=True)),
+            all(0 <= size <= dimension_size for size, dimension_size in zip(sizes, operand.dims, strict=True)),
             "C4",
             f"a box of {list(sizes)} does not fit into {operand}",
             at,

@@ -39,7 +39,7 @@ class DynamicUpdateSlice(ExecutableOp):
         self.require(operand.rank == update.rank, "C3", f"ranks of {operand} and {update} differ", at="operands")
         require_starts(self, operand.rank, starts)
         self.require(
-            all(size <= extent for size, extent in zip(update.dims, operand.dims, strict=True)),
+            all(size <= dimension_size for size, dimension_size in zip(update.dims, operand.dims, strict=True)),
             "C6",
             f"{update} does not fit into {operand}",
             at="operands",

@@ -37,7 +37,7 @@ def common_shape(op: Op, operands: Sequence[Shape], rule: str) -> Shape:
         op.require(
             other.is_array and other.dims == first.dims,
             rule,
-            f"the operands must be arrays of equal extents, not {' and '.join(map(str, operands))}",
+            f"the operands must be arrays of equal dimension sizes, not {' and '.join(map(str, operands))}",
             at="operands",
         )
     dynamic = tuple(any(flags) for flags in zip(*(s.dynamic or (False,) * s.rank for s in operands), strict=True))

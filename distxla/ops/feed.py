@@ -117,5 +117,5 @@ def item_obstacle(opcode: str, item: Shape) -> str | None:
         if not leaf.is_array:
             return f"this version cannot execute {opcode} of {leaf}, which has no bytes"
         if leaf.is_dynamic:
-            return f"this version cannot execute {opcode} of {leaf}: what host and device exchange has static extents"
+            return f"this version cannot execute {opcode} of {leaf}: what host and device exchange has static sizes"
     return None

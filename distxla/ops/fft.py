@@ -30,13 +30,13 @@ class Fft(ExecutableOp):
     The inverse ones divide by the number of elements. RFFT transforms the last dimension first, IRFFT transforms it
     last and takes no notice of the imaginary parts that real results rule out.
 
-    FFT and IFFT of other lengths than the operand's extents transform its first elements, zeros behind them where it
-    has fewer than `fft_length`, and put as many of the results into the operand's shape, zeros behind them.
+    FFT and IFFT of other lengths than the operand's dimension sizes transform its first elements, zeros behind them
+    where it has fewer than `fft_length`, and put as many of the results into the operand's shape, zeros behind them.
 
     Shapes:  FFT, IFFT: complex -> complex. RFFT: real [.., n] -> complex [.., n/2+1]. IRFFT: complex [.., n/2+1]
              -> real [.., n]. fft_length: n of each transformed dimension.
-    Errors:  C1 more lengths than dimensions; C2 the element type; C3 not one to three lengths; C4 extents of a real
-             transform that differ from the lengths; C5 a negative length; kind: no such fft_type.
+    Errors:  C1 more lengths than dimensions; C2 the element type; C3 not one to three lengths; C4 dimension sizes of a
+             real transform that differ from the lengths; C5 a negative length; kind: no such fft_type.
     Source:  StableHLO spec, "fft"; Operation Semantics, "Fft"; for other lengths XLA's HloEvaluator.
     """
 
@@ -87,7 +87,7 @@ class Fft(ExecutableOp):
             return value[..., : run.shape.dims[-1]].astype(run.shape.dtype.dtype)
 
     def _lengths(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """Extents with those that are transformed as fft_length has them."""
+        """Dimension sizes with those that are transformed as fft_length has them."""
         return (*dims[: len(dims) - len(self.fft_length)], *self.fft_length)
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
@@ -135,7 +135,7 @@ def _emit_fitted(emit: KernelEmitter, target: Buffer, source: Buffer) -> None:
 
 
 def _emit_axis(emit: KernelEmitter, function: str, axis: int, source: Buffer, target: Buffer, length: int) -> None:
-    """Transform one axis of every line; source and target differ in that extent only and may be one buffer.
+    """Transform one axis of every line; source and target differ in that size only and may be one buffer.
 
     A line's elements are `inner` elements apart; one call transforms the `inner` lines that lie side by side.
     """
@@ -149,17 +149,19 @@ def _emit_axis(emit: KernelEmitter, function: str, axis: int, source: Buffer, ta
     real = kind.real_part
     factor = emit.literal(Literal.of(1 / length if function in ("ifft", "irfft") else 1, Shape(real)))
     item = [source.shape.dtype.byte_size, target.shape.dtype.byte_size]
-    extent = [dims[axis], target.shape.dims[axis]]
-    step = [size * (extent[k] if inner == 1 else 1) for k, size in enumerate(item)]
-    extents = emit.literal(_words([lines, *extent]))
+    dimension_size = [dims[axis], target.shape.dims[axis]]
+    step = [size * (dimension_size[k] if inner == 1 else 1) for k, size in enumerate(item)]
+    dimension_sizes = emit.literal(_words([lines, *dimension_size]))
     steps = emit.literal(_words([step[0], 0, step[1], item[0] * inner, item[1] * inner]))
     flat = [emit.reshaped(array, Shape(array.shape.dtype, (array.shape.size,))) for array in (source, target)]
     with emit.loops((blocks,)) as (block,):
         start, end = (
-            emit.reshaped(array, Shape(array.shape.dtype, (extent[k] * inner,)), block * (extent[k] * inner))
+            emit.reshaped(
+                array, Shape(array.shape.dtype, (dimension_size[k] * inner,)), block * (dimension_size[k] * inner)
+            )
             for k, array in enumerate(flat)
         )
-        emit.call(f"{symbol}loop", None, [start, factor, end], extents, steps, Imported(f"{symbol}data"))
+        emit.call(f"{symbol}loop", None, [start, factor, end], dimension_sizes, steps, Imported(f"{symbol}data"))
 
 
 def _words(values: Sequence[int]) -> Literal:

@@ -28,7 +28,7 @@ class Gather(ExecutableOp):
     without collapsed_slice_dims and operand_batching_dims, the others over start_indices without index_vector_dim.
     Operand dimension operand_batching_dims[k] is indexed by start_indices dimension start_indices_batching_dims[k]; a
     component that start_index_map has for it counts for nothing, as in XLA's HloEvaluator. Windows without elements,
-    whose extent of 0 is collapsed, give zeros, as in XLA.
+    whose size of 0 is collapsed, give zeros, as in XLA.
 
     Shapes:  T[dims], integer[batch dims with a vector of starts at index_vector_dim] -> T[batch dims and window dims].
              index_vector_dim equal to the rank of start_indices: each element is a start of its own.
@@ -37,7 +37,7 @@ class Gather(ExecutableOp):
              C8 C9 collapsed dimensions repeated, not ascending, out of range, with a slice size above 1.  C10 C11
              C12 operand batching dimensions likewise.  C13 C14 C15 batching dimensions of start_indices repeated,
              out of range, or index_vector_dim among them.  C16 C17 the two lists of batching dimensions differ in
-             length or extents.  C18 C19 start_index_map repeated or out of range.  C20 C21 slice_sizes.
+             length or dimension sizes.  C18 C19 start_index_map repeated or out of range.  C20 C21 slice_sizes.
              C24 start_indices is no integer array.
     """
 
@@ -88,7 +88,7 @@ class Gather(ExecutableOp):
         )
         check("C4", "offset_dims", list(offset) == sorted(set(offset)), "are not ascending")
         check("C20", "slice_sizes", len(sizes) == operand.rank, f"are not one for each dimension of {operand}")
-        inside = all(0 <= size <= extent for size, extent in zip(sizes, operand.dims, strict=True))
+        inside = all(0 <= size <= dimension_size for size, dimension_size in zip(sizes, operand.dims, strict=True))
         check("C21", "slice_sizes", inside, f"do not fit into {operand}")
         check("C6", "collapsed_slice_dims", not set(collapsed) & set(batching), "are batching dimensions, too")
         check("C7", "collapsed_slice_dims", list(collapsed) == sorted(set(collapsed)), "are not ascending")
@@ -103,7 +103,7 @@ class Gather(ExecutableOp):
         check("C15", name, vector not in starts_batching, "hold index_vector_dim")
         check("C16", name, len(batching) == len(starts_batching), "are not as many as operand_batching_dims")
         equal = all(operand.dims[a] == starts.dims[b] for a, b in zip(batching, starts_batching, strict=True))
-        check("C17", name, equal, "have other extents than operand_batching_dims")
+        check("C17", name, equal, "have other dimension sizes than operand_batching_dims")
         mapped = self.start_index_map
         check("C18", "start_index_map", len(set(mapped)) == len(mapped), "repeats a dimension")
         check("C19", "start_index_map", all(0 <= d < operand.rank for d in mapped), f"of {operand}")
@@ -122,7 +122,7 @@ class Gather(ExecutableOp):
         return tuple(((0, a), (1, b)) for a, b in batching)
 
     def keeps(self, operand: Shape, dimension: int) -> bool:
-        """Whether a dimension's run-time extent is the result's: a window takes all of it, or it is a batching one."""
+        """Whether a dimension's run-time size is the result's: a window takes all of it, or it is a batching one."""
         if dimension in self.operand_batching_dims:
             return True
         whole = self.slice_sizes[dimension] == operand.dims[dimension]
@@ -138,14 +138,16 @@ class Gather(ExecutableOp):
         operand, starts = actual
         batch = iter(n for d, n in enumerate(starts.dims) if d != self.index_vector_dim)
         windows = self._window_dimensions(operand.rank)
-        extents = iter(operand.dims[d] if self.keeps(operands[0], d) else self.slice_sizes[d] for d in windows)
-        return shape.with_dims(tuple(next(extents if d in self.offset_dims else batch) for d in range(shape.rank)))
+        dimension_sizes = iter(operand.dims[d] if self.keeps(operands[0], d) else self.slice_sizes[d] for d in windows)
+        return shape.with_dims(
+            tuple(next(dimension_sizes if d in self.offset_dims else batch) for d in range(shape.rank))
+        )
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         operand, starts = operands
         stated, rank = run.operand_shapes[0], len(run.shape.dims)
-        extents = (n if self.keeps(stated, d) else stated.dims[d] for d, n in enumerate(operand.shape))
-        operand = widened(operand, tuple(extents))
+        dimension_sizes = (n if self.keeps(stated, d) else stated.dims[d] for d, n in enumerate(operand.shape))
+        operand = widened(operand, tuple(dimension_sizes))
         if 0 in run.shape.dims or 0 in self.slice_sizes:
             return np.zeros(run.shape.dims, operand.dtype)
         vectors = (
@@ -156,13 +158,13 @@ class Gather(ExecutableOp):
         batch_dimensions = [d for d in range(rank) if d not in self.offset_dims]
         # Of each operand dimension, the position for every element of the result, as arrays that broadcast to it.
         index = np.indices(run.shape.dims, sparse=True) if rank else ()
-        batch_extents = [run.shape.dims[d] if d in batch_dimensions else 1 for d in range(rank)]
+        batch_sizes = [run.shape.dims[d] if d in batch_dimensions else 1 for d in range(rank)]
         position: list[Any] = [0] * operand.ndim
         for component, d in enumerate(self.start_index_map):
             highest = stated.dims[d] - self.slice_sizes[d]
             wanted = np.minimum(vectors[..., component].astype(np.uint64), np.uint64(highest)).astype(np.int64)
             clamped = np.where(vectors[..., component] < 0, 0, wanted)
-            position[d] = clamped.reshape(batch_extents)
+            position[d] = clamped.reshape(batch_sizes)
         for d, s in zip(self.operand_batching_dims, self.start_indices_batching_dims, strict=True):
             position[d] = index[batch_dimensions[self._batch_position(s)]]
         for d, result_dimension in zip(self._window_dimensions(operand.ndim), self.offset_dims, strict=True):

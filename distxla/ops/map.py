@@ -21,8 +21,8 @@ class Map(ExecutableOp):
     """Apply a computation of scalars to the elements of equally shaped arrays.
 
     Shapes:  N arrays T_i[d0,..] and a computation (T_0[],..) -> U[] give U[d0,..].
-    Errors:  C1 arrays of different extents; C3 `dimensions`, where given, is not 0..rank-1; C4 the computation's
-             signature.
+    Errors:  C1 arrays of different dimension sizes; C3 `dimensions`, where given, is not 0..rank-1; C4 the
+             computation's signature.
     Source:  StableHLO spec, "map"; Operation Semantics, "Map".
     """
 
@@ -40,7 +40,7 @@ class Map(ExecutableOp):
             self.require(
                 operand.dims == operands[0].dims,
                 "C1",
-                f"{operand} and {operands[0]} differ in their extents",
+                f"{operand} and {operands[0]} differ in their dimension sizes",
                 at="operands",
             )
         rank = operands[0].rank

@@ -24,9 +24,9 @@ class Pad(ExecutableOp):
 
     A negative low or high removes elements from the array that has its interior padding.
 
-    Shapes:  T[dims], T[] -> T[low + extent + (extent - 1) * interior + high, ..], no interior where the extent is 0.
+    Shapes:  T[dims], T[] -> T[low + size + (size - 1) * interior + high, ..], no interior where the size is 0.
     Errors:  C1 the second operand is not a scalar of T.  C2 not one `low_high_interior` a dimension.  C3 interior
-             is negative.  C4 a result extent below 0.
+             is negative.  C4 a result size below 0.
     """
 
     opcode = "pad"
@@ -49,12 +49,17 @@ class Pad(ExecutableOp):
             f"padding for {len(self.padding)} dimensions of {operand}",
             at="padding",
         )
-        extents = []
-        for d, (extent, p) in enumerate(zip(operand.dims, self.padding, strict=True)):
+        dimension_sizes = []
+        for d, (dimension_size, p) in enumerate(zip(operand.dims, self.padding, strict=True)):
             self.require(p.interior >= 0, "C3", f"interior padding {p.interior} of dimension {d}", at="padding")
-            extents.append(p.low + extent + max(extent - 1, 0) * p.interior + p.high)
-            self.require(extents[d] >= 0, "C4", f"dimension {d} of the result would be {extents[d]}", at="padding")
-        return Shape(operand.element_type, tuple(extents), operand.dynamic)
+            dimension_sizes.append(p.low + dimension_size + max(dimension_size - 1, 0) * p.interior + p.high)
+            self.require(
+                dimension_sizes[d] >= 0,
+                "C4",
+                f"dimension {d} of the result would be {dimension_sizes[d]}",
+                at="padding",
+            )
+        return Shape(operand.element_type, tuple(dimension_sizes), operand.dynamic)
 
     def run_time_shape(
         self,
@@ -80,8 +85,8 @@ class Pad(ExecutableOp):
         if result.size == 0:
             return result
         source, target = [], []
-        for extent, size, p in zip(operand.shape, run.shape.dims, self.padding, strict=True):
-            positions = p.low + np.arange(extent) * (p.interior + 1)
+        for dimension_size, size, p in zip(operand.shape, run.shape.dims, self.padding, strict=True):
+            positions = p.low + np.arange(dimension_size) * (p.interior + 1)
             inside = (positions >= 0) & (positions < size)
             source.append(np.flatnonzero(inside))
             target.append(positions[inside])
@@ -96,8 +101,8 @@ class Pad(ExecutableOp):
         # the generator then splits its loops at the border instead of testing every element.
         tests: list[tuple[str, IndexLike, IndexLike]] = []
         source: list[IndexLike] = []
-        for i, extent, size, p in zip(index, operand.shape.dims, shape.dims, self.padding, strict=True):
-            spread = extent + max(extent - 1, 0) * p.interior
+        for i, dimension_size, size, p in zip(index, operand.shape.dims, shape.dims, self.padding, strict=True):
+            spread = dimension_size + max(dimension_size - 1, 0) * p.interior
             if p.low > 0:
                 tests.append(("GE", i, p.low))
             if p.low + spread < size:

@@ -36,8 +36,8 @@ class RaggedDot(ExecutableOp):
 
     Shapes:  by the kind of the ragged dimension of lhs: free: rhs has a group dimension, -> [batch, free of lhs, free
              of rhs]; contracting: -> [groups, batch, free, free]; batch: -> [batch, free, free]. The sizes are
-             [groups], or [.., groups] with the extents of lhs's batch dimensions and those of the ragged dimension's
-             kind that stand before it.
+             [groups], or [.., groups] with the dimension sizes of lhs's batch dimensions and those of the ragged
+             dimension's kind that stand before it.
     Errors:  C1 to C10 as for dot; C11 operand_precision; C14 not one ragged dimension; C15 the group dimensions; C16
              the group sizes.
     Source:  CHLO "ragged_dot".
@@ -131,8 +131,8 @@ class RaggedDot(ExecutableOp):
             end, size = ends[..., group], sizes[..., group]
             if sizes.ndim > 1:
                 order = sorted(range(len(before)), key=before.__getitem__)
-                extents = [shape[d] if d in before else 1 for d in range(len(shape))]
-                end, size = (array.transpose(order).reshape(extents) for array in (end, size))
+                dimension_sizes = [shape[d] if d in before else 1 for d in range(len(shape))]
+                end, size = (array.transpose(order).reshape(dimension_sizes) for array in (end, size))
             return np.broadcast_to((place >= end - size) & (place < end), shape)
 
         if self.ragged in dims.lhs_contracting:
@@ -188,12 +188,12 @@ class _RaggedLoop:
         self.lhs_shape, self.rhs_shape = build.shape(self.lhs), build.shape(self.rhs)
         self.dims = op.dimensions
         self.contracts = op.ragged in self.dims.lhs_contracting
-        self.extent = self.lhs_shape.dims[op.ragged]
+        self.dimension_size = self.lhs_shape.dims[op.ragged]
         sizes = build.shape(self.sizes)
         self.groups = sizes.dims[-1]
         # Where sizes differ by other dimensions, there is no common order: all is one block.
-        self.one_block = sizes.rank > 1 or self.extent <= BLOCK
-        self.block = self.extent if self.one_block else BLOCK
+        self.one_block = sizes.rank > 1 or self.dimension_size <= BLOCK
+        self.block = self.dimension_size if self.one_block else BLOCK
         self.sum_type = accumulation_type(self.shape.dtype) if self.contracts else self.shape.dtype
 
     def run(self) -> str:
@@ -204,7 +204,7 @@ class _RaggedLoop:
         start = build.constant(0, S64, build.shape(sizes).dims[:-1])
         result = build.constant(0, self.sum_type, self.shape.dims)
         initial = [zero, zero, start, sizes, self.lhs, self.rhs, result]
-        if not self.extent or not self.groups:
+        if not self.dimension_size or not self.groups:
             return build.convert(result, self.shape.dtype)
         *_, result = build.loop(initial, self.goes_on, self.step)
         return build.convert(result, self.shape.dtype)
@@ -215,7 +215,7 @@ class _RaggedLoop:
         more = build.compare("LT", group, build.constant(self.groups, S64))
         if self.one_block:
             return more
-        return build.compute("and", more, build.compare("LT", begin, build.constant(self.extent, S64)))
+        return build.compute("and", more, build.compare("LT", begin, build.constant(self.dimension_size, S64)))
 
     def step(self, build: Build, state: Sequence[str]) -> Sequence[str]:
         """Multiply what block and group have in common, then go on with the one that ends later."""
@@ -225,7 +225,9 @@ class _RaggedLoop:
         end = build.compute("add", start, size)
         # The last block is moved to the left where it would reach over the end.
         moved = (
-            begin if self.one_block else build.compute("minimum", begin, build.constant(self.extent - self.block, S64))
+            begin
+            if self.one_block
+            else build.compute("minimum", begin, build.constant(self.dimension_size - self.block, S64))
         )
         multiply = self.contracting if self.contracts else self.free
         following = multiply(build, group, begin, moved, start, end, (lhs, rhs, result))
@@ -302,7 +304,7 @@ class _RaggedLoop:
         start: str,
         end: str,
     ) -> str:
-        """Which elements of a block with extents `dims` belong to the group, and to no earlier block."""
+        """Which elements of a block with dimension sizes `dims` belong to the group, and to no earlier block."""
         place = build.compute("add", build.iota(S64, dims, ragged), build.broadcast(moved, dims))
         # Sizes that don't differ are scalars here.
         by = prefix if build.shape(start).rank else ()
@@ -320,9 +322,9 @@ class _RaggedLoop:
         )
 
     def slice(self, build: Build, array: str, ranges: dict[int, tuple[str, int]]) -> str:
-        """The part of an array: by dimension its start and its extent."""
+        """The part of an array: by dimension its start and its size."""
         dims = build.shape(array).dims
-        sizes = tuple(ranges[d][1] if d in ranges else extent for d, extent in enumerate(dims))
+        sizes = tuple(ranges[d][1] if d in ranges else dimension_size for d, dimension_size in enumerate(dims))
         return build.add(DynamicSlice(dynamic_slice_sizes=sizes), array, *self.starts(build, len(dims), ranges))
 
     def update(self, build: Build, array: str, part: str, ranges: dict[int, tuple[str, int]]) -> str:
@@ -338,7 +340,7 @@ class _RaggedLoop:
 class ScaledDot(ExecutableOp):
     """A product of operands whose blocks along the contracting dimension carry a scale each.
 
-    Shapes:  as dot; the scales have the rank of their operand, each extent divides it; a scalar scale stands for none.
+    Shapes:  as dot; the scales have the rank of their operand, each size divides it; a scalar scale stands for none.
     Errors:  C1 to C10 as for dot; C11 operand_precision; C14 a scale that doesn't fit; C15 no scale at all: both are
              scalars; C16 a scale of blocks and not one contracting dimension; algorithm: no such one.
     """
@@ -371,7 +373,10 @@ class ScaledDot(ExecutableOp):
                 scale.rank == 0
                 or (
                     scale.rank == operand.rank
-                    and all(extent == s or (s > 0 and extent % s == 0) for s, extent in zip(scale.dims, operand.dims))
+                    and all(
+                        dimension_size == s or (s > 0 and dimension_size % s == 0)
+                        for s, dimension_size in zip(scale.dims, operand.dims)
+                    )
                 )
             )
             self.require(fits, "C14", f"{scale} does not scale blocks of {operand}", at="operands")
@@ -409,15 +414,15 @@ class ScaledDot(ExecutableOp):
         )
 
     def _spread(self, build: Build, scale: str, operand: str, wide: ElementType) -> str:
-        """The scale with its operand's extents: every element for the block that it scales."""
+        """The scale with its operand's dimension sizes: every element for the block that it scales."""
         scale, dims = build.convert(scale, wide), build.shape(operand).dims
-        extents = build.shape(scale).dims
-        if not extents or not build.shape(operand).size:
-            return build.broadcast(scale, dims) if not extents else build.constant(0, wide, dims)
-        kept = [d for d, extent in enumerate(extents) if extent > 1]
-        blocks = [(extent, dims[d] // extent) for d, extent in enumerate(extents)]
+        dimension_sizes = build.shape(scale).dims
+        if not dimension_sizes or not build.shape(operand).size:
+            return build.broadcast(scale, dims) if not dimension_sizes else build.constant(0, wide, dims)
+        kept = [d for d, dimension_size in enumerate(dimension_sizes) if dimension_size > 1]
+        blocks = [(dimension_size, dims[d] // dimension_size) for d, dimension_size in enumerate(dimension_sizes)]
         apart = build.broadcast(
-            build.reshape(scale, [extents[d] for d in kept]),
+            build.reshape(scale, [dimension_sizes[d] for d in kept]),
             [n for block in blocks for n in block],
             [2 * d for d in kept],
         )
@@ -446,7 +451,7 @@ def _product(lhs: Any, rhs: Any, dims: DotDimensions) -> Any:
 
 
 def _verify_product(op: Op, shape: Shape, inferred: Shape) -> None:
-    """The extents must agree; the result's element type is free."""
+    """The dimension sizes must agree; the result's element type is free."""
     op.require(
         shape.is_array and shape.dims == inferred.dims,
         "C12",

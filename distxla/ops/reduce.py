@@ -25,8 +25,8 @@ class Reduce(ExecutableOp):
     Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[the other dimensions]; a tuple of them for N > 1.
     Order:   any grouping of the elements is allowed; the computation is taken as associative, the initial value as its
              identity. Compiled, it depends on shapes alone: every run gives the same bits.
-    Errors:  C1 arrays of different extents; C2 an initial value of another type; C3 not as many initial values as
-             arrays; C4 a dimension out of range; C5 a dimension twice; C6 the computation's signature.
+    Errors:  C1 arrays of different dimension sizes; C2 an initial value of another type; C3 not as many initial values
+             as arrays; C4 a dimension out of range; C5 a dimension twice; C6 the computation's signature.
     Source:  StableHLO spec, "reduce"; Operation Semantics, "Reduce".
     """
 

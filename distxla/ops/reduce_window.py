@@ -33,8 +33,8 @@ class ReduceWindow(ExecutableOp):
     Shapes:  N arrays T_i[d0,..] and N initial values T_i[] -> T_i[windows along d0,..]; a tuple of them for N > 1.
     Padding: places outside of the array and holes of the base dilation add nothing to the initial value.
     Order:   compiled, windows that are all prefixes (suffixes) are one scan, each result made of its neighbour's.
-    Errors:  C1 not as many initial values as arrays; C2 arrays of different extents; C3 an initial value of another
-             type; C4 the window's rank; C5 C7 C9 C11 a size, stride, base or window dilation below 1; C13 the
+    Errors:  C1 not as many initial values as arrays; C2 arrays of different dimension sizes; C3 an initial value of
+             another type; C4 the window's rank; C5 C7 C9 C11 a size, stride, base or window dilation below 1; C13 the
              computation's signature.
     Source:  StableHLO spec, "reduce_window"; Operation Semantics, "ReduceWindow".
     """
@@ -176,10 +176,10 @@ class ReduceWindow(ExecutableOp):
         From the end this combines in another order than window by window.
         """
         dims = results[0].shape.dims
-        outer, extent, inner = dims[:axis], dims[axis], dims[axis + 1 :]
+        outer, dimension_size, inner = dims[:axis], dims[axis], dims[axis + 1 :]
 
         def at(place: Index, i: IndexLike) -> list[IndexLike]:
-            return [*place[:axis], extent - 1 - i if from_end else i, *place[axis:]]
+            return [*place[:axis], dimension_size - 1 - i if from_end else i, *place[axis:]]
 
         def combine(carried: Sequence[Value], index: Sequence[IndexLike]) -> tuple[Value, ...]:
             combined = emit.apply(self.to_apply, *carried, *(a.load(index) for a in arrays))
@@ -189,12 +189,12 @@ class ReduceWindow(ExecutableOp):
 
         if prod(inner) == 1:
             with emit.loops((*outer, *inner)) as place:
-                emit.fold((extent,), first, lambda i, carried: combine(carried, at(place, i[0])))
+                emit.fold((dimension_size,), first, lambda i, carried: combine(carried, at(place, i[0])))
             return
         # The loop over the inner dimensions is the innermost one: its steps depend on no other.
         with emit.loops((*outer, *inner)) as place:
             combine(first, at(place, 0))
-        with emit.loops((*outer, extent - 1, *inner)) as found:
+        with emit.loops((*outer, dimension_size - 1, *inner)) as found:
             place = (*found[:axis], *found[axis + 1 :])
             before = at(place, found[axis])
             combine([result.load(before) for result in results], at(place, found[axis] + 1))

@@ -15,14 +15,14 @@ from distxla.ops.support.emit import ArrayRef, Emitter, Index, Value
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.row_major import reshaped_index
-from distxla.ops.support.run_time_sizes import cut, reshaped, reshaped_extents
+from distxla.ops.support.run_time_sizes import cut, reshaped, reshaped_dimension_sizes
 
 
 @register
 class Reshape(ExecutableOp):
-    """The same elements in row-major order with other extents.
+    """The same elements in row-major order with other dimension sizes.
 
-    `inferred_dimension` names the result dimension whose extent is dynamic; it does not change static programs.
+    `inferred_dimension` names the result dimension whose size is dynamic; it does not change static programs.
 
     Shapes:  T[dims] -> T[other dims] with as many elements; any T.
     Errors:  C1 element types differ.  C2 element counts differ.  C3 `inferred_dimension` is not one of the result's.
@@ -68,7 +68,7 @@ class Reshape(ExecutableOp):
         called: Callable[[str], ProgramShape],
     ) -> Shape:
         dims = list(shape.dims)
-        for group in reshaped_extents(operands[0], shape, self.inferred_dimension):
+        for group in reshaped_dimension_sizes(operands[0], shape, self.inferred_dimension):
             if group.follower is not None:
                 others = prod(shape.dims[d] for d in group.target if d != group.follower)
                 dims[group.follower] = prod(actual[0].dims[d] for d in group.source) // max(others, 1)
@@ -85,29 +85,33 @@ class Reshape(ExecutableOp):
 
 @register
 class DynamicReshape(ExecutableOp):
-    """Reshape to extents given at run time, one scalar operand a dimension; the result's shape holds their bounds.
+    """Reshape to dimension sizes given at run time, one scalar operand a dimension; the result's shape holds their
+    bounds.
 
-    An extent below 0 counts as 0, one above its bound as the bound; elements that are missing are zeros.
+    An size below 0 counts as 0, one above its bound as the bound; elements that are missing are zeros.
 
     Shapes:  T[dims], s32[] for each result dimension -> T[bounds].
-    Errors:  C1 element types differ.  C3 not one extent for each result dimension; an extent is no integer scalar.
+    Errors:  C1 element types differ.  C3 not one size for each result dimension; a size is no integer scalar.
     """
 
     opcode = "dynamic-reshape"
     lowering: ClassVar[Lowering] = Lowering.ELEMENT
-    sets_extents: ClassVar[bool] = True
+    sets_dimension_sizes: ClassVar[bool] = True
     min_operands: ClassVar[int] = 1
     needs_shape: ClassVar[bool] = True
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
-        operand, *extents = operands
+        operand, *dimension_sizes = operands
         self.require(operand.element_type is shape.element_type, "C1", f"{operand} to {shape}", at="shape")
         self.require(
-            len(extents) == shape.rank, "C3", f"{len(extents)} extents for the dimensions of {shape}", at="operands"
+            len(dimension_sizes) == shape.rank,
+            "C3",
+            f"{len(dimension_sizes)} dimension sizes for the dimensions of {shape}",
+            at="operands",
         )
-        for extent in extents:
-            fits = extent.is_array and extent.rank == 0 and extent.dtype.is_integer
-            self.require(fits, "C3", f"the extent {extent} is no integer scalar", at="operands")
+        for dimension_size in dimension_sizes:
+            fits = dimension_size.is_array and dimension_size.rank == 0 and dimension_size.dtype.is_integer
+            self.require(fits, "C3", f"the size {dimension_size} is no integer scalar", at="operands")
 
     def dynamic_result(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         return Shape(shape.element_type, shape.dims, (True,) * shape.rank)
@@ -118,5 +122,5 @@ class DynamicReshape(ExecutableOp):
         return cut(operand.reshape(-1), (prod(dims),)).reshape(dims)
 
     def emit_element(self, emit: Emitter, shape: Shape, index: Index, *operands: ArrayRef) -> Value:
-        """Of a static program, where the extents are the bounds."""
+        """Of a static program, where the dimension sizes are the bounds."""
         return operands[0].load(reshaped_index(index, shape.dims, operands[0].shape.dims))

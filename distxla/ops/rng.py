@@ -88,10 +88,10 @@ class Rng(ExecutableOp):
         if element_type.is_float:
             values = (_unit(bits, element_type) * (b - a) + a).astype(element_type.dtype)
             return np.where(values < operands[1], values, operands[0])
-        extent = int(operands[1]) - int(operands[0])
-        if extent <= 0:
+        dimension_size = int(operands[1]) - int(operands[0])
+        if dimension_size <= 0:
             return np.full(dims, operands[0])
-        return (bits % words.dtype.dtype.type(extent) + a).astype(element_type.dtype)
+        return (bits % words.dtype.dtype.type(dimension_size) + a).astype(element_type.dtype)
 
     def expand(self, build: Build, instruction: Instruction) -> str:
         shape = instruction.shape.without_layout()
@@ -117,12 +117,12 @@ class Rng(ExecutableOp):
             angle = compute("multiply", number(2 * np.pi), _build_unit(build, second, wide, wide))
             standard = compute("multiply", length, compute("cosine", angle))
             return build.convert(compute("add", a, compute("multiply", b, standard)), element_type)
-        extent = compute("subtract", b, a)
+        dimension_size = compute("subtract", b, a)
         if element_type.is_float:
             fraction = _build_unit(build, bits, element_type, wide)
-            values = build.convert(compute("add", compute("multiply", fraction, extent), a), element_type)
+            values = build.convert(compute("add", compute("multiply", fraction, dimension_size), a), element_type)
         else:
-            values = build.convert(compute("add", compute("remainder", bits, extent), a), element_type)
+            values = build.convert(compute("add", compute("remainder", bits, dimension_size), a), element_type)
         low, high = (build.broadcast(operand, dims) for operand in instruction.operands)
         if element_type.is_float:
             return build.select(build.compare("LT", values, high), values, low)
@@ -203,7 +203,7 @@ class RngBitGenerator(ExecutableOp):
         state, bits = operands[0], _bits_of(shape)
         words = ((2,),) if self.algorithm == "rng_three_fry" else ((2,), (3,))
         if not state.is_array or state.dtype is not U64 or state.dims not in words:
-            wanted = " or ".join(f"u64[{extent}]" for (extent,) in words)
+            wanted = " or ".join(f"u64[{dimension_size}]" for (dimension_size,) in words)
             return f"this version executes {self.algorithm} from a state {wanted}, not {state}"
         if not (bits.dtype.is_integer or bits.dtype.is_float):
             return f"this version generates random bits as integers or floats, not as {bits.dtype}"
@@ -257,7 +257,7 @@ class RngGetAndUpdateState(ExecutableOp):
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         (result,) = results
         initial = np.array([INITIAL_STATE % _HALF, INITIAL_STATE // _HALF], np.uint64)
-        state = emit.persistent("random_state", Literal.of(initial, Shape(U64, (2,))))
+        state = emit.static_state("random_state", Literal.of(initial, Shape(U64, (2,))))
         low, high = state.load((0,)), state.load((1,))
         result.store((0,), low)
         result.store((1,), high)

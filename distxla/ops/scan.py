@@ -85,7 +85,7 @@ class Scan(ExecutableOp):
                 f"a carry starts as {wanted}, is given as {given} and ends as {result}",
                 at="shape",
             )
-        extents = {operand.dims[axis] for operand in inputs}
+        dimension_sizes = {operand.dims[axis] for operand in inputs}
         for result, given in zip(results[: len(results) - carries], gives):
             fits = result.is_array and axis < result.rank and given.is_array and given.dtype is result.dtype
             self.require(
@@ -94,15 +94,20 @@ class Scan(ExecutableOp):
                 f"{result} is no array of {given} along dimension {axis}",
                 at="shape",
             )
-            extents.add(result.dims[axis])
-        self.require(len(extents) <= 1, "C6", f"dimension {axis} has the extents {sorted(extents)}", at="operands")
+            dimension_sizes.add(result.dims[axis])
+        self.require(
+            len(dimension_sizes) <= 1,
+            "C6",
+            f"dimension {axis} has the dimension sizes {sorted(dimension_sizes)}",
+            at="operands",
+        )
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         axis, first = self.dimensions[0], len(operands) - (self.num_carries or 0)
         inputs, carries = operands[:first], operands[first:]
         results = run.shape.elements or (run.shape,)
         outputs = [np.zeros(shape.dims, shape.dtype.dtype) for shape in results[: len(results) - len(carries)]]
-        order = range(self._extent(run.shape, run.operand_shapes))
+        order = range(self._dimension_size(run.shape, run.operand_shapes))
         for i in reversed(order) if self.is_reverse else order:
             found = run.call(self.to_apply, *(np.take(array, i, axis) for array in inputs), *carries)
             values = found if isinstance(found, tuple) else (found,)
@@ -111,7 +116,7 @@ class Scan(ExecutableOp):
             carries = values[len(outputs) :]
         return (*outputs, *carries) if run.shape.elements is not None else (*outputs, *carries)[0]
 
-    def _extent(self, shape: Shape, operands: Sequence[Shape]) -> int:
+    def _dimension_size(self, shape: Shape, operands: Sequence[Shape]) -> int:
         """The number of steps; one where there is nothing to go along."""
         carries, axis = self.num_carries or 0, self.dimensions[0]
         results = shape.elements or (shape,)
@@ -132,7 +137,7 @@ class Scan(ExecutableOp):
         shape = instruction.shape.without_layout()
         results = shape.elements or (shape,)
         arrays = results[: len(results) - len(carries)]
-        count = self._extent(shape, [build.shape(name) for name in instruction.operands])
+        count = self._dimension_size(shape, [build.shape(name) for name in instruction.operands])
         outputs = [build.constant(0, array.dtype, array.dims) for array in arrays]
 
         def step(inner: Build, state: Sequence[str]) -> Sequence[str]:

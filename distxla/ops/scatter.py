@@ -28,10 +28,10 @@ class Scatter(ExecutableOp):
     Shapes:  N arrays, one array of integer indices, N arrays of updates -> N arrays like the first ones.
     Order:   updates are applied in row-major order of the scatter dimensions: `to_apply(old..., update...)`.
     Bounds:  an update whose window does not lie wholly inside the array is dropped.
-    Errors:  C1 C3 arrays or updates of different extents; C2 the number of window dimensions; C4 the updates' extents;
-             C5 the number of operands; C6 types; C7 C8 update_window_dims; C9 C10 C11 inserted_window_dims;
-             C12 C13 C18 input_batching_dims; C14 C15 C16 C17 scatter_indices_batching_dims; C19 C20 C21
-             scatter_dims_to_operand_dims; C22 index_vector_dim; C23 the computation's signature.
+    Errors:  C1 C3 arrays or updates of different dimension sizes; C2 the number of window dimensions; C4 the updates'
+             dimension sizes; C5 the number of operands; C6 types; C7 C8 update_window_dims; C9 C10 C11
+             inserted_window_dims; C12 C13 C18 input_batching_dims; C14 C15 C16 C17 scatter_indices_batching_dims; C19
+             C20 C21 scatter_dims_to_operand_dims; C22 index_vector_dim; C23 the computation's signature.
     Source:  StableHLO spec, "scatter"; XLA's evaluator for windows that lie partly outside.
     """
 
@@ -141,8 +141,8 @@ class Scatter(ExecutableOp):
             )
 
     def _scatter_dims(self, index_dims: Sequence[int]) -> tuple[int, ...]:
-        """Extents of the index array without the index vectors."""
-        return tuple(extent for d, extent in enumerate(index_dims) if d != self.index_vector_dim)
+        """Dimension sizes of the index array without the index vectors."""
+        return tuple(size for d, size in enumerate(index_dims) if d != self.index_vector_dim)
 
     def _window_array_dims(self, rank: int) -> tuple[int, ...]:
         """The array's dimension for each of update_window_dims."""
@@ -150,11 +150,11 @@ class Scatter(ExecutableOp):
         return tuple(d for d in range(rank) if d not in skipped)
 
     def _window(self, array_dims: Sequence[int], update_dims: Sequence[int]) -> tuple[int, ...]:
-        """Extent of an update's window along every dimension of the array."""
-        extents = [1] * len(array_dims)
+        """Size of an update's window along every dimension of the array."""
+        dimension_sizes = [1] * len(array_dims)
         for window_dim, array_dim in zip(self.update_window_dims, self._window_array_dims(len(array_dims))):
-            extents[array_dim] = update_dims[window_dim]
-        return tuple(extents)
+            dimension_sizes[array_dim] = update_dims[window_dim]
+        return tuple(dimension_sizes)
 
     def _batching_position(self, array_dim: int) -> int:
         """Which of the scatter dimensions numbers the elements of an input batching dimension."""
@@ -190,7 +190,7 @@ class Scatter(ExecutableOp):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         count = len(operands) // 2
-        # Windows must lie within the bounds; what they write beyond a run-time extent is lost.
+        # Windows must lie within the bounds; what they write beyond a run-time size is lost.
         bounds = [s.dims for s in run.operand_shapes]
         results = [np.array(widened(a, bounds[0])) for a in operands[:count]]
         indices, updates = operands[count], operands[count + 1 :]
@@ -206,7 +206,7 @@ class Scatter(ExecutableOp):
                 start[array_dim] = int(value)
             for array_dim in self.input_batching_dims:
                 start[array_dim] = place[self._batching_position(array_dim)]
-            if any(not 0 <= s <= extent - w for s, w, extent in zip(start, widest, dims)):
+            if any(not 0 <= s <= size - w for s, w, size in zip(start, widest, dims)):
                 continue
             at: list[Any] = [slice(None)] * updates[0].ndim
             for axis, number in zip(scatter_axes, place):
@@ -227,7 +227,7 @@ class Scatter(ExecutableOp):
             emit.copy(result, operand)
         dims, update_dims = results[0].shape.dims, updates[0].shape.dims
         window = self._window(dims, update_dims)
-        if any(w > extent for w, extent in zip(window, dims)):
+        if any(w > size for w, size in zip(window, dims)):
             return
         with emit.loops(self._scatter_dims(indices.shape.dims)) as place:
             start: list[IndexLike] = [0] * len(dims)

@@ -23,7 +23,7 @@ class Select(ExecutableOp):
     """select(pred, on_true, on_false): the second operand's element where the first is true, else the third's.
 
     Shapes:  pred[dims] or pred[], T[dims], T[dims] -> T[dims].
-    Errors:  C1 the predicate is not pred of rank 0 or of equal extents.  C2 the other operands' shapes differ.
+    Errors:  C1 the predicate is not pred of rank 0 or of equal dimension sizes.  C2 the other operands' shapes differ.
     """
 
     opcode = "select"

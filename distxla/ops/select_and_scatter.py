@@ -29,8 +29,8 @@ class SelectAndScatter(ExecutableOp):
     Select:   goes through a window's elements in row-major order; where `select(chosen, element)` is false, the element
               becomes the chosen one. Places outside of the operand take no part.
     Scatter:  a result element starts as the initial value; source elements are combined in row-major order.
-    Errors:   C1 source and C3 initial value of another type; C2 the source's extents; C4 the window's rank; C5 C7 a
-              size or stride below 1; C9 C10 the signatures of select and scatter.
+    Errors:   C1 source and C3 initial value of another type; C2 the source's dimension sizes; C4 the window's rank; C5
+              C7 a size or stride below 1; C9 C10 the signatures of select and scatter.
     Source:   StableHLO spec, "select_and_scatter"; Operation Semantics, "SelectAndScatter".
     """
 
@@ -124,6 +124,6 @@ class SelectAndScatter(ExecutableOp):
 def _linear(position: Sequence[IndexLike], dims: Sequence[int]) -> IndexLike:
     """The row-major number of an element."""
     number: IndexLike = 0
-    for p, extent in zip(position, dims):
-        number = number * extent + p
+    for p, dimension_size in zip(position, dims):
+        number = number * dimension_size + p
     return number

@@ -40,17 +40,18 @@ class Slice(ExecutableOp):
             f"{len(self.slice)} ranges for the {operand.rank} dimensions of {operand}",
             at="slice",
         )
-        extents = []
+        dimension_sizes = []
         for d, box in enumerate(self.slice):
             text = f"[{box.start}:{box.limit}:{box.stride}] of dimension {d} of {operand}"
             self.require(0 <= box.start <= box.limit <= operand.dims[d], "C3", f"{text} is out of bounds", at="slice")
             self.require(box.stride >= 1, "C4", f"{text}: the stride must be positive", at="slice")
-            extents.append(-(-(box.limit - box.start) // box.stride))
+            dimension_sizes.append(-(-(box.limit - box.start) // box.stride))
         # A dimension that is kept whole keeps its dynamic size.
         dynamic = tuple(
-            flag and extents[d] == operand.dims[d] for d, flag in enumerate(operand.dynamic or (False,) * operand.rank)
+            flag and dimension_sizes[d] == operand.dims[d]
+            for d, flag in enumerate(operand.dynamic or (False,) * operand.rank)
         )
-        return Shape(operand.element_type, tuple(extents), dynamic)
+        return Shape(operand.element_type, tuple(dimension_sizes), dynamic)
 
     def run_time_shape(
         self,
@@ -68,13 +69,13 @@ class Slice(ExecutableOp):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,), bounds = operands, run.operand_shapes[0].dims
-        # Partly kept dimensions count with their bounds: zeros stand beyond a run-time extent.
-        extents = [
+        # Partly kept dimensions count with their bounds: zeros stand beyond a run-time size.
+        dimension_sizes = [
             n if (d.start, d.limit, d.stride) == (0, bound, 1) else bound
             for d, n, bound in zip(self.slice, operand.shape, bounds, strict=True)
         ]
         box = tuple(builtins.slice(d.start, d.limit, d.stride) for d in self.slice)
-        seen: Any = widened(operand, extents)
+        seen: Any = widened(operand, dimension_sizes)
         result: Array = seen[(*box, ...)]
         return result
 

@@ -34,7 +34,7 @@ class Sort(ExecutableOp):
                  nothing and after nothing, come last where the order is that of keys (ops/sorting/comparator.py). Of
                  any other comparator that contradicts itself the result is some permutation, the same in both
                  executors.
-    Errors:      C3 arrays of different extents; C4 not one dimension of them; C5 the comparator's signature.
+    Errors:      C3 arrays of different dimension sizes; C4 not one dimension of them; C5 the comparator's signature.
     Precision:   a comparator may take wider floats, which hold all that is sorted.
     Source:      StableHLO spec, "sort"; Operation Semantics, "Sort"; XLA, ShapeVerifier::HandleSort.
     """
@@ -52,7 +52,10 @@ class Sort(ExecutableOp):
         for operand in operands:
             self.require(operand.is_array, "C3", f"sorts arrays, not {operand}", at="operands")
             self.require(
-                operand.dims == operands[0].dims, "C3", f"{operand} and {operands[0]} differ in extents", at="operands"
+                operand.dims == operands[0].dims,
+                "C3",
+                f"{operand} and {operands[0]} differ in dimension sizes",
+                at="operands",
             )
         rank = operands[0].rank
         self.require(
@@ -97,17 +100,17 @@ class Sort(ExecutableOp):
         results = [np.moveaxis(line.reshape(m.shape), -1, axis) for line, m in zip(sorted_lines, moved)]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _keys(self, comparator: Computation, extent: int) -> tuple[SortKey, ...] | None:
-        """The keys by which lines of `extent` elements are sorted; None where they are merged."""
-        keys = None if extent >= LONGEST_LINE else sort_keys(comparator)
+    def _keys(self, comparator: Computation, dimension_size: int) -> tuple[SortKey, ...] | None:
+        """The keys by which lines of `size` elements are sorted; None where they are merged."""
+        keys = None if dimension_size >= LONGEST_LINE else sort_keys(comparator)
         return None if keys is not None and self.has_no_keys and _may_meet_nans(keys) else keys
 
     def _places_by_keys(self, run: Evaluation, keys: Sequence[SortKey], lines: Sequence[Any]) -> Any:
-        count, extent = lines[0].shape
-        order = np.broadcast_to(np.arange(extent), (count, extent))
+        count, dimension_size = lines[0].shape
+        order = np.broadcast_to(np.arange(dimension_size), (count, dimension_size))
         both = [element.ravel() for line in lines for element in (line, line)]
         for key in reversed(keys):
-            values = run.map(self.to_apply, *both, result=key.value)[0].reshape(count, extent)
+            values = run.map(self.to_apply, *both, result=key.value)[0].reshape(count, dimension_size)
             element = run.computation(self.to_apply)[key.value].shape.dtype
             ranks = _ascending(values, element, key.comparison, largest_first=key.descending)
             order = np.take_along_axis(
@@ -117,14 +120,14 @@ class Sort(ExecutableOp):
 
     def _places_by_merging(self, run: Evaluation, lines: Sequence[Any], bound: int) -> Any:
         """bound: elements of a line in compiled code, where what a dynamic dimension lacks stands behind the others."""
-        count, extent = lines[0].shape
+        count, dimension_size = lines[0].shape
 
         def before(rows: Any, ours: Any, theirs: Any) -> Any:
-            there = [np.minimum(places, extent - 1) for places in (ours, theirs)]
+            there = [np.minimum(places, dimension_size - 1) for places in (ours, theirs)]
             found = run.map(self.to_apply, *(line[rows, places] for line in lines for places in there))[0]
-            return np.where((ours < extent) == (theirs < extent), found, ours < extent)
+            return np.where((ours < dimension_size) == (theirs < dimension_size), found, ours < dimension_size)
 
-        return merge_sorted(count, bound, before)[:, :extent]
+        return merge_sorted(count, bound, before)[:, :dimension_size]
 
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         """By keys where the comparator has some, otherwise by merging."""
@@ -162,8 +165,8 @@ class Sort(ExecutableOp):
     def _emit_merging(self, emit: KernelEmitter, results: tuple[Buffer, ...], operands: Sequence[Buffer]) -> None:
         """Each line is copied into scratch, merged there in runs of doubling length, and stored."""
         dims, axis = operands[0].shape.dims, self.dimensions[0]
-        extent = dims[axis]
-        source, target = ([emit.scratch(Shape(o.shape.dtype, (extent,))) for o in operands] for _ in range(2))
+        dimension_size = dims[axis]
+        source, target = ([emit.scratch(Shape(o.shape.dtype, (dimension_size,))) for o in operands] for _ in range(2))
         with emit.loops((*dims[:axis], *dims[axis + 1 :])) as line:
 
             def place(i: IndexLike) -> list[IndexLike]:
@@ -172,11 +175,11 @@ class Sort(ExecutableOp):
             def before(ours: Sequence[Value], theirs: Sequence[Value]) -> Value:
                 return emit.apply(self.to_apply, *(v for pair in zip(ours, theirs) for v in pair))[0]
 
-            with emit.loops((extent,)) as (i,):
+            with emit.loops((dimension_size,)) as (i,):
                 for buffer, operand in zip(source, operands):
                     buffer.store((i,), operand.load(place(i)))
             merged = emit_merge_sort(emit, source, target, before)
-            with emit.loops((extent,)) as (i,):
+            with emit.loops((dimension_size,)) as (i,):
                 for result, buffer in zip(results, merged):
                     result.store(place(i), buffer.load((i,)))
 
@@ -226,11 +229,11 @@ class TopK(ExecutableOp):
         """Each line is sorted in scratch together with its indices; where k is small, only its first k elements are,
         and the others that are better than the worst of the best are inserted."""
         (operand,) = operands
-        *lines, extent = operand.shape.dims
+        *lines, dimension_size = operand.shape.dims
         element = operand.shape.dtype
         direction = "GT" if self.largest else "LT"
         comparison = "TOTALORDER" if element.is_float else "SIGNED" if element.is_signed else "UNSIGNED"
-        sorted_first = self.k if 0 < self.k * 8 <= extent else extent
+        sorted_first = self.k if 0 < self.k * 8 <= dimension_size else dimension_size
         source, target = ([emit.scratch(Shape(t, (sorted_first,))) for t in (element, S32)] for _ in range(2))
 
         def before(ours: Sequence[Value], theirs: Sequence[Value]) -> Value:
@@ -241,7 +244,7 @@ class TopK(ExecutableOp):
                 source[0].store((i,), operand.load((*line, i)))
                 source[1].store((i,), emit.value_of(i, S32))
             merged = emit_merge_sort(emit, source, target, before)
-            with emit.loops((extent - sorted_first,)) as (i,):
+            with emit.loops((dimension_size - sorted_first,)) as (i,):
                 candidate = operand.load((*line, i + sorted_first))
                 with emit.when(before([candidate], [merged[0].load((sorted_first - 1,))])):
                     _emit_insert(emit, merged, (candidate, emit.value_of(i + sorted_first, S32)), before)

@@ -31,7 +31,8 @@ class TriangularSolve(ExecutableOp):
     Real triangles of up to 8 rows are inverted and multiplied, each step rounded to the type: the numbers of XLA CPU.
 
     Shapes:  A T[.., n, n] and B T[.., m, k] with n = m (left_side) or n = k -> T[.., m, k].
-    Errors:  C1 types that differ; C2 ranks; C3 extents; C5 neither float nor complex; kind: no such transpose_a.
+    Errors:  C1 types that differ; C2 ranks; C3 dimension sizes; C5 neither float nor complex; kind: no such
+             transpose_a.
     Source:  StableHLO spec, "triangular_solve"; Operation Semantics, "TriangularSolve".
     """
 
@@ -60,7 +61,7 @@ class TriangularSolve(ExecutableOp):
         return same_positions(operands)[:-2]
 
     def as_small(self, triangles: Sequence[int]) -> small.System:
-        """What is asked for, for triangles of real numbers with these extents."""
+        """What is asked for, for triangles of real numbers with these dimension sizes."""
         return small.System(
             left=self.left_side,
             lower=self.lower,

@@ -1,4 +1,5 @@
-"""Which dimensions of the arrays at hand are dynamic: where an array fills its bounds, its extents don't tell."""
+"""Which dimensions of the arrays at hand are dynamic: where an array fills its bounds, its dimension sizes don't
+tell."""
 
 from __future__ import annotations
 
@@ -50,10 +51,10 @@ class DynamicValues:
         return array
 
 
-def has_extents_of_its_own(value: Any, shape: Shape) -> bool:
+def has_dimension_sizes_of_its_own(value: Any, shape: Shape) -> bool:
     """Whether an array of the value has fewer elements than its shape states."""
     if isinstance(value, Pending):
         return False
     if shape.elements is not None:
-        return any(has_extents_of_its_own(v, s) for v, s in zip(value, shape.elements, strict=True))
+        return any(has_dimension_sizes_of_its_own(v, s) for v, s in zip(value, shape.elements, strict=True))
     return shape.is_array and value.shape != static_shape(shape).dims

@@ -29,7 +29,7 @@ from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp, executable
 from distxla.ops.support.run_time_sizes import fitted, has_dynamic_dimensions, nothing_received
 from distxla.reference.channels import Channels
-from distxla.reference.dynamic_values import DynamicValues, has_extents_of_its_own
+from distxla.reference.dynamic_values import DynamicValues, has_dimension_sizes_of_its_own
 from distxla.reference.streams import ItemWait, Streams
 from distxla.reference.value_leaves import actual_shape, checked
 from distxla.reference.waits import Pending, Settled, Wait
@@ -108,7 +108,7 @@ class InstructionEvaluation:
     def shape(self) -> Shape:
         stated = self.instruction.shape
         pairs = tuple(zip(self.operands, self.operand_shapes))
-        if not any(has_extents_of_its_own(value, shape) for value, shape in pairs):
+        if not any(has_dimension_sizes_of_its_own(value, shape) for value, shape in pairs):
             return static_shape(stated) if stated.is_dynamic else stated
         actual = tuple(actual_shape(value, shape) for value, shape in pairs)
         op = self.instruction.op
@@ -276,7 +276,7 @@ def _dynamic_value(
     if op.lowering in (Lowering.ALIAS, Lowering.CONTROL, Lowering.CALL):
         return value  # made of arrays that are known already
     static = static_shape(instruction.shape)
-    if not op.sets_extents and not any(shape.is_dynamic for shape in shapes):
+    if not op.sets_dimension_sizes and not any(shape.is_dynamic for shape in shapes):
         return dynamic.note(value, static)
     return dynamic.note(value, op.dynamic_result(static, shapes, lambda name: device.module[name].program_shape))
 

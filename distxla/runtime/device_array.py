@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterator
 from math import prod
 from typing import Any, ClassVar
@@ -51,8 +52,8 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     and the cluster is closed; the memory is used again once the array and all of them are gone.
 
     device: flattened id.  hlo_shape: element type and dimension sizes, of dynamic dimensions the bounds.  shape: the
-    sizes that they have; `extents` is its deprecated name.  `copy` and `deepcopy` return the array itself. Pickle
-    stores the values: what it loads is a NumPy array.  A token has no elements: TypeError.
+    sizes that they have; `dimension sizes` is its deprecated name.  `copy` and `deepcopy` return the array itself.
+    Pickle stores the values: what it loads is a NumPy array.  A token has no elements: TypeError.
     """
 
     __slots__ = ("_block", "_memory", "_sizes", "device", "hlo_shape", "offset")
@@ -68,7 +69,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         hlo_shape: Shape,
         sizes: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        """sizes: (dimension, where its s32 extent stands in the device's memory) of dynamic dimensions."""
+        """sizes: (dimension, where its s32 size stands in the device's memory) of dynamic dimensions."""
         self._sizes = sizes
         self._memory = memory
         self._block = block
@@ -85,14 +86,15 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     @property
     def shape(self) -> tuple[int, ...]:
         """The array's dimension sizes; of a result once the call is over."""
-        extents = list(self.hlo_shape.dims)
+        dimension_sizes = list(self.hlo_shape.dims)
         for dimension, offset in self._sizes:
-            extents[dimension] = int.from_bytes(bytes(self._memory.read(offset, 4)), "little")
-        return tuple(extents)
+            dimension_sizes[dimension] = int.from_bytes(bytes(self._memory.read(offset, 4)), "little")
+        return tuple(dimension_sizes)
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """As `shape`."""
+        """Deprecated: `shape`."""
+        warnings.warn("DeviceArray.extents is now DeviceArray.shape", DeprecationWarning, stacklevel=2)
         return self.shape
 
     @property
@@ -132,7 +134,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
                 raw = self._memory.read(self.offset, size)
                 raw = raw.copy() if writable else raw
             found = raw.view(self.dtype).reshape(self.hlo_shape.dims)
-        return found[tuple(slice(extent) for extent in self.shape)] if self._sizes else found
+        return found[tuple(slice(dimension_size) for dimension_size in self.shape)] if self._sizes else found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False and not isinstance(self._memory, Segment) and self.hlo_shape.byte_size:

@@ -118,16 +118,16 @@ class Executable(Handle):
         self.number: int | None = None
         self.arena: Block | None = None
         self.shared: list[dict[int, Block]] = []  # where each shared arena is, by device
-        # behind the leaves stand the extents of dynamic dimensions
-        extent = Shape(S32)
+        # behind the leaves stand the dimension sizes of dynamic dimensions
+        dimension_size = Shape(S32)
         self.arity = len(program.parameter_leaves)
         self.parameters = (
             *(leaf.without_layout() for leaf in program.parameter_leaves),
-            *(extent for _ in program.parameter_sizes),
+            *(dimension_size for _ in program.parameter_sizes),
         )
         self.results = (
             *(leaf.without_layout() for leaf in program.result_leaves),
-            *(extent for _ in program.result_sizes),
+            *(dimension_size for _ in program.result_sizes),
         )
         self._bytes = [leaf.byte_size for leaf in self.parameters]
         places = np.cumsum([0, *(_aligned(leaf.byte_size) for leaf in self.results)])
@@ -175,7 +175,10 @@ class Executable(Handle):
                     f"arguments on device {device}: expected {self.arity} for {self.program.name}, found {len(row)}"
                 )
             if sizes:
-                row = [*row, *(np.int32(_extents(row[k])[d]) for k, d in sizes if _has_dimension(row[k], k, d, device))]
+                row = [
+                    *row,
+                    *(np.int32(_dimension_sizes(row[k])[d]) for k, d in sizes if _has_dimension(row[k], k, d, device)),
+                ]
             memory = self._cluster.memory(device)
             line = []
             for k, (value, shape) in enumerate(zip(row, self.parameters, strict=True)):
@@ -262,7 +265,10 @@ class Executable(Handle):
             sizes[k] = (*sizes.get(k, ()), (d, place))
         leaves = [(places[k], self.results[k], sizes.get(k, ())) for k in range(count)]
         return [
-            [DeviceArray(memory, block, offset, device, shape, extents) for offset, shape, extents in leaves]
+            [
+                DeviceArray(memory, block, offset, device, shape, dimension_sizes)
+                for offset, shape, dimension_sizes in leaves
+            ]
             for device, memory in ((d, self._cluster.memory(d)) for d in self.devices)
         ]
 
@@ -295,7 +301,7 @@ def rows_of(args: Sequence[Any], devices: Sequence[int]) -> list[Sequence[Any]]:
 
 
 def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uint8]:
-    """The bytes of an argument; ArgumentError where its type or extents differ from `shape`.
+    """The bytes of an argument; ArgumentError where its type or dimension sizes differ from `shape`.
 
     Python numbers take the parameter's type, where it holds them; everything else must have it already.
     """
@@ -321,12 +327,12 @@ def as_argument(value: Any, shape: Shape, k: int, device: int) -> NDArray[np.uin
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _extents(value: Any) -> tuple[int, ...]:
+def _dimension_sizes(value: Any) -> tuple[int, ...]:
     return value.shape if type(value) is DeviceArray else np.shape(value)
 
 
 def _has_dimension(value: Any, k: int, dimension: int, device: int) -> bool:
-    if dimension < len(_extents(value)):
+    if dimension < len(_dimension_sizes(value)):
         return True
     raise ArgumentError(f"argument {k} on device {device}: it has no dimension {dimension}")
 

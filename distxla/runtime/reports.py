@@ -186,7 +186,7 @@ class PostMortemSnapshot:
                 site.computation,
             )
 
-    def _recorded(self, device: int, before: int) -> list[recorder.Event]:
+    def _recorded(self, device: int, before: int) -> list[recorder.RecordedEvent]:
         """The last events of a device, oldest first: all behind run `before` that are kept, or some with EVENTS sites
         among them. Those of many devices take long to read."""
         row, ring = self.records.row(device), self.records.ring(device)

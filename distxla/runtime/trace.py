@@ -18,7 +18,7 @@ from typing import Any
 from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import event as event_words
-from distxla.collectives.recorder import Event
+from distxla.collectives.recorder import RecordedEvent
 from distxla.compiler.artifact import CommunicatorSpec, CompiledProgram, Site
 from distxla.errors import DistxlaError
 from distxla.ir.module import Module
@@ -178,9 +178,9 @@ class Trace(Handle):
 
     # --- the timeline
 
-    def events(self) -> dict[int, list[Event]]:
+    def events(self) -> dict[int, list[RecordedEvent]]:
         """By device, in order; times are those of the driver's CLOCK_MONOTONIC."""
-        found: dict[int, list[Event]] = {device: [] for device in range(self._hosts.device_count)}
+        found: dict[int, list[RecordedEvent]] = {device: [] for device in range(self._hosts.device_count)}
         for call in self._calls:
             for device, events in _events_of(call, self._ahead).items():
                 found[device] += events
@@ -233,7 +233,7 @@ def ring_events(devices: int) -> int:
     return max(event_words.EVENTS, min(MOST_EVENTS, 1 << (most.bit_length() - 1)))
 
 
-def _events_of(call: _Call, ahead: Mapping[int, int]) -> dict[int, list[Event]]:
+def _events_of(call: _Call, ahead: Mapping[int, int]) -> dict[int, list[RecordedEvent]]:
     found = {}
     for device, data in call.data.items():
         events = recorder.decode(data, call.rows[device], device)
@@ -250,11 +250,11 @@ class _Drawing:
         self.arrows: list[Arrow] = []
         self.spans: list[Span] = []
 
-    def call(self, number: int, call: _Call, events: Mapping[int, Sequence[Event]]) -> None:
+    def call(self, number: int, call: _Call, events: Mapping[int, Sequence[RecordedEvent]]) -> None:
         """Draw a call and what devices did in it."""
         details = {"error": call.error} if call.error else {}
         self.slices.append(Slice(0, f"call {number}", "call", call.begin, call.end, details))
-        ends: dict[tuple[Any, ...], list[tuple[Event, Site]]] = defaultdict(list)
+        ends: dict[tuple[Any, ...], list[tuple[RecordedEvent, Site]]] = defaultdict(list)
         for device, row in events.items():
             for run in _runs(row):
                 self._run(device, run, call.end)
@@ -264,7 +264,7 @@ class _Drawing:
         for key, found in ends.items():
             self._join(key, found)
 
-    def _run(self, device: int, run: Sequence[Event], last: float) -> None:
+    def _run(self, device: int, run: Sequence[RecordedEvent], last: float) -> None:
         """A run of a program on a device, and everything in it."""
         program = self._programs.get(run[0].program)
         finished = all(event.ended is not None for event in run)
@@ -275,7 +275,7 @@ class _Drawing:
         for event in run:
             self._event(event, program, end)
 
-    def _event(self, event: Event, program: CompiledProgram | None, last: float) -> None:
+    def _event(self, event: RecordedEvent, program: CompiledProgram | None, last: float) -> None:
         track = event.device + 1
         name, category, location, details = self._describe(event, program)
         if location is not None:
@@ -292,7 +292,7 @@ class _Drawing:
             self.slices.append(Slice(track, wait, "wait", event.waited, over, {}, resumed is None))
 
     def _describe(
-        self, event: Event, program: CompiledProgram | None
+        self, event: RecordedEvent, program: CompiledProgram | None
     ) -> tuple[str, str, Location | None, dict[str, Any]]:
         """Name, category, place in the text, and details of what a device did."""
         if event.site is not None:
@@ -316,13 +316,13 @@ class _Drawing:
         name = f"copy for {origin.instruction}" if origin.kind == "copy" else origin.instruction
         return name, origin.kind, location, {"opcode": origin.opcode}
 
-    def _sites(self, events: Sequence[Event]) -> Iterator[tuple[Event, Site]]:
+    def _sites(self, events: Sequence[RecordedEvent]) -> Iterator[tuple[RecordedEvent, Site]]:
         for event in events:
             program = self._programs.get(event.program)
             if program is not None and event.site is not None and event.site < len(program.sites) and event.round:
                 yield event, program.sites[event.site]
 
-    def _join(self, key: tuple[Any, ...], found: Sequence[tuple[Event, Site]]) -> None:
+    def _join(self, key: tuple[Any, ...], found: Sequence[tuple[RecordedEvent, Site]]) -> None:
         """Draw what belongs together: the two ends of a transfer, and a start with its done."""
         kind, *rest = key
         if kind == "pair":
@@ -342,7 +342,7 @@ class _Drawing:
                 details = {"round": first.round}
                 self.spans.append(Span(first.device + 1, site.instruction, first.begun, last.ended, details))
 
-    def _arrow(self, name: str, sent: Event, received: Event) -> None:
+    def _arrow(self, name: str, sent: RecordedEvent, received: RecordedEvent) -> None:
         if sent.ended is None or received.ended is None:
             return
         arrival = max(received.begun, received.ended - 1)
@@ -351,15 +351,15 @@ class _Drawing:
         self.arrows.append(Arrow(name, sent.device + 1, departure, received.device + 1, arrival))
 
 
-def _runs(events: Sequence[Event]) -> Iterator[list[Event]]:
+def _runs(events: Sequence[RecordedEvent]) -> Iterator[list[RecordedEvent]]:
     """Events of one run of a program each."""
-    runs: dict[tuple[int, int], list[Event]] = {}
+    runs: dict[tuple[int, int], list[RecordedEvent]] = {}
     for event in events:
         runs.setdefault((event.program, event.run), []).append(event)
     yield from runs.values()
 
 
-def _rendezvous_keys(event: Event, site: Site, specs: Sequence[CommunicatorSpec]) -> Iterator[tuple[Any, ...]]:
+def _rendezvous_keys(event: RecordedEvent, site: Site, specs: Sequence[CommunicatorSpec]) -> Iterator[tuple[Any, ...]]:
     """Keys that are equal for events that belong together: ("pair", ..) for both ends of a permute's transfer,
     ("channel", ..) for those of a send's, ("round", device, ..) for a start and its done."""
     spec = specs[site.communicator]

@@ -85,7 +85,7 @@ def read_ints(lexer: Lexer, opening: str = "{", closing: str = "}") -> tuple[int
 
 
 def read_iota(lexer: Lexer, rank: int | None = None) -> ReplicaGroups:
-    """`[2,4]<=[2,2,2]T(2,0,1)`; `rank`: how many extents the first list must have."""
+    """`[2,4]<=[2,2,2]T(2,0,1)`; `rank`: how many dimension sizes the first list must have."""
     start = lexer.skip()
     shape = read_ints(lexer, "[", "]")
     if rank is not None and len(shape) != rank:
@@ -95,12 +95,12 @@ def read_iota(lexer: Lexer, rank: int | None = None) -> ReplicaGroups:
     if prod(shape) != prod(dims):
         raise lexer.error(f"expected as many ids on both sides of '<=', found {prod(shape)} and {prod(dims)}", start)
     if not shape or min(shape) < 1:
-        raise lexer.error("expected positive extents", start)
+        raise lexer.error("expected positive dimension sizes", start)
     return ReplicaGroups.from_iota(shape, dims, permutation)
 
 
 def read_reshape(lexer: Lexer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """`[2,2,2]T(2,0,1)`: the extents and the permutation, () where none is written."""
+    """`[2,2,2]T(2,0,1)`: the dimension sizes and the permutation, () where none is written."""
     start = lexer.skip()
     dims = read_ints(lexer, "[", "]")
     permutation: tuple[int, ...] = ()
@@ -110,7 +110,7 @@ def read_reshape(lexer: Lexer) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if sorted(permutation) != list(range(len(dims))):
             raise lexer.error(f"expected a permutation of {len(dims)} dimensions, found {list(permutation)}", start)
     if not dims or min(dims) < 1 or prod(dims) > MAX_DEVICES:
-        raise lexer.error(f"expected positive extents of at most {MAX_DEVICES} devices together", start)
+        raise lexer.error(f"expected positive dimension sizes of at most {MAX_DEVICES} devices together", start)
     return dims, permutation
 
 
@@ -122,10 +122,10 @@ def read_mesh(lexer: Lexer) -> Mesh:
     for _ in lexer.separated("[", "]", "an axis"):
         name = _axis_name(lexer)
         lexer.expect("=")
-        axes.append((name, lexer.integer("the extent of an axis", 1, MAX_DEVICES)))
+        axes.append((name, lexer.integer("the size of an axis", 1, MAX_DEVICES)))
     if len({name for name, _ in axes}) != len(axes):
         raise lexer.error("two axes of the mesh have the same name", start)
-    count = prod(extent for _, extent in axes)
+    count = prod(size for _, size in axes)
     if count > MAX_DEVICES:
         raise lexer.error(f"expected a mesh of at most {MAX_DEVICES} devices, found {count}", start)
     devices = tuple(range(count))
@@ -162,7 +162,7 @@ def _read_device_ids(lexer: Lexer, count: int) -> tuple[int, ...]:
 
 
 def read_axes(lexer: Lexer, mesh: Mesh, closing: str | None = None) -> list[Axis]:
-    """`{'x', 'y':(2)2}`: axes of the mesh, the second the part of axis y of extent 2 below a part of 2.
+    """`{'x', 'y':(2)2}`: axes of the mesh, the second the part of axis y of size 2 below a part of 2.
 
     closing: a word that may stand for the last one.
     """
@@ -173,14 +173,14 @@ def read_axes(lexer: Lexer, mesh: Mesh, closing: str | None = None) -> list[Axis
                 raise lexer.expected("'}'")
             continue
         at = lexer.skip()
-        name, above, extent = _axis_name(lexer), 1, None
+        name, above, size = _axis_name(lexer), 1, None
         if lexer.accept(":"):
             lexer.expect("(")
-            above = lexer.integer("an extent", 1, MAX_DEVICES)
+            above = lexer.integer("a size", 1, MAX_DEVICES)
             lexer.expect(")")
-            extent = lexer.integer("an extent", 1, MAX_DEVICES)
+            size = lexer.integer("a size", 1, MAX_DEVICES)
         try:
-            axes.append(mesh.axis(name, above, extent))
+            axes.append(mesh.axis(name, above, size))
         except MeshError as error:
             raise lexer.error(str(error), at) from None
     return axes

@@ -128,9 +128,9 @@ def _read_rows(lexer: Lexer, shape: Shape, dimension: int, rows: list[np.ndarray
         lexer.pos = elided.end()
         lexer.expect("}")
         return False
-    extent = shape.dims[dimension]
+    dimension_size = shape.dims[dimension]
     if dimension == shape.rank - 1:
-        return _read_row(lexer, shape.dtype, extent, start, rows)
+        return _read_row(lexer, shape.dtype, dimension_size, start, rows)
     complete, count = True, 0
     while not lexer.accept("}"):
         match = _ELIDED.match(lexer.text, lexer.pos)
@@ -140,15 +140,15 @@ def _read_rows(lexer: Lexer, shape: Shape, dimension: int, rows: list[np.ndarray
         complete &= _read_rows(lexer, shape, dimension + 1, rows)
         lexer.accept(",")
         count += 1
-    if complete and count != extent:
+    if complete and count != dimension_size:
         raise lexer.error(
-            f"expected {extent} rows in dimension {dimension} of {shape}, found {count}", start, start + 1
+            f"expected {dimension_size} rows in dimension {dimension} of {shape}, found {count}", start, start + 1
         )
     return complete
 
 
 def _read_row(
-    lexer: Lexer, element_type: ElementType, extent: int, start: int, rows: list[np.ndarray[Any, Any]]
+    lexer: Lexer, element_type: ElementType, dimension_size: int, start: int, rows: list[np.ndarray[Any, Any]]
 ) -> bool:
     """The elements up to the closing brace; the opening one, at `start`, has been read."""
     first = lexer.pos
@@ -170,8 +170,8 @@ def _read_row(
     lexer.expect("}")
     if elided:
         return False
-    if len(tokens) != extent:
-        raise lexer.error(f"expected {extent} elements, found {len(tokens)}", start)
+    if len(tokens) != dimension_size:
+        raise lexer.error(f"expected {dimension_size} elements, found {len(tokens)}", start)
     return True
 
 

@@ -88,7 +88,10 @@ def _sharding(text: str, after: str, mesh: Mesh) -> Sharding:
 def _axes(text: str, mesh: Mesh) -> list[Axis]:
     """`{"y", "x":(1)2, ?}`."""
     found = _NAME.findall(text)
-    return [mesh.axis(name, int(above), int(extent)) if above else mesh.axis(name) for name, above, extent in found]
+    return [
+        mesh.axis(name, int(above), int(dimension_size)) if above else mesh.axis(name)
+        for name, above, dimension_size in found
+    ]
 
 
 def _balanced(text: str, start: int) -> str:

@@ -83,7 +83,7 @@ def _read_array(lexer: Lexer) -> Shape:
     lexer.pos = match.end()
     dims, dynamic = _read_dims(lexer)
     shape = Shape(element_type, tuple(dims), tuple(dynamic))
-    _check_extent(lexer, shape, element_type, start)
+    _check_dimension_size(lexer, shape, element_type, start)
     if element_type.is_data and _LAYOUT_START.match(lexer.text, lexer.pos):
         layout = read_layout(lexer, len(dims))
         if dims or layout != Layout(()):  # a scalar's empty layout says nothing, and is not printed
@@ -94,24 +94,24 @@ def _read_array(lexer: Lexer) -> Shape:
 def _read_dims(lexer: Lexer) -> tuple[list[int], list[bool]]:
     dims: list[int] = []
     dynamic: list[bool] = []
-    for _ in lexer.separated("[", "]", "an extent"):
+    for _ in lexer.separated("[", "]", "a size"):
         if lexer.accept("?"):
             dims.append(UNBOUNDED)
             dynamic.append(True)
         else:
             dynamic.append(lexer.accept("<="))
-            dims.append(lexer.integer("an extent", 0))
+            dims.append(lexer.integer("a size", 0))
     return dims, dynamic
 
 
-def _check_extent(lexer: Lexer, shape: Shape, element_type: ElementType, start: int) -> None:
+def _check_dimension_size(lexer: Lexer, shape: Shape, element_type: ElementType, start: int) -> None:
     if not element_type.is_data and shape.dims:
         raise lexer.error(f"{element_type} has no dimensions", start)
     if shape.rank > MAX_RANK:
         raise lexer.error(f"expected at most {MAX_RANK} dimensions, found {shape.rank}", start)
     size = element_type.byte_size
-    for extent in shape.dims:
-        size *= max(extent, 1)
+    for dimension_size in shape.dims:
+        size *= max(dimension_size, 1)
         if size > MAX_BYTES:
             raise lexer.error(f"an array of this shape is larger than {MAX_BYTES} bytes", start)
 
@@ -136,7 +136,11 @@ def read_layout(lexer: Lexer, rank: int) -> Layout:
         raise lexer.error("the layout has a physical shape, but no types of dimension levels: it is dense", start)
     space, bits = (int(found.pop(letter, ["0"])[0]) for letter in "SE")
     tiles = tuple(
-        tuple(-1 if extent.strip() == "*" else int(extent) for extent in tile.split(",") if extent)
+        tuple(
+            -1 if dimension_size.strip() == "*" else int(dimension_size)
+            for dimension_size in tile.split(",")
+            if dimension_size
+        )
         for tile in found.pop("T", ())
     )
     other = tuple(
@@ -221,7 +225,8 @@ def print_layout(layout: Layout) -> str:
     properties = {letter: f"{letter}({text})" for letter, text in layout.other}
     if layout.tiles:
         properties["T"] = "T" + "".join(
-            "(" + ",".join("*" if extent == -1 else str(extent) for extent in tile) + ")" for tile in layout.tiles
+            "(" + ",".join("*" if dimension_size == -1 else str(dimension_size) for dimension_size in tile) + ")"
+            for tile in layout.tiles
         )
     if layout.element_bits:
         properties["E"] = f"E({layout.element_bits})"

@@ -84,7 +84,7 @@ def _read_mesh_sharding(lexer: Lexer, start: int) -> Sharding:
     if whole == "replicated":
         dims = None
     elif whole is not None:
-        found[whole] = [Axis(name, 1, extent) for name, extent in mesh.axes]
+        found[whole] = [Axis(name, 1, size) for name, size in mesh.axes]
     else:
         dims = [read_axes(lexer, mesh, closing="?") for _ in lexer.separated("[", "]", "the axes of a dimension")]
     while lexer.accept(","):
@@ -179,11 +179,11 @@ def _subgroup(lexer: Lexer) -> str:
 
 
 def _read_devices(lexer: Lexer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """`[2,4]<=[8]`, `[2,4]<=[4,2]T(1,0)` or `[2,2]0,1,2,3`: tile extents, device ids in tile order."""
+    """`[2,4]<=[8]`, `[2,4]<=[4,2]T(1,0)` or `[2,2]0,1,2,3`: tile dimension sizes, device ids in tile order."""
     start = lexer.skip()
     tile_dims = read_ints(lexer, "[", "]")
     if not tile_dims or min(tile_dims) < 1 or prod(tile_dims) > MAX_DEVICES:
-        raise lexer.error(f"expected positive extents of at most {MAX_DEVICES} devices together", start)
+        raise lexer.error(f"expected positive dimension sizes of at most {MAX_DEVICES} devices together", start)
     devices: tuple[int, ...]
     if lexer.accept("<="):
         dims, permutation = read_reshape(lexer)

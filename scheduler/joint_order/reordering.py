@@ -17,7 +17,7 @@ from distxla.ir.module import Module
 from distxla.ops.asynchronous import AsyncStart
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.executable import CollectiveOp
-from distxla.scheduler.simulation.communication import Communication, Site
+from distxla.scheduler.simulation.communication import Communication, CommunicationSite
 
 Pair = tuple[str, str]  # (earlier, later): names of instructions of one computation
 HOST = "host"  # feeds, transfers to the host, custom-calls with effects, random states: as the host sees them
@@ -189,7 +189,7 @@ class Reordering:
             found.update(dict.fromkeys(self._keys[name]))
         return tuple(found)
 
-    def _site(self, computation: Computation, instruction: Instruction) -> Site | None:
+    def _site(self, computation: Computation, instruction: Instruction) -> CommunicationSite | None:
         """Of an instruction that begins a round or a transfer, as the tracer has it."""
         acting = instruction
         if isinstance(instruction.op, AsyncStart):

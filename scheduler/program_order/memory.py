@@ -43,7 +43,7 @@ class Role(Enum):
 
 
 @dataclass(slots=True)
-class Place:
+class BufferPlace:
     """Bytes that a value needs, and those that take it over. start, end: positions in the order, inclusive; an `end`
     behind the last one is the computation's end."""
 
@@ -65,7 +65,7 @@ class Profile:
     inside: tuple[int, ...]
     added: tuple[int, ...]
     freed: tuple[int, ...]
-    places: tuple[Place, ...]
+    places: tuple[BufferPlace, ...]
 
     @property
     def peak(self) -> int:
@@ -76,7 +76,7 @@ class Profile:
         """The first position of the peak."""
         return self.running.index(self.peak)
 
-    def at(self, position: int) -> list[Place]:
+    def at(self, position: int) -> list[BufferPlace]:
         """The places in use while the instruction there runs, the largest first."""
         held = [p for p in self.places if p.size and p.start <= position <= p.end]
         return sorted(held, key=lambda p: -p.size)
@@ -271,16 +271,16 @@ class ComputationMemory:
             last[result] = len(order)
         return position, last
 
-    def _places(self, order: Sequence[int]) -> tuple[list[Place], dict[int, int]]:
+    def _places(self, order: Sequence[int]) -> tuple[list[BufferPlace], dict[int, int]]:
         """All places; and, by the position of a loop, the bytes of initial values that it only reads at its start."""
         position, last = self._positions(order)
         outside, taken = self._outside(position, last)
         place_of: dict[int, int] = {}
-        found: list[Place] = []
+        found: list[BufferPlace] = []
         gone: dict[int, int] = {}
 
         def new(value: int, start: int) -> int:
-            found.append(Place(self._names[value], self.size[value], start, start))
+            found.append(BufferPlace(self._names[value], self.size[value], start, start))
             return len(found) - 1
 
         for now, number in enumerate(order):
@@ -364,4 +364,4 @@ def rounded(size: int) -> int:
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
-__all__ = ["ComputationMemory", "ModuleMemory", "Place", "Profile", "Role"]
+__all__ = ["BufferPlace", "ComputationMemory", "ModuleMemory", "Profile", "Role"]

@@ -87,7 +87,7 @@ _Mapping = dict[int, tuple[Edge, _Bounds]]
 
 
 @dataclass(eq=False)
-class Site:
+class CommunicationSite:
     """A communicating instruction of a program.
 
     program: its number among the run's.  instruction: as the program names it.  acting: the same, or of an async-start
@@ -102,7 +102,7 @@ class Site:
     rendezvous_by_device: tuple[Mapping[int, Rendezvous], Mapping[int, Rendezvous]] = field(
         default=({}, {})
     )  # synchronous, buffered
-    pair_up: Callable[[Site], Edges] | None = None  # of sends and recvs
+    pair_up: Callable[[CommunicationSite], Edges] | None = None  # of sends and recvs
 
     @cached_property
     def edges(self) -> Edges:
@@ -121,7 +121,7 @@ class Site:
     def summary(self) -> tuple[tuple[str, str], ...]:
         return summary(self.module, self.acting, self.operands)
 
-    def differing(self, other: Site) -> list[str]:
+    def differing(self, other: CommunicationSite) -> list[str]:
         """The names of what `difference` tells; of operands "operands' type" or "operands' shape"."""
         mine, theirs = dict(self.summary), dict(other.summary)
         found = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
@@ -132,7 +132,7 @@ class Site:
         what = f"operands' {'type' if are_shaped_alike else 'shape'}"
         return [what if name == "operands" else name for name in found]
 
-    def difference(self, other: Site) -> str:
+    def difference(self, other: CommunicationSite) -> str:
         return differences(self.summary, other.summary)
 
     @cached_property
@@ -167,16 +167,18 @@ class Communication:
         """programs: each with the flattened ids of its devices; verified together."""
         self.programs = [(tuple(sorted(devices)), module) for devices, module in programs]
         self.replicas, self.partitions = replicas, partitions
-        self._sites: dict[tuple[int, int], Site] = {}
+        self._sites: dict[tuple[int, int], CommunicationSite] = {}
         self._tables: dict[Hashable, tuple[Mapping[int, Rendezvous], Mapping[int, Rendezvous]]] = {}
 
-    def site(self, program: int, instruction: Instruction, acting: Instruction, operands: tuple[Shape, ...]) -> Site:
+    def site(
+        self, program: int, instruction: Instruction, acting: Instruction, operands: tuple[Shape, ...]
+    ) -> CommunicationSite:
         """The one site of an instruction."""
         key = (program, id(instruction))
         if key not in self._sites:
             op = acting.op
             rendezvous_by_device = self._rendezvous_by_device(op) if isinstance(op, CollectiveOp) else ({}, {})
-            self._sites[key] = Site(
+            self._sites[key] = CommunicationSite(
                 program,
                 self.programs[program][1],
                 instruction,
@@ -222,7 +224,7 @@ class Communication:
         found = self._tables.setdefault(rendezvous, ({0: rendezvous}, {}))
         return found[0][0]
 
-    def _edges_of(self, site: Site) -> Edges:
+    def _edges_of(self, site: CommunicationSite) -> Edges:
         return self._paired.get((site.program, id(site.acting)), {})
 
     def channel_of(self, instruction: Instruction) -> tuple[int, int]:
@@ -265,4 +267,4 @@ class Communication:
         return result
 
 
-__all__ = ["MOST_SENDS", "Communication", "Edge", "Rendezvous", "Site"]
+__all__ = ["MOST_SENDS", "Communication", "CommunicationSite", "Edge", "Rendezvous"]

@@ -11,11 +11,11 @@ from distxla.ops.compare import Compare
 from distxla.ops.control_flow import While
 from distxla.ops.registry import op_classes
 from distxla.ops.tuple import GetTupleElement
-from distxla.scheduler.simulation.deferred import Deferred, Element, Frame, Given, force
+from distxla.scheduler.simulation.deferred import CallFrame, Deferred, Element, Given, force
 from distxla.scheduler.simulation.static_values import Constant, PerDeviceConstant
 
 
-def trip_count(frame: Frame, loop: Instruction, state: Deferred) -> int | None:
+def trip_count(frame: CallFrame, loop: Instruction, state: Deferred) -> int | None:
     """The loop's trip count from that state on, if the state holds a counter that a constant is added to and that is
     compared with a value that does not change; None for any other loop, and where devices differ."""
     op = loop.op
@@ -46,7 +46,7 @@ def trip_count(frame: Frame, loop: Instruction, state: Deferred) -> int | None:
 
 
 def _side(
-    frame: Frame, condition: Computation, name: str, body: Computation, state: Deferred
+    frame: CallFrame, condition: Computation, name: str, body: Computation, state: Deferred
 ) -> tuple[int, int] | None:
     """(value now, what an iteration adds) of an operand of the test."""
     instruction = condition[name]
@@ -58,12 +58,12 @@ def _side(
         return None if now is None or step is None else (now, step)
     if instruction.operands or instruction.op.is_parameter:
         return None
-    inner = Frame(frame.world, frame.program, frame.module, condition, [state], frame.devices)
+    inner = CallFrame(frame.world, frame.program, frame.module, condition, [state], frame.devices)
     now = _integer(force(inner[name]))
     return None if now is None else (now, 0)
 
 
-def _step(frame: Frame, body: Computation, index: int) -> int | None:
+def _step(frame: CallFrame, body: Computation, index: int) -> int | None:
     root = body.root_instruction
     if not root.op.is_tuple or not isinstance(body.parameters[0].shape.elements, tuple):
         return None
@@ -77,7 +77,7 @@ def _step(frame: Frame, body: Computation, index: int) -> int | None:
         parts.reverse()
     if not _is_element(body, parts[0], index) or parts[1].operands or parts[1].op.is_parameter:
         return None
-    nothing = Frame(frame.world, frame.program, frame.module, body, [Given(Constant(None))], frame.devices)
+    nothing = CallFrame(frame.world, frame.program, frame.module, body, [Given(Constant(None))], frame.devices)
     return _integer(force(nothing[parts[1].name]))
 
 
@@ -98,7 +98,7 @@ def passes_on(module: Module, loop: Instruction, index: int) -> bool:
     return root.op.is_tuple and _is_element(body, body[root.operands[index]], index)
 
 
-def differing_bound(frame: Frame, loop: Instruction, elements: Sequence[Deferred]) -> Instruction | None:
+def differing_bound(frame: CallFrame, loop: Instruction, elements: Sequence[Deferred]) -> Instruction | None:
     """What gives the part of a loop's first state that its condition reads and that is known to differ from device to
     device; None if there is none. elements: of that state."""
     op = loop.op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from distxla.scheduler.simulation.communication import Edge, Rendezvous, Site
+from distxla.scheduler.simulation.communication import CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.traces import Ticket
 
 
@@ -18,7 +18,7 @@ class Rounds:
         self.size = size
         self.come: dict[int, int] = {}
         self.arrived: dict[int, int] = {}
-        self.first: dict[int, tuple[int, Site]] = {}
+        self.first: dict[int, tuple[int, CommunicationSite]] = {}
         self.complete = 0
 
     def clone(self) -> Rounds:
@@ -37,7 +37,7 @@ class Flow:
     def __init__(self) -> None:
         self.sends = self.recvs = 0
         self.taken: set[int] = set()
-        self.sent: dict[int, Site] = {}
+        self.sent: dict[int, CommunicationSite] = {}
         self.asleep: dict[Hashable, int] = {}
 
     def clone(self) -> Flow:

@@ -97,7 +97,7 @@ class World:
 
 
 @dataclass(eq=False)
-class Frame:
+class CallFrame:
     """One execution of a computation by devices that do the same. found: by instruction."""
 
     world: World
@@ -229,7 +229,7 @@ class Cases(Deferred):
 class _Computed(Deferred):
     """An instruction's result in a frame, for instructions that nobody but the device takes part in."""
 
-    def __init__(self, frame: Frame, instruction: Instruction) -> None:
+    def __init__(self, frame: CallFrame, instruction: Instruction) -> None:
         self.frame, self.instruction = frame, instruction
         self._inner: Deferred | None = None
 
@@ -252,7 +252,7 @@ class _Computed(Deferred):
         elif op.lowering is Lowering.CALL and not instruction.shape.is_dynamic:
             called = frame.module[op.called_computations[0]]
             return self._through(
-                lambda: Frame(
+                lambda: CallFrame(
                     frame.world,
                     frame.program,
                     frame.module,
@@ -431,10 +431,10 @@ def asks_who(module: Module, instruction: Instruction) -> bool:
 
 
 __all__ = [
+    "CallFrame",
     "Cases",
     "Deferred",
     "Element",
-    "Frame",
     "Given",
     "World",
     "force",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distxla.diagnosis.sentences import listed
 from distxla.ops.control_flow import While
-from distxla.scheduler.simulation.communication import Edge, Rendezvous, Site
+from distxla.scheduler.simulation.communication import CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.progress import Progress
 from distxla.scheduler.simulation.traces import Act, Event, Split, Trace, events
 
@@ -16,7 +16,7 @@ class _Count:
     """times: that a device enters a round, or has a transfer. last: the site of the last time."""
 
     times: int
-    last: Site
+    last: CommunicationSite
 
 
 def compared(progress: Progress, thing: Rendezvous | Edge, device: int, peer: int, *, places: bool) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distxla.collectives.channels import payload_of
-from distxla.scheduler.simulation.communication import MOST_SENDS, Edge, Rendezvous, Site
+from distxla.scheduler.simulation.communication import MOST_SENDS, CommunicationSite, Edge, Rendezvous
 from distxla.scheduler.simulation.counters import Counters, Flow, Rounds
 from distxla.scheduler.simulation.traces import Act, Choice, Event, Split, Ticket, Trace
 from distxla.time_limit import at
@@ -43,7 +43,7 @@ class Mismatch:
     """Two devices that enter one round, or one transfer, with instructions that do not belong together."""
 
     devices: tuple[int, int]
-    sites: tuple[Site, Site]
+    sites: tuple[CommunicationSite, CommunicationSite]
     number: int
     thing: Rendezvous | Edge
 

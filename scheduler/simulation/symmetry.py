@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from distxla.collectives.channels import PAIRS, VALIDATION, Program, pair_up, payload_of, read_end
 from distxla.ir.shape import Shape
-from distxla.scheduler.simulation.communication import MOST_SENDS, Communication, Site
+from distxla.scheduler.simulation.communication import MOST_SENDS, Communication, CommunicationSite
 from distxla.scheduler.simulation.traces import Act, Event, Ticket, Trace
 
 
@@ -22,7 +22,7 @@ class _Channel:
 
     pairs: str
     payload: Shape
-    first: dict[bool, Site] = field(default_factory=dict)
+    first: dict[bool, CommunicationSite] = field(default_factory=dict)
     starts: dict[bool, list[int]] = field(default_factory=lambda: {True: [], False: []})
     received: dict[int, int] = field(default_factory=dict)
     lag: list[int] = field(default_factory=lambda: [-(1 << 40)] * 2)

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 
 from distxla.ir.instruction import Instruction
-from distxla.scheduler.simulation.communication import Site
+from distxla.scheduler.simulation.communication import CommunicationSite
 
 
 class Act(Enum):
@@ -28,7 +28,7 @@ class Ticket:
 
     __slots__ = ("site",)
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: CommunicationSite) -> None:
         self.site = site
 
 
@@ -44,9 +44,9 @@ class Event:
     """
 
     act: Act
-    site: Site
+    site: CommunicationSite
     ticket: Ticket | dict[int, Ticket] | None
-    by: Site
+    by: CommunicationSite
     loops: Loops = ()
 
 
@@ -103,7 +103,7 @@ class Choice:
     circles: dict[int, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[CommunicationSite, ...]:
         """Each site in it, once."""
         return tuple({id(e.site): e.site for branch in self.branches for e in events(branch)}.values())
 

@@ -20,13 +20,13 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.support.collective_start_done import single_collective
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 from distxla.scheduler.simulation.call_summaries import CallSummaries
-from distxla.scheduler.simulation.communication import Communication, Site
+from distxla.scheduler.simulation.communication import Communication, CommunicationSite
 from distxla.scheduler.simulation.counted_loops import differing_bound, passes_on, trip_count
 from distxla.scheduler.simulation.deferred import (
+    CallFrame,
     Cases,
     Deferred,
     Element,
-    Frame,
     Given,
     World,
     force,
@@ -103,7 +103,7 @@ class Tracer:
         """Follow a computation; what its root gives."""
         at(name)
         computation = self.module[name]
-        frame = Frame(self.world, self.program, self.module, computation, arguments, devices)
+        frame = CallFrame(self.world, self.program, self.module, computation, arguments, devices)
         if name in self._effectful:
             for instruction in computation:
                 op = instruction.op
@@ -111,7 +111,7 @@ class Tracer:
                     self._act(frame, instruction, into)
         return frame[computation.root]
 
-    def _act(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+    def _act(self, frame: CallFrame, instruction: Instruction, into: Trace) -> None:
         """Follow an instruction that communicates, or that calls one which does."""
         op = instruction.op
         if op.is_loop:
@@ -139,7 +139,7 @@ class Tracer:
             arguments = [frame[o] for o in instruction.operands]
             frame.found[instruction.name] = self._run(op.called_computations[0], arguments, frame.devices, into)
 
-    def _summarised_call(self, frame: Frame, instruction: Instruction, into: Trace) -> bool:
+    def _summarised_call(self, frame: CallFrame, instruction: Instruction, into: Trace) -> bool:
         """Summarise a call that is too long to follow: one execution of each collective stands for all. False if it
         communicates otherwise, or if what it executes depends on values.
 
@@ -152,7 +152,7 @@ class Tracer:
             return False
         once: Trace = []
         for holder, collective in collectives:
-            inner = Frame(self.world, self.program, self.module, self.module[holder], (), frame.devices)
+            inner = CallFrame(self.world, self.program, self.module, self.module[holder], (), frame.devices)
             self._event(inner, once, Act.ROUND, self._site(inner, collective))
         if once:
             count = self._calls.times[name]
@@ -168,12 +168,12 @@ class Tracer:
 
     def _event(
         self,
-        frame: Frame,
+        frame: CallFrame,
         into: Trace,
         act: Act,
-        site: Site,
+        site: CommunicationSite,
         ticket: Ticket | dict[int, Ticket] | None = None,
-        ends: Site | None = None,
+        ends: CommunicationSite | None = None,
     ) -> None:
         self._left -= len(frame.devices)
         if self._left < 0:
@@ -194,11 +194,11 @@ class Tracer:
 
     # --- collectives
 
-    def _site(self, frame: Frame, instruction: Instruction, acting: Instruction | None = None) -> Site:
+    def _site(self, frame: CallFrame, instruction: Instruction, acting: Instruction | None = None) -> CommunicationSite:
         shapes = tuple(frame.computation[o].shape for o in instruction.operands)
         return self.communication.site(self.program, instruction, acting or instruction, shapes)
 
-    def _collective(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+    def _collective(self, frame: CallFrame, instruction: Instruction, into: Trace) -> None:
         site = self._site(frame, instruction)
         if not instruction.op.starts_pair:
             self._event(frame, into, Act.ROUND, site)
@@ -207,13 +207,15 @@ class Tracer:
         at_once = self._is_dynamic or bool(getattr(instruction.op, "slice_sizes", ()))
         self._begin(frame, instruction, site, into, at_once=at_once)
 
-    def _begin(self, frame: Frame, instruction: Instruction, site: Site, into: Trace, *, at_once: bool) -> None:
+    def _begin(
+        self, frame: CallFrame, instruction: Instruction, site: CommunicationSite, into: Trace, *, at_once: bool
+    ) -> None:
         ticket = Ticket(site)
         self._event(frame, into, Act.ROUND if at_once else Act.START, site, ticket)
         self._begun[ticket] = self._past
         frame.set(instruction.name, ticket)
 
-    def _async_start(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+    def _async_start(self, frame: CallFrame, instruction: Instruction, into: Trace) -> None:
         called = self.module[instruction.op.called_computations[0]]
         if not self._is_dynamic and single_collective(called) is not None:
             site = self._site(frame, instruction, called.root_instruction)
@@ -225,7 +227,7 @@ class Tracer:
         rest = (Given(self._varies(instruction)) for _ in contexts)
         frame.set(instruction.name, Parts((Given(Parts(operands)), outputs, *rest)))
 
-    def _done(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+    def _done(self, frame: CallFrame, instruction: Instruction, into: Trace) -> None:
         begun = force(frame.operand(instruction))
         if isinstance(begun, Ticket):
             self._event(frame, into, Act.DONE, begun.site, begun, ends=self._site(frame, instruction))
@@ -236,14 +238,14 @@ class Tracer:
         else:
             frame.set(instruction.name, self._varies(instruction))
 
-    def _result(self, site: Site, shape: Shape, term: int) -> Value:
+    def _result(self, site: CommunicationSite, shape: Shape, term: int) -> Value:
         """What a collective gives: the same to all members, if it is of that kind."""
         uniformity: Uniformity = None
         if getattr(site.acting.op, "same_for_all", False):
             uniformity = self._members(site)
         return self._spread(shape, uniformity, site.instruction, term)
 
-    def _members(self, site: Site) -> Uniformity:
+    def _members(self, site: CommunicationSite) -> Uniformity:
         """Uniformity classes in which the members of each group have the same value."""
         rendezvous_by_device = site.rendezvous_by_device[0]
         found = self._uniformity.get(id(rendezvous_by_device))
@@ -269,7 +271,7 @@ class Tracer:
 
     # --- channels
 
-    def _channel(self, frame: Frame, instruction: Instruction, into: Trace) -> None:
+    def _channel(self, frame: CallFrame, instruction: Instruction, into: Trace) -> None:
         op = instruction.op
         if is_end(instruction):
             site = self._site(frame, instruction)
@@ -287,7 +289,7 @@ class Tracer:
 
     # --- branches
 
-    def _conditional(self, frame: Frame, instruction: Instruction, into: Trace) -> Deferred:
+    def _conditional(self, frame: CallFrame, instruction: Instruction, into: Trace) -> Deferred:
         op = instruction.op
         assert isinstance(op, Conditional)
         selector = force(frame.operand(instruction))
@@ -329,7 +331,7 @@ class Tracer:
         return Cases(self.world, results, instruction, selector)
 
     def _branch(
-        self, frame: Frame, instruction: Instruction, number: int, devices: frozenset[int], into: Trace
+        self, frame: CallFrame, instruction: Instruction, number: int, devices: frozenset[int], into: Trace
     ) -> Deferred:
         op = instruction.op
         assert isinstance(op, Conditional)
@@ -340,7 +342,7 @@ class Tracer:
 
     # --- loops
 
-    def _while(self, frame: Frame, instruction: Instruction, into: Trace) -> Deferred:
+    def _while(self, frame: CallFrame, instruction: Instruction, into: Trace) -> Deferred:
         """Iteration by iteration if that can be followed, else by a summary."""
         op = instruction.op
         assert isinstance(op, While)
@@ -356,7 +358,7 @@ class Tracer:
         self._run(op.condition, [state], frame.devices, into)
         return self._loop_summary(frame, instruction, state, frame.devices, into, count)
 
-    def _each_iteration(self, frame: Frame, instruction: Instruction, state: Deferred, into: Trace) -> Deferred:
+    def _each_iteration(self, frame: CallFrame, instruction: Instruction, state: Deferred, into: Trace) -> Deferred:
         op, devices = instruction.op, frame.devices
         assert isinstance(op, While)
         over: list[tuple[frozenset[int], Deferred]] = []  # devices whose loop is over
@@ -389,7 +391,7 @@ class Tracer:
 
     def _loop_summary(
         self,
-        frame: Frame,
+        frame: CallFrame,
         instruction: Instruction,
         state: Deferred,
         devices: frozenset[int],

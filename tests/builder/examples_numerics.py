@@ -1,4 +1,4 @@
-"""Examples: products, normalisation, transforms, random numbers, dynamic extents."""
+"""Examples: products, normalisation, transforms, random numbers, dynamic dimension sizes."""
 
 from __future__ import annotations
 

@@ -129,19 +129,19 @@ def test_without_a_file_all_arguments_are_generated(tmp_path: Path) -> None:
     [
         (
             {"arg1": np.zeros((8, 6), F32)},
-            "args.npz: arg1 has extents [8, 6], a device's part x has [2, 6] (f32[2,6])",
+            "args.npz: arg1 has sizes [8, 6], a device's part x has [2, 6] (f32[2,6])",
             "give each device its part: arg1@d is part d of np.split(whole, 4, axis=0), "
             "by the sharding {devices=[4,1]<=[4]}",
         ),
         (
             {"arg2": np.zeros((4, 6), F32)},
-            "args.npz: arg2 has extents [4, 6], a device's part y has [2, 3] (f32[2,3])",
+            "args.npz: arg2 has sizes [4, 6], a device's part y has [2, 3] (f32[2,3])",
             "give each device its part: arg2@0 is whole[0:2, 0:3], arg2@1 is whole[2:4, 0:3], "
             "arg2@2 is whole[0:2, 3:6] and so on to arg2@3, by the sharding {devices=[2,2]<=[2,2]T(1,0)}",
         ),
         (
             {"arg4": np.zeros(16, F32)},
-            "args.npz: arg4 has extents [16], a device's part z{1} has [4] (f32[4])",
+            "args.npz: arg4 has sizes [16], a device's part z{1} has [4] (f32[4])",
             "it looks whole: give each device its part, from arg4@0 to arg4@3",
         ),
     ],
@@ -155,9 +155,9 @@ def test_a_whole_array_is_told_from_a_wrong_one(
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"arg1": np.zeros((8, 5), F32)}, "args.npz: arg1 has extents [8, 5], the program's are [2, 6] (f32[2,6])"),
-        ({"arg0": np.zeros(8, F32)}, "args.npz: arg0 has extents [8], the program's are [2] (f32[2])"),
-        ({"arg4": np.zeros(15, F32)}, "args.npz: arg4 has extents [15], the program's are [4] (f32[4])"),
+        ({"arg1": np.zeros((8, 5), F32)}, "args.npz: arg1 has sizes [8, 5], the program's are [2, 6] (f32[2,6])"),
+        ({"arg0": np.zeros(8, F32)}, "args.npz: arg0 has sizes [8], the program's are [2] (f32[2])"),
+        ({"arg4": np.zeros(15, F32)}, "args.npz: arg4 has sizes [15], the program's are [4] (f32[4])"),
     ],
 )
 def test_other_extents_are_just_wrong(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
@@ -193,6 +193,6 @@ ENTRY main {
 
 def test_an_array_of_a_global_module_is_the_whole_or_a_part(tmp_path: Path) -> None:
     message, _ = refused(tmp_path, {"arg0": np.zeros((3, 4), F32)}, GLOBAL_SIZES)
-    assert message == ("args.npz: arg0 has extents [3, 4]; x is f32[8,4] as a whole, or f32[4,4] as the part arg0@0")
+    assert message == ("args.npz: arg0 has sizes [3, 4]; x is f32[8,4] as a whole, or f32[4,4] as the part arg0@0")
     message, _ = refused(tmp_path, {}, GLOBAL_SIZES)
     assert message == "args.npz lacks arg0, the argument x of f32[8,4] on devices 0, 1"

@@ -66,7 +66,7 @@ def test_a_key_with_a_device_wins_over_one_for_all(tmp_path: Path) -> None:
         ({"arg1_at_0": np.zeros(2, np.float32)}, "holds arg1@0, but the program has 1 such leaves"),
         ({"arg3": np.zeros(2, np.float32)}, "holds arg3, but the program has 1 such leaves"),
         ({"arg0_at_7": np.zeros(2, np.float32)}, "no program runs on device 7"),
-        ({"arg0": np.zeros(3, np.float32)}, r"arg0 has extents \[3\], the program's are \[2\]"),
+        ({"arg0": np.zeros(3, np.float32)}, r"arg0 has sizes \[3\], the program's are \[2\]"),
         ({"arg0": np.zeros(2, np.float64)}, "arg0 is float64, the program takes f32: store it as float32"),
         ({"arg0": np.zeros(2, np.int32)}, "arg0 is int32"),
     ],

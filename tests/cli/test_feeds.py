@@ -119,7 +119,7 @@ def test_items_take_the_types_of_the_infeeds_that_fit(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"infeed0_0": np.zeros(3, F32)}, r"item 0 of device 0, leaf 0, has extents \[3\]"),
+    ({"infeed0_0": np.zeros(3, F32)}, r"item 0 of device 0, leaf 0, has sizes \[3\]"),
     ({"infeed0_0": np.zeros(4, np.float64)}, "leaf 0, is float64, the program takes f32"),
     ({"infeed0_0": np.zeros(4, F32), "infeed0_1": np.zeros(4, F32)}, r"item 0 of device 0 has 2 leaves"),
     ({"infeed1_0": np.zeros(4, F32)}, "holds infeed1 for device 0, but no infeed0.0@0"),

@@ -63,7 +63,7 @@ REFUSED = {
     "another key": ([("b0.npy", zeros(1 << 24))], "'b0' is no key"),
     "another device": ([("arg0@3.npy", zeros(1 << 24))], "no program runs on device 3"),
     "another leaf": ([("arg1.npy", zeros(1 << 24))], "the program has 1 such leaves"),
-    "another shape": ([("arg0.npy", zeros(1 << 24))], r"arg0 has extents \[16777216\], the program's are \[2\]"),
+    "another shape": ([("arg0.npy", zeros(1 << 24))], r"arg0 has sizes \[16777216\], the program's are \[2\]"),
     "another type": ([("arg0.npy", npy((2,), bytes(16), "<f8"))], "arg0 is float64, the program takes f32"),
     "a good one first": ([("arg0.npy", GOOD), ("junk.npy", zeros(1 << 24))], "'junk' is no key"),
     "twice": ([("arg0.npy", GOOD), ("arg0.npy", GOOD)], "holds 'arg0' 2 times"),
@@ -191,7 +191,7 @@ def test_infeed_items_are_checked_before_they_are_read(tmp_path: Path) -> None:
     world = read_world([str(module)], None, None)
     tracemalloc.start()
     try:
-        with pytest.raises(ArgumentError, match=r"item 1 of device 0, leaf 0, has extents \[16777216\]"):
+        with pytest.raises(ArgumentError, match=r"item 1 of device 0, leaf 0, has sizes \[16777216\]"):
             read_feeds(world, path, keeps=False)
         _, most = tracemalloc.get_traced_memory()
     finally:

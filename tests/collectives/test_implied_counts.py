@@ -74,15 +74,15 @@ CASES: dict[str, tuple[Module, tuple[int, int]]] = {
         _module("b = f32[8] collective-broadcast(x), replica_groups={{2,4}}"),
         (5, 1),
     ),
-    "everybody, by the extents of a gather": (
+    "everybody, by the dimension sizes of a gather": (
         _module("g = f32[40] all-gather(x), replica_groups={}, dimensions={0}"),
         (5, 1),
     ),
-    "everybody, by the extents of a scatter": (
+    "everybody, by the dimension sizes of a scatter": (
         _module("g = f32[2] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=add"),
         (4, 1),
     ),
-    "all partitions of two replicas, by the extents of a gather": (
+    "all partitions of two replicas, by the dimension sizes of a gather": (
         _module("g = f32[48] all-gather(x), channel_id=1, replica_groups={{0,1}}, dimensions={0}"),
         (2, 3),
     ),

@@ -15,7 +15,7 @@ from distxla.collectives import recorder
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import event as event_words
 from distxla.collectives.protocols.event import EVENTS
-from distxla.collectives.recorder import Event
+from distxla.collectives.recorder import RecordedEvent
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.compiler.compile import compile_module
 from distxla.text.parser import parse_module
@@ -72,7 +72,7 @@ class Snapshot:
 
 def histories(
     text: str, *, replicas: int = 2, partitions: int = 1, calls: int = 1, traced: bool = False, extent: int = 4
-) -> list[list[Event]]:
+) -> list[list[RecordedEvent]]:
     """Each device's events after `calls` runs of a module with one argument."""
     module = parse_module(text)
     devices = Devices(compile_module(module, replicas=replicas, partitions=partitions, traced=traced))
@@ -153,7 +153,7 @@ def test_every_field_of_an_event() -> None:
         E_WAITS_FOR=-1, E_RUN=4, E_ITERATION=9,
     )  # fmt: skip
     (found,) = recorder.decode(data, row_of(8, clock), 1)
-    assert found == Event(
+    assert found == RecordedEvent(
         device=1, number=7, program=3, site=2, step=None, run=4, round=5, edge=6, iteration=9, begun=11_000,
         ended=11_200, waited=11_050, resumed=11_100, waits_for=-1,
     )  # fmt: skip
@@ -211,7 +211,7 @@ def test_numbers_go_on_beyond_32_bits() -> None:
 # --- writing
 
 
-def check_times(events: Sequence[Event]) -> None:
+def check_times(events: Sequence[RecordedEvent]) -> None:
     """Events follow one another, and their moments are in order."""
     last = 0.0
     for event in events:

@@ -95,7 +95,7 @@ def test_what_is_no_layout_is_refused() -> None:
         Layout((0, 1), padded_dimensions=(3,))
     with pytest.raises(ValueError, match="padding_value='nan' is none of zero, one"):
         Layout((0,), padding_value="nan")
-    with pytest.raises(ValueError, match=r"less than the extents \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"less than the dimension sizes \[2, 3\]"):
         Layout((0, 1), padded_dimensions=(2, 2)).pack(MARKED)
     with pytest.raises(ValueError, match="no order of 2 dimensions"):
         Layout((0, 0)).pack(MARKED)

@@ -71,7 +71,8 @@ def indices(shape: Shape, highest: int, seed: int) -> Array:
 @dataclass(frozen=True)
 class _Slices:
     """Dimension numbers that gather and scatter share. dims: of the array.  sizes: of a slice.  starts: the index
-    array's extents.  places: positions of the slice's dimensions in the result (the updates), of extents `result`."""
+    array's dimension sizes.  places: positions of the slice's dimensions in the result (the updates), of dimension
+    sizes `result`."""
 
     dims: tuple[int, ...]
     sizes: tuple[int, ...]

@@ -25,8 +25,8 @@ from tests.ops.cases_dynamic import COMPUTATIONS, SETUP, arguments
 Array = np.ndarray[Any, Any]
 SIZES = [(n, m) for n in range(7) for m in range(5)]
 # XLA's memory still holds elements beyond a size, which a slice, a gathered row, a larger size, or a reshape that
-# follows no size then shows; its select does not repeat an extent of 1; its dynamic-reshape moves no rows together. On
-# sizes out of bounds, windows and spatial convolutions of dynamic extents it ends the process or refuses, and
+# follows no size then shows; its select does not repeat an size of 1; its dynamic-reshape moves no rows together. On
+# sizes out of bounds, windows and spatial convolutions of dynamic dimension sizes it ends the process or refuses, and
 # StableHLO, through which texts get to XLA here, has no reshape with two dynamic dimensions.
 NOT_AS_XLA = {
     "select", "smaller_or_larger", "to_the_bound", "too_large", "negative", "pad_negative", "slice", "slice_kept",
@@ -300,7 +300,7 @@ ENTRY main {{
 
 
 def test_devices_with_different_sizes() -> None:
-    """An all-reduce has the smallest extent; what is sent keeps the sender's; who gets nothing has none."""
+    """An all-reduce has the smallest size; what is sent keeps the sender's; who gets nothing has none."""
     one, two = (np.arange(2 * n, dtype=np.float32).reshape(n, 2) for n in (3, 5))
     wanted = [
         [one + two[:3], np.zeros((0, 2), np.float32), two],

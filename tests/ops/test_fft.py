@@ -33,7 +33,7 @@ def transform(kind: str, dims: tuple[int, ...], axes: int, *, double: bool = Fal
 
 
 def resized(kind: str, dims: tuple[int, ...], lengths: tuple[int, ...]) -> Case:
-    """A complex transform of other lengths than the operand's extents."""
+    """A complex transform of other lengths than the operand's dimension sizes."""
     case = transform(kind, dims, len(lengths))
     return Case("fft", case.operands, {"fft_type": kind, "fft_length": lengths}, arguments=case.arguments)
 

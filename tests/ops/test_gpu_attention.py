@@ -273,7 +273,7 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
     ),
     "the sums of other logits": (
         replace(Case().backward(), operands=[*Case().operands, "f32[2,4,5]", *["f32[2,4,3,7]"] * 2]),
-        "sums of extents (2, 4, 5) do not fit logits f32[2,4,3,5]",
+        "sums of dimension sizes (2, 4, 5) do not fit logits f32[2,4,3,5]",
     ),
 }
 

@@ -132,7 +132,7 @@ def test_block_scales(name: str) -> None:
 REFUSED: dict[str, tuple[LibraryCall, str]] = {
     "blocks that don't fit": (
         LibraryCall(DOT, ["f32[3,5]"], ["f8e4m3fn[3,8]", "f8e4m3fn[5,8]", "f32[3,3]", "f32[5,2]"]),
-        "scales of extents [3, 3] do not fit blocks of [3, 8]",
+        "scales of dimension sizes [3, 3] do not fit blocks of [3, 8]",
     ),
     "quantized to integers": (
         LibraryCall(QUANTIZE, ["s8[2,4]", "f32[2,2]"], ["f32[2,4]"]),

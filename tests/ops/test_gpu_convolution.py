@@ -448,7 +448,7 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
         fused("kNone", np.abs, side_input_scale=1)[0],
         "takes input, filter, bias, side_input (side_input_scale is not 0), the operands are",
     ),
-    "a bias of other extents": (
+    "a bias of other dimension sizes": (
         LibraryCall(
             FUSED,
             ["f32[2,4,5,3]", "u8[0]"],

@@ -26,7 +26,7 @@ FFI = "api_version=API_VERSION_TYPED_FFI"
 
 @cache
 def functions() -> dict[str, tuple[Callable[[Any], Any], tuple[int, ...], str]]:
-    """Of an array of these extents, and the target that JAX calls for it."""
+    """Of an array of these dimension sizes, and the target that JAX calls for it."""
     import jax.numpy as jnp
 
     def positive(a: Any) -> Any:
@@ -189,7 +189,7 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
     ),
     "words of other types": (
         LibraryCall("cu_threefry2x32_ffi", ["s32[3]", "s32[3]"], ["s32[3]"] * 4, "{}", FFI),
-        "takes four arrays u32 of equal extents",
+        "takes four arrays u32 of equal dimension sizes",
     ),
 }
 

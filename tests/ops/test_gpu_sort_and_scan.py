@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
         LibraryCall(SORT, ["s32[2,3]{0,1}", "u8[1]"], ["s32[2,3]{0,1}"], ASCENDING),
         "sorts arrays in row-major layout",
     ),
-    "values of other extents": (
+    "values of other dimension sizes": (
         LibraryCall(SORT, ["s32[6]", "s32[5]", "u8[1]"], ["s32[6]", "s32[5]"], DESCENDING),
         "reshape",
     ),

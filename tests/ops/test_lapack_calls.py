@@ -31,7 +31,7 @@ class Example:
     """A JAX function of one array.
 
     check: asserts what holds for the results (operand, results, tolerance); None where they must be JAX's, because
-    they are unique.  dims: the operand's extents.
+    they are unique.  dims: the operand's dimension sizes.
     """
 
     function: Function

@@ -105,7 +105,7 @@ def comparators(draw: st.DrawFn, element: str) -> str:
 
 
 def program(comparator: str, element: str, extents: tuple[int, ...]) -> str:
-    """Lines of each extent, two of them at once, sorted together with the places that they come from."""
+    """Lines of each size, two of them at once, sorted together with the places that they come from."""
     lines = [comparator, "ENTRY main {"]
     for k, n in enumerate(extents):
         lines += [

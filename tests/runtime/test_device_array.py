@@ -89,7 +89,7 @@ def test_it_states_what_numpy_states(device: Device, value: Array) -> None:
     array = device.put(value)
     for name in ("shape", "ndim", "size", "dtype", "itemsize", "nbytes"):
         assert getattr(array, name) == getattr(value, name), name
-    assert (array.extents, array.device, str(array.hlo_shape.dtype)) == (value.shape, 3, str(array.hlo_shape.dtype))
+    assert (array.shape, array.device, str(array.hlo_shape.dtype)) == (value.shape, 3, str(array.hlo_shape.dtype))
 
 
 def test_sizes_of_dynamic_dimensions_are_those_of_the_run(device: Device) -> None:
@@ -97,7 +97,7 @@ def test_sizes_of_dynamic_dimensions_are_those_of_the_run(device: Device) -> Non
     whole = device.put(F32)
     shape = Shape(whole.hlo_shape.element_type, (2, 3), (False, True))
     array = DeviceArray(device.segment, whole._block, whole.offset, 3, shape, ((1, sizes.offset),))
-    assert (array.shape, array.extents, array.size, array.nbytes, len(array)) == ((2, 2), (2, 2), 4, 16, 2)
+    assert (array.shape, array.shape, array.size, array.nbytes, len(array)) == ((2, 2), (2, 2), 4, 16, 2)
     same(np.asarray(array), F32[:, :2].copy())
     same(array + 1, F32[:, :2] + 1)
     same(np.from_dlpack(array).copy(), F32[:, :2].copy())

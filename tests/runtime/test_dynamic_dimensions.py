@@ -34,7 +34,7 @@ def test_every_device_has_extents_of_its_own() -> None:
         for device, (p, q) in enumerate(((rows(4), rows(1)), (rows(0), rows(3)))):
             np.testing.assert_array_equal(np.asarray(outs[device][0]), np.concatenate([p, q]))
             np.testing.assert_array_equal(np.asarray(outs[device][1]), p[::-1])
-            assert outs[device][0].extents == (len(p) + len(q), 2)
+            assert outs[device][0].shape == (len(p) + len(q), 2)
         # a result goes back in where it lies; an array with other bounds is padded anew
         again = joined([[outs[0][1], cluster.put(rows(2), 0)], [outs[1][1], rows(1)]])
         np.testing.assert_array_equal(np.asarray(again[0][0]), np.concatenate([rows(4)[::-1], rows(2)]))

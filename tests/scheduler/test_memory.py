@@ -12,7 +12,7 @@ from distxla.compiler import abi
 from distxla.compiler.compile import optimised
 from distxla.compiler.passes.expand import Expand
 from distxla.compiler.plan import plan_program, planner
-from distxla.compiler.plan.buffers import Plan, Region
+from distxla.compiler.plan.buffers import MemoryRegion, Plan
 from distxla.ir.effects_order import effectful_computations, effects_order
 from distxla.ir.module import Module
 from distxla.scheduler.computation_order import SMALL_BYTES, schedule, with_least_memory
@@ -39,7 +39,7 @@ def alive_at_once(plan: Plan) -> int:
     """The most bytes of the arena that the plan's buffers need at a step."""
     events = []
     for buffer in plan.buffers:
-        if buffer.region in (Region.ARENA, Region.SHARED):
+        if buffer.region in (MemoryRegion.ARENA, MemoryRegion.SHARED):
             size = memory.rounded(buffer.size)
             events += [(buffer.start, size), (buffer.end + 1, -size)]
     return max(accumulate(size for _, size in sorted(events)), default=0)

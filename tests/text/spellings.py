@@ -253,7 +253,7 @@ LABELS = {
         _convolution("b0f_0io->b0f, convolution_kind=fprop"),
         since=(1, 0),
     ),
-    "blanks between the extents of a tile": Spelling(
+    "blanks between the dimension sizes of a tile": Spelling(
         body("ROOT x = f32[3,4]{1,0:T(2, * , 128)( 4,1)} parameter(0)"),
         body("ROOT x = f32[3,4]{1,0:T(2,*,128)(4,1)} parameter(0)"),
     ),

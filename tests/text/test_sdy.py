@@ -76,7 +76,7 @@ def test_manual_axes() -> None:
     [
         ('#sdy.sharding<@other, [{"y"}]>', "no mesh 'other'"),
         ('#sdy.sharding<@mesh, [{"z"}]>', "no axis 'z'"),
-        ('#sdy.sharding<@mesh, [{"x":(1)3}]>', r"\(1\)3 does not divide axis 'x' of extent 2"),
+        ('#sdy.sharding<@mesh, [{"x":(1)3}]>', r"\(1\)3 does not divide axis 'x' of size 2"),
         ('#sdy.sharding<@mesh, [{"x"}, {"x"}]>', "the parts of one axis overlap"),
         ('#sdy.sharding<mesh<["x"=2], device_ids=[0, 2]>, [{"x"}]>', "are not 0 to 1, each once"),
         ("#sdy.sharding<@mesh>", "<@mesh> does not say how dimensions are cut"),

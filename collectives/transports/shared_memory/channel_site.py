@@ -27,7 +27,7 @@ from distxla.collectives.protocols import channel as state
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import rounds as round_words
 from distxla.collectives.protocols.layout import Word
-from distxla.collectives.protocols.proxy_queue import Event
+from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
@@ -192,7 +192,7 @@ class _Routine(ABC):
         """Whether the device whose number stands at `device` of the pair lives on another host."""
         return is_elsewhere(self.atomics, self.context, self.atomics.load(I32, pair, device))
 
-    def tell(self, pair: ir.Value, device: int, event: Event, mark: ir.Value) -> None:
+    def tell(self, pair: ir.Value, device: int, event: ProxyEvent, mark: ir.Value) -> None:
         """Let the proxy tell that device, if it lives on another host."""
         with self.atomics.when(self.is_elsewhere(pair, device), likely=False):
             enqueue(self.atomics, self.context, pair, event, mark)
@@ -282,7 +282,7 @@ class _Send(_Routine):
         self._post(pair, slot, transfer, mark)
         atomics.store(mark, pair, state.C_SENDS)
         self.publish(mark, slot, state.W_SENT, state.W_SENT_SLEEPERS)
-        self.tell(pair, state.C_TARGET, Event.SENT, mark)
+        self.tell(pair, state.C_TARGET, ProxyEvent.SENT, mark)
         self.store_ticket(number, transfer)
         builder.ret(i32(Status.OK))
         return self.function
@@ -385,7 +385,7 @@ class _Recv(_Routine):
                     atomics.store(atomics.load(I64, self.received, 8 * leaf), slot, state.L_OFFSETS + 8 * leaf)
                 atomics.store(mark, slot, state.L_NUMBER)
         self.publish(mark, pair, state.C_RECVS, state.C_SOURCE_SLEEPS)
-        self.tell(pair, state.C_SOURCE, Event.RECEIVING, mark)
+        self.tell(pair, state.C_SOURCE, ProxyEvent.RECEIVING, mark)
         self.store_ticket(number, transfer)
         builder.ret(i32(Status.OK))
         return self.function
@@ -412,7 +412,7 @@ class _RecvDone(_Routine):
         else:
             self._take_large(pair, slot, transfer, mark, source, mine)
         self.publish(mark, slot, state.W_TAKEN, state.W_TAKEN_SLEEPERS)
-        self.tell(pair, state.C_SOURCE, Event.RECEIVED, mark)
+        self.tell(pair, state.C_SOURCE, ProxyEvent.RECEIVED, mark)
         builder.ret(i32(Status.OK))
         return self.function
 

@@ -28,7 +28,7 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.proxy_queue import Event
+from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.protocols.work_table import DESCRIBED
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.proxy_queue import emit_describe, emit_enqueue
@@ -143,7 +143,7 @@ class _Round:
                     self._lead(stays=end is None)
                 with elsewhere:
                     control = atomics.context_field(argument["context"], "control")
-                    builder.call(emit_enqueue(self.module), [control, self.area, i64(Event.ROUND)])
+                    builder.call(emit_enqueue(self.module), [control, self.area, i64(ProxyEvent.ROUND)])
         return number
 
     def _compare_with_the_first(self) -> None:

@@ -27,7 +27,7 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.proxy_queue import Event
+from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
@@ -137,7 +137,7 @@ class _Round:
             if not self.is_small:
                 with builder.if_else(self._is_elsewhere(self.source), likely=False) as (apart, together):
                     with apart:
-                        enqueue(atomics, self.context, self.incoming, Event.READY, self.after)
+                        enqueue(atomics, self.context, self.incoming, ProxyEvent.READY, self.after)
                     with together, atomics.when(self._claim(self.incoming)):
                         self._await_message()
                         self._take_large()
@@ -233,7 +233,7 @@ class _Round:
             atomics.store(i64(self.bytes), message, permute_words.M_BYTES)
             for leaf, size in enumerate(() if self.is_small else self.sizes):
                 atomics.store(i64(size), payload, 8 * (len(self.sizes) + leaf))
-            enqueue(atomics, self.context, message, Event.POSTED, self.after)
+            enqueue(atomics, self.context, message, ProxyEvent.POSTED, self.after)
 
     def _target_agrees(self) -> ir.Value:
         """Whether the target, which has posted where it receives, runs the same instruction."""
@@ -312,7 +312,7 @@ class _Round:
             emit_copy(atomics, result, atomics.at(payload, place), i64(size))
         self._raise_taken(self.incoming)
         with atomics.when(self._is_elsewhere(self.source), likely=False):
-            enqueue(atomics, self.context, self.incoming, Event.TAKEN, self.after)
+            enqueue(atomics, self.context, self.incoming, ProxyEvent.TAKEN, self.after)
 
     def _take_small_once(self) -> None:
         """Take the message unless the source is about to deliver it."""

@@ -9,7 +9,7 @@ from llvmlite import ir
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import proxy_queue
-from distxla.collectives.protocols.proxy_queue import Event
+from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import I64, POINTER, VOID, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY
 from distxla.targets.code import target_of
@@ -39,7 +39,7 @@ def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
     return function
 
 
-def enqueue(atomics: AtomicsBuilder, context: ir.Value, place: ir.Value, event: Event, number: ir.Value) -> None:
+def enqueue(atomics: AtomicsBuilder, context: ir.Value, place: ir.Value, event: ProxyEvent, number: ir.Value) -> None:
     """Leave an event to the proxy. number: u32 that belongs to it."""
     builder = atomics.builder
     entry = builder.or_(builder.shl(builder.zext(number, I64), i64(32)), i64(event))

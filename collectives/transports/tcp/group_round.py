@@ -13,7 +13,7 @@ import numpy as np
 from distxla.collectives.transports.tcp.addressed_round import AddressedRound
 from distxla.collectives.transports.tcp.group_state import Area
 from distxla.collectives.transports.tcp.link import Done
-from distxla.collectives.transports.tcp.round_plan import Algorithm, Plan, Region, Rows, Stream
+from distxla.collectives.transports.tcp.round_plan import Algorithm, PlannedRegion, RoundPlan, Rows, Stream
 from distxla.collectives.transports.tcp.scratch_memory import PIECE_BYTES, ReduceRun, Scratch, rows_at, view
 from distxla.compiler.abi import Status
 from distxla.errors import ClusterError
@@ -55,7 +55,7 @@ class Round:
     ends once, when everything that was expected has come, everything was sent, and the work of this host is done.
     """
 
-    def __init__(self, proxy: Exchange, area: Area, number: int, plan: Plan | None) -> None:
+    def __init__(self, proxy: Exchange, area: Area, number: int, plan: RoundPlan | None) -> None:
         """plan: None where the local members came with different instructions."""
         self.proxy, self.area, self.group, self.number, self.plan = proxy, area, area.group, number, plan
         self.waits_for = set(self.group.others)
@@ -106,7 +106,7 @@ class Round:
             base(group.members[p]) + area.posted(p, rows.leaf) + rows.offset for p in targets if group.homes[p] == here
         ]
 
-    def _make_mirrors(self, plan: Plan) -> None:
+    def _make_mirrors(self, plan: RoundPlan) -> None:
         """Memory for remote members' operands, of which only what is needed here will be filled."""
         ends: dict[tuple[int, int], int] = {}
         for regions in plan.incoming.values():
@@ -118,7 +118,7 @@ class Round:
         for key, end in ends.items():
             self._mirrors[key] = empty([end], np.uint8)
 
-    def _destinations(self, region: Region) -> list[int]:
+    def _destinations(self, region: PlannedRegion) -> list[int]:
         """Where the bytes of an incoming region go, and how far apart their rows lie is `region.given` or `taken`."""
         if region.targets:
             return self.results(region.targets, region.given, region.common)
@@ -151,7 +151,7 @@ class Round:
         if begin != len(payload):
             raise ClusterError(f"host {host} sent {len(payload)} bytes for a round that takes {begin}")
 
-    def _put(self, region: Region, data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
+    def _put(self, region: PlannedRegion, data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
         """Write a whole region."""
         rows = _given(region)
         for place in self._destinations(region):
@@ -200,7 +200,7 @@ class Round:
         with self._lock:
             self._left += amount
 
-    def _do_items(self, plan: Plan) -> None:
+    def _do_items(self, plan: RoundPlan) -> None:
         """Call the program's own function for what local members get: reductions of all, or copies from local
         members."""
         group, description, base = self.group, plan.description, self.proxy.base
@@ -233,7 +233,7 @@ class Round:
 
     # --- copies
 
-    def _send_region(self, host: int, number: int, region: Region) -> None:
+    def _send_region(self, host: int, number: int, region: PlannedRegion) -> None:
         rows = region.taken
         address = self.operand(region.source, rows)
         for offset, size in _pieces(rows, _given(region)):
@@ -437,7 +437,7 @@ class Round:
         return done
 
 
-def _given(region: Region) -> Rows:
+def _given(region: PlannedRegion) -> Rows:
     """Where the bytes of a region go: a result, or the copy of an operand that a reduction reads."""
     return region.given if region.targets else region.taken
 

@@ -11,7 +11,7 @@ from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.group_state import Area, Group
 from distxla.collectives.transports.tcp.point_to_point import Pairs
-from distxla.collectives.transports.tcp.round_plan import Description, Plan, describe, make_plan
+from distxla.collectives.transports.tcp.round_plan import Description, RoundPlan, describe, make_plan
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import CompileError
 from distxla.targets.registry import load_image, resolve_import
@@ -36,7 +36,7 @@ class LoadedPrograms:
         self.areas: dict[int, Area] = {}
         self._images: dict[int, LoadedImage] = {}
         self._users: dict[int, set[int]] = {}  # the programs that have a state, by its offset
-        self._plans: dict[tuple[int, int, int, int], Plan] = {}
+        self._plans: dict[tuple[int, int, int, int], RoundPlan] = {}
 
     def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
         """Add a program that local devices run.
@@ -81,7 +81,7 @@ class LoadedPrograms:
                 for area in group.areas if group is not None else ():
                     del self.areas[area.offset]
 
-    def plan(self, area: Area, signature: int, site: int, device: int) -> Plan:
+    def plan(self, area: Area, signature: int, site: int, device: int) -> RoundPlan:
         """The plan of a round that a device of this host has reached."""
         number = self._block.record(device, control.R_PROGRAM)
         key = (number, site, signature, area.group.offset)

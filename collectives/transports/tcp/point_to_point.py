@@ -23,7 +23,7 @@ from distxla.collectives.protocols import channel as channel
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols import permute as permute_words
 from distxla.collectives.protocols import rounds as round_words
-from distxla.collectives.protocols.proxy_queue import Event
+from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.frames import (
@@ -153,19 +153,19 @@ class Pairs:
     # --- events of devices here
 
     def handle(self, place: int, event: int, number: int) -> None:
-        """What a device here has left: see proxy_queue.Event."""
-        if event in (Event.POSTED, Event.READY, Event.TAKEN):
+        """What a device here has left: see proxy_queue.ProxyEvent."""
+        if event in (ProxyEvent.POSTED, ProxyEvent.READY, ProxyEvent.TAKEN):
             message = self.messages[place]
-            if event == Event.POSTED:
+            if event == ProxyEvent.POSTED:
                 self._send_message(place, message, number)
-            elif event == Event.READY:
+            elif event == ProxyEvent.READY:
                 self._ask(place, message, number)
             else:
                 self._send(self._home[message.source], Taken(self._proxy.epoch, place, number))
-        elif event == Event.SENT:
+        elif event == ProxyEvent.SENT:
             self._send_value(place, number)
-        elif event in (Event.RECEIVING, Event.RECEIVED):
-            kind = Receiving if event == Event.RECEIVING else Received
+        elif event in (ProxyEvent.RECEIVING, ProxyEvent.RECEIVED):
+            kind = Receiving if event == ProxyEvent.RECEIVING else Received
             self._send(self._home[self._word(place + channel.C_SOURCE)], kind(self._proxy.epoch, place, number))
         else:
             raise ClusterError(f"devices handed over an unknown event {event}")

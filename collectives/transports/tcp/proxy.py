@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from distxla.collectives.protocols import control_block as control
-from distxla.collectives.protocols.proxy_queue import Event
+from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
@@ -309,7 +309,7 @@ class Proxy:
             try:
                 if found is None:
                     self._pairs.look()
-                elif found[1] == Event.ROUND:
+                elif found[1] == ProxyEvent.ROUND:
                     self._begin(self._loaded.areas[found[0]])
                 else:
                     self._pairs.handle(*found)

@@ -124,7 +124,7 @@ class Rows(NamedTuple):
         return self.rows == 1 or self.stride == self.row
 
 
-class Region(NamedTuple):
+class PlannedRegion(NamedTuple):
     """Bytes that go from one member to another host.
 
     targets: positions there that get them; none where a reduction reads them.  common: leaf of the results' shared
@@ -151,13 +151,13 @@ class Stream(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """One host's view of a round. outgoing, incoming: regions by the other host.  runs: (host, its positions)."""
 
     description: Description
     algorithm: Algorithm
-    outgoing: dict[int, tuple[Region, ...]]
-    incoming: dict[int, tuple[Region, ...]]
+    outgoing: dict[int, tuple[PlannedRegion, ...]]
+    incoming: dict[int, tuple[PlannedRegion, ...]]
     runs: tuple[tuple[int, tuple[int, ...]], ...] = ()
     streams: tuple[Stream, ...] = ()
 
@@ -232,7 +232,7 @@ def _description(words: dict[str, int]) -> Description:
     )
 
 
-def make_plan(description: Description, homes: Sequence[int], here: int) -> Plan:
+def make_plan(description: Description, homes: Sequence[int], here: int) -> RoundPlan:
     """What the host `here` does. homes: the host of each member, in group order."""
     hosts = sorted(set(homes))
     regions = {(a, b): _regions(description, homes, a, b) for a in hosts for b in hosts if a != b}
@@ -249,10 +249,10 @@ def make_plan(description: Description, homes: Sequence[int], here: int) -> Plan
                 runs[-1] = (host, (*runs[-1][1], position))
             else:
                 runs.append((host, (position,)))
-        return Plan(description, algorithm, {}, {}, tuple(runs), _streams(description, homes, runs))
+        return RoundPlan(description, algorithm, {}, {}, tuple(runs), _streams(description, homes, runs))
     outgoing = {b: regions[here, b] for b in hosts if b != here}
     incoming = {a: regions[a, here] for a in hosts if a != here}
-    return Plan(description, algorithm, outgoing, incoming)
+    return RoundPlan(description, algorithm, outgoing, incoming)
 
 
 def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
@@ -261,7 +261,7 @@ def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
     return Rows(leaf, offset, m.rows, m.row_bytes, stride)
 
 
-def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> tuple[Region, ...]:
+def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> tuple[PlannedRegion, ...]:
     """What members on host a have that members on host b need."""
     found = []
     if description.read:
@@ -269,7 +269,7 @@ def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> 
         for s in (s for s, host in enumerate(homes) if host == a):
             for leaf, size in enumerate(description.read):
                 if size:
-                    found.append(Region(s, Rows(leaf, 0, 1, size, size), (), nowhere, 0, 0))
+                    found.append(PlannedRegion(s, Rows(leaf, 0, 1, size, size), (), nowhere, 0, 0))
         return tuple(found)
     for m in description.movements:
         reduces = description.element > 0
@@ -281,7 +281,7 @@ def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> 
                 taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)
                 given = _rows(m, m.result + s * m.result_step, m.begin + s * m.target_offset, m.target_stride)
                 common = 0 if m.targets > 1 else m.common
-                found.append(Region(s, taken, () if reduces else targets, given, common, m.streamed))
+                found.append(PlannedRegion(s, taken, () if reduces else targets, given, common, m.streamed))
     return tuple(found)
 
 

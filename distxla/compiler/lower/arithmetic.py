@@ -10,7 +10,7 @@ from collections.abc import Callable
 from distxla.compiler.lower import complex_numbers, math
 from distxla.compiler.lower.conversion import pack, rounded
 from distxla.compiler.lower.scalar_code import ScalarCode
-from distxla.compiler.lower.scalar_expression import Lane
+from distxla.compiler.lower.scalar_expression import ScalarExpr
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.errors import InternalError
 from distxla.ir.element_type import C64, C128, F32, PRED, ElementType
@@ -60,12 +60,12 @@ def compare(emit: ScalarCode, direction: str, comparison: str, a: ScalarValue, b
     return ScalarValue(PRED, (builder.icmp_signed if signed else builder.icmp_unsigned)(symbol, a.llvm, b.llvm))
 
 
-def _total_order_key(emit: ScalarCode, value: ScalarValue) -> Lane:
+def _total_order_key(emit: ScalarCode, value: ScalarValue) -> ScalarExpr:
     """An integer that orders floats as -NaN < -inf < … < -0 < 0 < … < inf < NaN."""
     kind = value.element_type
     # the code where there are NaNs of several payloads; else the f32 register orders as the code does
     own = kind.bits == 16 or kind in OWN_ORDER
-    bits = emit.lane(pack(emit.builder, value) if own else value.llvm)
+    bits = emit.expr(pack(emit.builder, value) if own else value.llvm)
     if bits.is_float:
         bits = bits.bits()
     width = bits.width
@@ -76,7 +76,7 @@ def _total_order_key(emit: ScalarCode, value: ScalarValue) -> Lane:
 
 
 def _float_unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
-    kind, x = a.element_type, emit.lane(a.llvm)
+    kind, x = a.element_type, emit.expr(a.llvm)
     if opcode in ("real", "convert"):
         return a
     if opcode == "imag":
@@ -89,7 +89,7 @@ def _float_unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
         return _resigned(emit, a, x.abs())
     if opcode == "sign":
         one = x.constant(1.0).copysign(x)
-        apart = Lane(emit.builder, emit.builder.or_(x.eq(0.0).value, x.is_nan().value))
+        apart = ScalarExpr(emit.builder, emit.builder.or_(x.eq(0.0).value, x.is_nan().value))
         return rounded(emit.builder, apart.select(x, one).value, kind)
     function = math.FUNCTIONS.get(opcode)
     if function is None:
@@ -97,7 +97,7 @@ def _float_unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
     return rounded(emit.builder, function(x).value, kind)
 
 
-def _resigned(emit: ScalarCode, a: ScalarValue, result: Lane) -> ScalarValue:
+def _resigned(emit: ScalarCode, a: ScalarValue, result: ScalarExpr) -> ScalarValue:
     """Another sign needs no rounding, but the memory form, where known, does not fit any more."""
     if a.element_type.name in ("f16", "bf16", "f32", "f64"):
         return ScalarValue(a.element_type, result.value)
@@ -106,7 +106,7 @@ def _resigned(emit: ScalarCode, a: ScalarValue, result: Lane) -> ScalarValue:
 
 def _float_binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     kind, builder = a.element_type, emit.builder
-    x, y = emit.lane(a.llvm), emit.lane(b.llvm)
+    x, y = emit.expr(a.llvm), emit.expr(b.llvm)
     flags = ("reassoc",) if emit.reassociate else ()
     simple = {"add": builder.fadd, "subtract": builder.fsub, "multiply": builder.fmul, "divide": builder.fdiv}.get(
         opcode
@@ -125,7 +125,7 @@ def _float_binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue)
 
 
 def _integer_unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
-    kind, x = a.element_type, emit.lane(a.llvm)
+    kind, x = a.element_type, emit.expr(a.llvm)
     if opcode == "negate":
         result = -x
     elif opcode == "not":
@@ -156,7 +156,7 @@ def _integer_binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValu
         opcode = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "subtract": "xor"}.get(
             opcode, opcode
         )
-    x, y = emit.lane(a.llvm), emit.lane(b.llvm)
+    x, y = emit.expr(a.llvm), emit.expr(b.llvm)
     simple = {
         "add": builder.add,
         "subtract": builder.sub,
@@ -173,14 +173,14 @@ def _integer_binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValu
     return ScalarValue(kind, family(kind, x, y).value)
 
 
-def _extreme(larger: bool) -> Callable[[ElementType, Lane, Lane], Lane]:
-    def function(kind: ElementType, x: Lane, y: Lane) -> Lane:
+def _extreme(larger: bool) -> Callable[[ElementType, ScalarExpr, ScalarExpr], ScalarExpr]:
+    def function(kind: ElementType, x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
         return x.call(("s" if kind.is_signed else "u") + ("max" if larger else "min"), y)
 
     return function
 
 
-def _divide(kind: ElementType, x: Lane, y: Lane) -> Lane:
+def _divide(kind: ElementType, x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
     builder = x.builder
     zero = y.eq(0)
     if not kind.is_signed:
@@ -193,7 +193,7 @@ def _divide(kind: ElementType, x: Lane, y: Lane) -> Lane:
     return zero.select(-1, minus.select(-x, quotient))
 
 
-def _remainder(kind: ElementType, x: Lane, y: Lane) -> Lane:
+def _remainder(kind: ElementType, x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
     builder = x.builder
     zero = y.eq(0)
     if not kind.is_signed:
@@ -204,8 +204,8 @@ def _remainder(kind: ElementType, x: Lane, y: Lane) -> Lane:
     return zero.select(x, minus.select(0, rest))
 
 
-def _shift(name: str) -> Callable[[ElementType, Lane, Lane], Lane]:
-    def function(kind: ElementType, x: Lane, y: Lane) -> Lane:
+def _shift(name: str) -> Callable[[ElementType, ScalarExpr, ScalarExpr], ScalarExpr]:
+    def function(kind: ElementType, x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
         width = x.width
         inside = y.ult(width)
         if name == "ashr":
@@ -215,14 +215,14 @@ def _shift(name: str) -> Callable[[ElementType, Lane, Lane], Lane]:
     return function
 
 
-def _high_product(kind: ElementType, x: Lane, y: Lane) -> Lane:
+def _high_product(kind: ElementType, x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
     width = x.width
     if kind.is_signed:
         return (x.sext(2 * width) * y.sext(2 * width)).lshr(width).trunc(width)
     return (x.zext(2 * width) * y.zext(2 * width)).lshr(width).trunc(width)
 
 
-def _power(kind: ElementType, x: Lane, y: Lane) -> Lane:
+def _power(kind: ElementType, x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
     """By squaring, in a loop over the exponent's bits."""
     builder = x.builder
     one, zero = x.constant(1), x.constant(0)
@@ -247,7 +247,7 @@ def _power(kind: ElementType, x: Lane, y: Lane) -> Lane:
     return y.lt(0).select(reciprocal, product)
 
 
-_INTEGER_BINARY: dict[str, Callable[[ElementType, Lane, Lane], Lane]] = {
+_INTEGER_BINARY: dict[str, Callable[[ElementType, ScalarExpr, ScalarExpr], ScalarExpr]] = {
     "divide": _divide,
     "remainder": _remainder,
     "maximum": _extreme(True),

@@ -15,13 +15,13 @@ Index = Sequence[IndexExpression | int]
 
 
 def linear_index(emit: ScalarCode, dims: Sequence[int], index: Index) -> IndexExpression:
-    """The row-major position of `index` in an array of extents `dims`."""
+    """The row-major position of `index` in an array of dimension sizes `dims`."""
     total = emit.index(0)
     stride = 1
-    for extent, position in zip(reversed(dims), reversed(index), strict=True):
-        if extent != 1:
+    for size, position in zip(reversed(dims), reversed(index), strict=True):
+        if size != 1:
             total = total + (position * stride if isinstance(position, IndexExpression) else int(position) * stride)
-        stride *= extent
+        stride *= size
     return total
 
 

@@ -70,7 +70,7 @@ class BufferEmitter(ScalarEmitter):
         self.entry.instructions.insert(0, place)
         return MemoryArray(self, place, shape)
 
-    def persistent(self, name: str, initial: Literal) -> MemoryArray:
+    def static_state(self, name: str, initial: Literal) -> MemoryArray:
         """Memory that lives from run to run: a variable in the image's writable part."""
         assert initial.array is not None
         data = initial.array.tobytes()

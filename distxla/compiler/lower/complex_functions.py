@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from distxla.compiler.lower import exponentials, trigonometry
 from distxla.compiler.lower.double_double import two_product, two_sum
-from distxla.compiler.lower.scalar_expression import Lane
+from distxla.compiler.lower.scalar_expression import ScalarExpr
 
-Pair = tuple[Lane, Lane]
+Pair = tuple[ScalarExpr, ScalarExpr]
 _LARGEST_LOG = 709.0
 
 
@@ -61,7 +61,7 @@ def _recovered(x: Pair, y: Pair, result: Pair) -> Pair:
     return by_zero.select(signed * a, real), by_zero.select(signed * b, imag)
 
 
-def absolute(x: Pair) -> Lane:
+def absolute(x: Pair) -> ScalarExpr:
     """Infinite where a part is, even beside a NaN."""
     a, b = x[0].abs(), x[1].abs()
     larger = a.call("maxnum", b)
@@ -97,7 +97,7 @@ def log(x: Pair) -> Pair:
     return _log_of_modulus(x), trigonometry.atan2(x[1], x[0])
 
 
-def _log_of_modulus(x: Pair) -> Lane:
+def _log_of_modulus(x: Pair) -> ScalarExpr:
     """log |x|; near the unit circle from |x|^2 - 1, in which nothing is lost."""
     a, b = x[0].abs(), x[1].abs()
     larger, smaller = a.call("maxnum", b), a.call("minnum", b)
@@ -217,7 +217,7 @@ def acos(x: Pair) -> Pair:
     return (a.eq(0.0) & b.is_nan()).select(math.pi / 2, real), imag
 
 
-def _direction(x: Pair) -> tuple[Lane, Pair]:
+def _direction(x: Pair) -> tuple[ScalarExpr, Pair]:
     """(whether x is infinite, the finite point in whose direction it then lies); NaN stays."""
     infinite = [v.abs().eq(math.inf) for v in x]
     parts = [v.is_nan().select(v, i.select(v.constant(1.0), 0.0).copysign(v)) for i, v in zip(infinite, x, strict=True)]

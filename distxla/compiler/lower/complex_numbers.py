@@ -21,7 +21,7 @@ def unary(emit: ScalarCode, opcode: str, a: ScalarValue) -> ScalarValue:
     """Any element-wise unary opcode of a complex number."""
     kind = a.element_type
     assert a.imag is not None
-    x, y = emit.lane(a.llvm), emit.lane(a.imag)
+    x, y = emit.expr(a.llvm), emit.expr(a.imag)
     if opcode == "real":
         return ScalarValue(kind.real_part, a.llvm)
     if opcode == "imag":
@@ -44,8 +44,8 @@ def binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> Sca
     kind = a.element_type
     assert a.imag is not None
     assert b.imag is not None
-    x = (emit.lane(a.llvm), emit.lane(a.imag))
-    y = (emit.lane(b.llvm), emit.lane(b.imag))
+    x = (emit.expr(a.llvm), emit.expr(a.imag))
+    y = (emit.expr(b.llvm), emit.expr(b.imag))
     builder = emit.builder
     flags = ("reassoc",) if emit.reassociate else ()
     if opcode == "add":
@@ -71,7 +71,7 @@ def _value(kind: ElementType, parts: Pair) -> ScalarValue:
 
 def _extreme(emit: ScalarCode, larger: bool, a: ScalarValue, b: ScalarValue) -> ScalarValue:
     """By the parts in order, as NumPy; a NaN anywhere in an operand wins."""
-    (x, s), (y, t) = ([emit.lane(r) for r in v.registers()] for v in (a, b))
+    (x, s), (y, t) = ([emit.expr(r) for r in v.registers()] for v in (a, b))
     first = x.gt(y) if larger else x.lt(y)
     second = s.gt(t) if larger else s.lt(t)
     bad = [u.is_nan() | v.is_nan() for u, v in ((x, s), (y, t))]

@@ -11,7 +11,7 @@ from distxla.compiler.lower import gemm_micro_kernel, libraries
 from distxla.compiler.lower.arrays import MemoryArray
 from distxla.compiler.lower.buffer_emitter import BufferEmitter, MatrixOperand
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.scalar_expression import I32, Lane
+from distxla.compiler.lower.scalar_expression import I32, ScalarExpr
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import RunProducts
@@ -289,6 +289,6 @@ def _inner_products(
 
 def _multiply_add(emit: BufferEmitter, x: ScalarValue, y: ScalarValue, z: ScalarValue) -> ScalarValue:
     if x.element_type.is_float and not x.element_type.bits < 32:
-        fused = Lane(emit.builder, x.llvm).fma(Lane(emit.builder, y.llvm), Lane(emit.builder, z.llvm))
+        fused = ScalarExpr(emit.builder, x.llvm).fma(ScalarExpr(emit.builder, y.llvm), ScalarExpr(emit.builder, z.llvm))
         return ScalarValue(x.element_type, fused.value)
     return emit.binary("add", emit.binary("multiply", x, y), z)

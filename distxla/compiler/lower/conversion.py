@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from distxla.compiler.lower.index import IndexExpression
 from distxla.compiler.lower.scalar_code import ScalarCode
-from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T, I32, Lane, float_constant
+from distxla.compiler.lower.scalar_expression import F16T, F32T, F64T, I32, ScalarExpr, float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type, register_type
 from distxla.errors import InternalError
 from distxla.ir.element_type import PRED, ElementType
@@ -127,7 +127,7 @@ def rounded(builder: ir.IRBuilder, value: ir.Value, element_type: ElementType) -
 
 
 def _decode(builder: ir.IRBuilder, memory: ir.Value, element_type: ElementType) -> ir.Value:
-    code = Lane(builder, memory)
+    code = ScalarExpr(builder, memory)
     if element_type.name == "bf16":
         return code.zext(32).shl(16).float_of_bits().value
     form = narrow_format(element_type.name)
@@ -152,7 +152,7 @@ def _decode(builder: ir.IRBuilder, memory: ir.Value, element_type: ElementType) 
     return bits.float_of_bits().value
 
 
-def float_nan_bits(like: Lane) -> Lane:
+def float_nan_bits(like: ScalarExpr) -> ScalarExpr:
     """The quiet NaN's bits as i32."""
     return like.constant(0x7FC00000)
 
@@ -161,7 +161,7 @@ def _encode(builder: ir.IRBuilder, value: ir.Value, element_type: ElementType) -
     """An f32 as a narrow float's code, rounded to nearest even."""
     if element_type.name == "f16":
         return builder.fptrunc(value, F16T)
-    number = Lane(builder, value)
+    number = ScalarExpr(builder, value)
     bits = number.bits()
     if element_type.name == "bf16":
         nearest = (bits + 0x7FFF + (bits.lshr(16) & 1)).lshr(16)
@@ -198,7 +198,7 @@ def _encode(builder: ir.IRBuilder, value: ir.Value, element_type: ElementType) -
     return (code | sign_kept).trunc(8).value
 
 
-def _encode_power(number: Lane, form: NarrowFormat) -> Lane:
+def _encode_power(number: ScalarExpr, form: NarrowFormat) -> ScalarExpr:
     """f8e8m0fnu: the nearest power of two; zero, negative numbers and NaN have none."""
     bits = number.bits()
     # ties go up; 2^-127 itself is subnormal and stays
@@ -208,7 +208,7 @@ def _encode_power(number: Lane, form: NarrowFormat) -> Lane:
     code = bits.eq(0).select(form.nan, code)
     bad = bits.lshr(31).ne(0).value
     either = number.builder.or_(bad, number.is_nan().value)
-    return Lane(number.builder, either).select(form.nan, code)
+    return ScalarExpr(number.builder, either).select(form.nan, code)
 
 
 # --- conversions -----------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def integer_of_bits(bits: int, element_type: ElementType) -> int:
 
 def from_index(emit: ScalarCode, index: IndexExpression, element_type: ElementType) -> ScalarValue:
     """An index as an element, as `iota` does: integers wrap, floats round once."""
-    value = emit.lane(emit.i64(index))
+    value = emit.expr(emit.i64(index))
     if element_type.is_integer:
         width = register_type(element_type).width
         return ScalarValue(element_type, value.trunc(width).value if width < 64 else value.value)
@@ -233,7 +233,7 @@ def from_index(emit: ScalarCode, index: IndexExpression, element_type: ElementTy
     return _from_integer(emit.builder, value, True, element_type)
 
 
-def _from_integer(builder: ir.IRBuilder, value: Lane, signed: bool, target: ElementType) -> ScalarValue:
+def _from_integer(builder: ir.IRBuilder, value: ScalarExpr, signed: bool, target: ElementType) -> ScalarValue:
     if target is PRED:
         return ScalarValue(PRED, value.ne(0).value)
     if target.is_complex:
@@ -248,7 +248,7 @@ def _from_integer(builder: ir.IRBuilder, value: Lane, signed: bool, target: Elem
     return ScalarValue(target, make(value.value, register_type(target)))
 
 
-def _odd_f32(builder: ir.IRBuilder, value: Lane, signed: bool) -> Lane:
+def _odd_f32(builder: ir.IRBuilder, value: ScalarExpr, signed: bool) -> ScalarExpr:
     """A wide integer as an f32 rounded to odd, so that a second rounding to a narrower type is the only one that
     counts."""
     magnitude = value.abs() if signed else value
@@ -259,9 +259,9 @@ def _odd_f32(builder: ir.IRBuilder, value: Lane, signed: bool) -> Lane:
     shift = (value.constant(value.width - 24) - lead).call("smax", 0)
     kept = magnitude.lshr(shift)
     back = kept.shl(shift)
-    sticky = Lane(builder, builder.select(back.ne(magnitude).value, one.value, value.constant(0).value))
+    sticky = ScalarExpr(builder, builder.select(back.ne(magnitude).value, one.value, value.constant(0).value))
     odd = (kept | sticky).shl(shift)
-    number = Lane(builder, builder.uitofp(odd.value, F32T))
+    number = ScalarExpr(builder, builder.uitofp(odd.value, F32T))
     if not signed or low_mask < 0:
         return number
     return value.lt(0).select(-number, number)
@@ -285,7 +285,7 @@ def convert(builder: ir.IRBuilder, a: ScalarValue, target: ElementType) -> Scala
     if target.is_complex:
         real = convert(builder, a, target.real_part)
         return ScalarValue(target, real.llvm, float_constant(real.llvm.type, 0.0))
-    value = Lane(builder, a.llvm)
+    value = ScalarExpr(builder, a.llvm)
     if source.is_float:
         return _from_float(builder, a, value, target)
     signed = source.is_signed
@@ -299,7 +299,7 @@ def convert(builder: ir.IRBuilder, a: ScalarValue, target: ElementType) -> Scala
     return _from_integer(builder, value, signed, target)
 
 
-def _from_float(builder: ir.IRBuilder, a: ScalarValue, value: Lane, target: ElementType) -> ScalarValue:
+def _from_float(builder: ir.IRBuilder, a: ScalarValue, value: ScalarExpr, target: ElementType) -> ScalarValue:
     if target is PRED:
         return ScalarValue(PRED, value.ne(0.0).value)
     if target.is_integer:
@@ -313,7 +313,7 @@ def _from_float(builder: ir.IRBuilder, a: ScalarValue, value: Lane, target: Elem
     return ScalarValue(target, (value.to_f64() if register_type(target) == F64T else value.to_f32()).value)
 
 
-def _saturated(value: Lane, target: ElementType) -> Lane:
+def _saturated(value: ScalarExpr, target: ElementType) -> ScalarExpr:
     """An f32 or f64 truncated to an integer, the nearest one where it is out of range; 0 for NaN.
 
     LLVM has an intrinsic for this, which may become scalar code even in a loop that is vectorised. The plain
@@ -335,7 +335,7 @@ def _saturated(value: Lane, target: ElementType) -> Lane:
     return value.is_nan().select(0, number)
 
 
-def f64_to_odd_f32(value: Lane) -> Lane:
+def f64_to_odd_f32(value: ScalarExpr) -> ScalarExpr:
     """An f64 as an f32 rounded to odd: a second rounding to a narrower type then rounds the f64 correctly."""
     nearest = value.to_f32()
     bits = nearest.bits()
@@ -344,7 +344,7 @@ def f64_to_odd_f32(value: Lane) -> Lane:
     away = back.abs().gt(value.abs())
     # the truncated neighbour, with its last bit set
     odd = away.select(bits - 1, bits) | 1
-    keep = Lane(value.builder, value.builder.or_(exact.value, value.is_nan().value))
+    keep = ScalarExpr(value.builder, value.builder.or_(exact.value, value.is_nan().value))
     return keep.select(bits, odd).float_of_bits()
 
 
@@ -356,11 +356,11 @@ def bitcast(builder: ir.IRBuilder, a: ScalarValue, target: ElementType) -> Scala
     if source.is_complex and target.is_complex:
         return ScalarValue(target, a.llvm, a.imag)
     if source.is_complex:
-        low, high = (Lane(builder, p).bits().zext(source.bits) for p in (a.llvm, a.imag))
+        low, high = (ScalarExpr(builder, p).bits().zext(source.bits) for p in (a.llvm, a.imag))
         return _of_memory(builder, (low | high.shl(source.bits // 2)).value, target)
     memory = pack(builder, a)
     if target.is_complex:
-        whole = Lane(builder, builder.bitcast(memory, ir.IntType(target.bits)))
+        whole = ScalarExpr(builder, builder.bitcast(memory, ir.IntType(target.bits)))
         half = target.bits // 2
         parts = [whole.trunc(half), whole.lshr(half).trunc(half)]
         return ScalarValue(target, *(p.float_of_bits().value for p in parts))
@@ -380,9 +380,9 @@ def reduce_precision(builder: ir.IRBuilder, a: ScalarValue, exponent_bits: int, 
     # f16 has subnormals where f32 has none, so its own bits are rounded; smaller types count as f16
     in_f16 = kind.bits < 16 and kind.name != "f8e8m0fnu"
     if in_f16:
-        value = Lane(builder, builder.fptrunc(a.llvm, F16T))
+        value = ScalarExpr(builder, builder.fptrunc(a.llvm, F16T))
     else:
-        value = Lane(builder, pack(builder, a) if kind.name == "f16" else a.llvm)
+        value = ScalarExpr(builder, pack(builder, a) if kind.name == "f16" else a.llvm)
     total, full = {16: (10, 5), 32: (23, 8), 64: (52, 11)}[value.width]
     bits = value.bits()
     width = value.width

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from distxla.compiler.lower.scalar_expression import Lane
+from distxla.compiler.lower.scalar_expression import ScalarExpr
 
-Pair = tuple[Lane, Lane]
+Pair = tuple[ScalarExpr, ScalarExpr]
 
 
-def two_sum(a: Lane, b: Lane) -> Pair:
+def two_sum(a: ScalarExpr, b: ScalarExpr) -> Pair:
     """a + b, whichever is larger."""
     total = a + b
     of_b = total - a
     return total, (a - (total - of_b)) + (b - of_b)
 
 
-def ordered_sum(a: Lane, b: Lane) -> Pair:
+def ordered_sum(a: ScalarExpr, b: ScalarExpr) -> Pair:
     """a + b for |a| >= |b| or a = 0."""
     total = a + b
     return total, b - (total - a)
 
 
-def two_product(a: Lane, b: Lane | float) -> Pair:
+def two_product(a: ScalarExpr, b: ScalarExpr | float) -> Pair:
     """a * b."""
     product = a * b
     return product, a.fma(b, -product)

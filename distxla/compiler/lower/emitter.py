@@ -19,7 +19,7 @@ from distxla.compiler.lower.constant_tables import constant_bytes
 from distxla.compiler.lower.element_computations import apply_scalar
 from distxla.compiler.lower.index import HIGHEST, I64, LOWEST, IndexCode, IndexExpression
 from distxla.compiler.lower.loops import Nest, SplitRequest
-from distxla.compiler.lower.scalar_expression import I1, I8, I32, Lane, float_constant
+from distxla.compiler.lower.scalar_expression import I1, I8, I32, ScalarExpr, float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, memory_type, register_type
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
@@ -54,8 +54,8 @@ class ScalarEmitter:
 
     # --- constants and indices
 
-    def lane(self, value: ir.Value) -> Lane:
-        return Lane(self.builder, value)
+    def expr(self, value: ir.Value) -> ScalarExpr:
+        return ScalarExpr(self.builder, value)
 
     def constant(self, value: Any, element_type: ElementType) -> ScalarValue:
         kind = register_type(element_type)
@@ -92,7 +92,7 @@ class ScalarEmitter:
         kind = value.element_type
         if isinstance(value.llvm, ir.Constant) and isinstance(value.llvm.constant, int):
             return self.index(min(conversion.integer_of_bits(value.llvm.constant, kind), HIGHEST))
-        wide = Lane(self.builder, value.llvm)
+        wide = ScalarExpr(self.builder, value.llvm)
         if kind.is_signed:
             return self.wrap_index(wide.sext(64).value, -(2 ** (kind.bits - 1)), 2 ** (kind.bits - 1) - 1)
         if kind.name == "u64":
@@ -132,7 +132,7 @@ class ScalarEmitter:
         return inner
 
     def _bound(self, name: str, value: IndexExpression, limit: IndexExpression) -> IndexExpression:
-        chosen = self.lane(self.i64(value)).call(name, self.lane(self.i64(limit))).value
+        chosen = self.expr(self.i64(value)).call(name, self.expr(self.i64(limit))).value
         pick = max if name == "smax" else min
         return self.wrap_index(chosen, pick(value.low, limit.low), pick(value.high, limit.high))
 
@@ -219,7 +219,7 @@ class ScalarEmitter:
         return arithmetic.binary(self, opcode, a, b)
 
     def multiply_add(self, a: ScalarValue, b: ScalarValue, c: ScalarValue) -> ScalarValue:
-        return ScalarValue(a.element_type, self.lane(a.llvm).fma(self.lane(b.llvm), self.lane(c.llvm)).value)
+        return ScalarValue(a.element_type, self.expr(a.llvm).fma(self.expr(b.llvm), self.expr(c.llvm)).value)
 
     def compare(self, direction: str, comparison: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
         return arithmetic.compare(self, direction, comparison, a, b)
@@ -308,14 +308,16 @@ class ScalarEmitter:
     @contextmanager
     def loops(
         self,
-        extents: Sequence[int],
+        dimension_sizes: Sequence[int],
         *,
         ranges: Sequence[tuple[int, int]] | None = None,
         parallel: bool = False,
         splits: bool = False,
     ) -> Iterator[tuple[IndexExpression, ...]]:
         """Open a loop nest, last dimension fastest; the with-body is the innermost body. See loops.Nest."""
-        nest = Nest(self.indices, extents, ranges=ranges, parallel=parallel, splits=splits, depth=len(self.nests))
+        nest = Nest(
+            self.indices, dimension_sizes, ranges=ranges, parallel=parallel, splits=splits, depth=len(self.nests)
+        )
         indices = nest.open()
         self.nests.append(nest)
         yield tuple(indices)
@@ -342,14 +344,14 @@ class ScalarEmitter:
 
     def fold(
         self,
-        extents: Sequence[int],
+        dimension_sizes: Sequence[int],
         initial: tuple[ScalarValue, ...],
         body: Callable[[Sequence[IndexLike], tuple[ScalarValue, ...]], tuple[ScalarValue, ...]],
     ) -> tuple[ScalarValue, ...]:
-        total = prod(extents)
+        total = prod(dimension_sizes)
         if total <= UNROLLED:
             values = initial
-            for constants in product(*(range(e) for e in extents)):
+            for constants in product(*(range(e) for e in dimension_sizes)):
                 values = body(list(constants), values)
             return values
         builder = self.builder
@@ -369,9 +371,9 @@ class ScalarEmitter:
         with self.region():
             position = self.wrap_index(linear, 0, total - 1)
             index: list[IndexLike] = []
-            for extent in reversed(extents):
-                index.append(position % extent)
-                position = position // extent
+            for dimension_size in reversed(dimension_sizes):
+                index.append(position % dimension_size)
+                position = position // dimension_size
             results = body(index[::-1], tuple(carried))
         following = builder.add(linear, ir.Constant(I64, 1), flags=("nuw", "nsw"))
         linear.add_incoming(following, builder.block)

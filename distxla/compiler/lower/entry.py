@@ -33,7 +33,7 @@ from distxla.compiler.lower.fill_unwritten import emit_fill, written_anew
 from distxla.compiler.lower.function_body import FunctionBody, has_runtime_offset
 from distxla.compiler.lower.injection import InjectionPoints
 from distxla.compiler.lower.kernels import KernelFunction, declare_kernel, emit_kernel_function
-from distxla.compiler.plan.breadcrumbs import has_rounds, is_noted, is_traced, kind_of, may_be_long
+from distxla.compiler.plan.breadcrumbs import has_breadcrumb, has_rounds, is_traced, kind_of, may_be_long
 from distxla.compiler.plan.buffers import (
     Branch,
     Buffer,
@@ -42,8 +42,8 @@ from distxla.compiler.plan.buffers import (
     Invoke,
     Kernel,
     Loop,
+    MemoryRegion,
     Plan,
-    Region,
     Routine,
     Step,
     Swap,
@@ -214,8 +214,8 @@ class _EntryEmitter:
     def step(self, step: Step) -> None:
         traced = self.traced and is_traced(step)
         number = len(self.numbered)
-        if traced or is_noted(step) or self.points.is_at(step):
-            self.body.builder.store(I32(number), self.body.step_word)
+        if traced or has_breadcrumb(step) or self.points.is_at(step):
+            self.body.builder.store(I32(number), self.body.breadcrumb)
             self.numbered.append((step.instruction, kind_of(step)))
         if may_be_long(step):
             self.body.builder.store(I32(1), self.body.busy_word)  # the next round looks at the clock
@@ -237,15 +237,15 @@ class _EntryEmitter:
     def fill(self, buffers: Iterable[Buffer]) -> None:
         """Let a read show of what the next step doesn't write."""
         for buffer in buffers:
-            shared = buffer.region is Region.SHARED  # of which the device's own place is filled
+            shared = buffer.region is MemoryRegion.SHARED  # of which the device's own place is filled
             offset = self.body.in_arena(buffer) if shared else self.body.offset(buffer)
             emit_fill(self.llvm_module, self.body.builder, self.body.own_memory, offset, buffer.size)
 
     def fill_all(self) -> None:
         """The same of what no step writes, before the first one."""
         leaves = enumerate(self.module.entry_computation.root_instruction.shape.leaves())
-        buffers = [Buffer(leaf.byte_size, Region.RESULT, k) for k, leaf in leaves if leaf.is_array]
-        for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, Region.ARENA, 0)):
+        buffers = [Buffer(leaf.byte_size, MemoryRegion.RESULT, k) for k, leaf in leaves if leaf.is_array]
+        for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, MemoryRegion.ARENA, 0)):
             emit_fill(self.llvm_module, self.body.begin, self.body.own_memory, self.body.offset(buffer), buffer.size)
 
     def plain_step(self, step: Step) -> None:
@@ -270,9 +270,11 @@ class _EntryEmitter:
         kernel = self.kernel_function(step.computation, step.instruction)
         self.scratch_bytes = max(self.scratch_bytes, kernel.scratch_bytes)
         arguments = [
-            self.body.pointer(buffer) for buffer in (*step.operands, *step.results) if buffer.region is not Region.NONE
+            self.body.pointer(buffer)
+            for buffer in (*step.operands, *step.results)
+            if buffer.region is not MemoryRegion.NONE
         ]
-        scratch = Buffer(kernel.scratch_bytes, Region.ARENA, self.plan.arena_bytes)
+        scratch = Buffer(kernel.scratch_bytes, MemoryRegion.ARENA, self.plan.arena_bytes)
         if self.fills:
             self.fill((scratch,))
         status = self.body.builder.call(kernel.function, [self.body.context, *arguments, self.body.pointer(scratch)])
@@ -354,7 +356,7 @@ class _EntryEmitter:
         for k, buffer in enumerate(buffers):
             place = self.body.begin.gep(table, [I64(k)], source_etype=I64)
             elsewhere = self.body.begin.gep(table, [I64(len(buffers) + k)], source_etype=I64)
-            if buffer.region is Region.SHARED:
+            if buffer.region is MemoryRegion.SHARED:
                 self.body.chosen[id(buffer)] = place
                 self.body.builder.store(self.body.in_arena(buffer), place)  # every time: the routine writes there, too
                 self.body.begin.store(self.body.in_shared_arena(buffer), elsewhere)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from distxla.compiler.lower.double_double import Pair, ordered_sum, two_product
-from distxla.compiler.lower.scalar_expression import Lane
+from distxla.compiler.lower.scalar_expression import ScalarExpr
 
 # (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2]
 _EXP_F32 = (0.001395051243276309, 0.008368902992249122, 0.04166620548132132, 0.16666518725810958, 0.5000000095286907)
@@ -46,13 +46,13 @@ _ROUNDER = {32: 1.5 * 2.0**23, 64: 1.5 * 2.0**52}
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 
 
-def _bounded(x: Lane, low: float, high: float) -> Lane:
+def _bounded(x: ScalarExpr, low: float, high: float) -> ScalarExpr:
     """x within [low, high]; NaN stays NaN."""
     x = x.lt(low).select(low, x)
     return x.gt(high).select(high, x)
 
 
-def _reduced(x: Lane) -> tuple[Lane, Lane]:
+def _reduced(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr]:
     """(n as an integer, r) with x = n ln2 + r, |r| <= ln2 / 2 and a bit; no undefined conversion for NaN."""
     rounder = x.constant(_ROUNDER[x.width])
     shifted = x.fma(math.log2(math.e), rounder)
@@ -62,17 +62,17 @@ def _reduced(x: Lane) -> tuple[Lane, Lane]:
     return shifted.bits() - rounder.bits(), r
 
 
-def _power_of_two(n: Lane) -> Lane:
+def _power_of_two(n: ScalarExpr) -> ScalarExpr:
     """2.0 ** n for an integer lane within the exponents of normal numbers."""
     mantissa, bias = (23, 127) if n.width == 32 else (52, 1023)
     return (n + bias).shl(mantissa).float_of_bits()
 
 
-def exp(x: Lane) -> Lane:
+def exp(x: ScalarExpr) -> ScalarExpr:
     return _scaled_exp(x, 0)
 
 
-def _scaled_exp(x: Lane, exponent: int, lost: Lane | None = None) -> Lane:
+def _scaled_exp(x: ScalarExpr, exponent: int, lost: ScalarExpr | None = None) -> ScalarExpr:
     """e^(x + lost) 2^exponent, which may be finite where e^x is not; `lost` is below the last place of x."""
     limits = (-104.0, 90.0) if x.width == 32 else (-746.0, 711.0)
     n, r = _reduced(_bounded(x, *limits))
@@ -85,7 +85,7 @@ def _scaled_exp(x: Lane, exponent: int, lost: Lane | None = None) -> Lane:
     return p * _power_of_two(half) * _power_of_two(n - half + exponent)
 
 
-def expm1(x: Lane) -> Lane:
+def expm1(x: ScalarExpr) -> ScalarExpr:
     limits = (-20.0, 89.0) if x.width == 32 else (-40.0, 710.0)
     n, r = _reduced(_bounded(x, *limits))
     q = r.polynomial(_EXP_F32 if x.width == 32 else _EXP_F64)
@@ -97,7 +97,7 @@ def expm1(x: Lane) -> Lane:
     return tiny.select(x, total)
 
 
-def _log_parts(x: Lane) -> tuple[Lane, Lane]:
+def _log_parts(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr]:
     """(e, f) with x = 2^e (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], for normal positive x."""
     mantissa = 23 if x.width == 32 else 52
     half = 0x3F3504F3 if x.width == 32 else 0x3FE6A09E667F3BCD
@@ -111,7 +111,7 @@ def _log_parts(x: Lane) -> tuple[Lane, Lane]:
     return x.of(x.builder.sitofp(e.value, x.type)), one - 1.0
 
 
-def _normal_log_parts(x: Lane) -> tuple[Lane, Lane]:
+def _normal_log_parts(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr]:
     """`_log_parts` of any positive x."""
     smallest, scale, shift = (2.0**-126, 2.0**25, 25.0) if x.width == 32 else (2.0**-1022, 2.0**54, 54.0)
     subnormal = x.lt(smallest)
@@ -119,7 +119,7 @@ def _normal_log_parts(x: Lane) -> tuple[Lane, Lane]:
     return subnormal.select(e - shift, e), f
 
 
-def _log_sum(e: Lane, f: Lane, correction: Lane | None = None) -> Lane:
+def _log_sum(e: ScalarExpr, f: ScalarExpr, correction: ScalarExpr | None = None) -> ScalarExpr:
     """e ln2 + log(1 + f) + correction."""
     width = f.width
     half_square = f * f * 0.5
@@ -137,14 +137,14 @@ def _log_sum(e: Lane, f: Lane, correction: Lane | None = None) -> Lane:
     return e.fma(_LN2_HIGH[width], f - (half_square - low))
 
 
-def log(x: Lane) -> Lane:
+def log(x: ScalarExpr) -> ScalarExpr:
     result = _log_sum(*_normal_log_parts(x))
     result = x.eq(0.0).select(-math.inf, result)
     result = x.lt(0.0).select(math.nan, result)
     return (x.is_nan() | x.eq(math.inf)).select(x, result)
 
 
-def log1p(x: Lane) -> Lane:
+def log1p(x: ScalarExpr) -> ScalarExpr:
     u = x + 1.0
     e, f = _log_parts(u)
     # what rounding 1 + x lost
@@ -156,7 +156,7 @@ def log1p(x: Lane) -> Lane:
     return (x.is_nan() | x.eq(math.inf) | tiny).select(x, result)
 
 
-def tanh(x: Lane) -> Lane:
+def tanh(x: ScalarExpr) -> ScalarExpr:
     a = x.abs()
     if x.width == 32:
         z = a * a
@@ -173,7 +173,7 @@ def tanh(x: Lane) -> Lane:
     return late.select(quotient + 1.0, quotient).copysign(x)
 
 
-def logistic(x: Lane) -> Lane:
+def logistic(x: ScalarExpr) -> ScalarExpr:
     e = exp(-x.abs())
     numerator = x.lt(0.0).select(e, 1.0)
     return numerator / (e + 1.0)
@@ -182,7 +182,7 @@ def logistic(x: Lane) -> Lane:
 # --- powers ------------------------------------------------------------------------------------------------------
 
 
-def pow(x: Lane, y: Lane) -> Lane:
+def pow(x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
     """As C's pow."""
     if x.width == 64:
         high, low = _long_log(x.abs())
@@ -194,7 +194,7 @@ def pow(x: Lane, y: Lane) -> Lane:
     return _signed_power(wide, power, exp(power * log(wide.abs()))).result_f32()
 
 
-def _long_log(x: Lane) -> Pair:
+def _long_log(x: ScalarExpr) -> Pair:
     """log of a non-negative f64 in two parts, to about 2^-66 of its value; the second counts where the first is
     finite."""
     e, f = _normal_log_parts(x)
@@ -216,7 +216,7 @@ def _long_log(x: Lane) -> Pair:
     return (x.is_nan() | x.eq(math.inf)).select(x, high), low
 
 
-def _signed_power(x: Lane, y: Lane, magnitude: Lane) -> Lane:
+def _signed_power(x: ScalarExpr, y: ScalarExpr, magnitude: ScalarExpr) -> ScalarExpr:
     """x^y from |x|^y: signs, and the places at which the product of y and the logarithm means nothing."""
     whole = y.call("trunc").eq(y)
     half = y * 0.5
@@ -232,8 +232,8 @@ def _signed_power(x: Lane, y: Lane, magnitude: Lane) -> Lane:
 # --- hyperbolic functions: f32 through f64 -------------------------------------------------------------------------
 
 
-def _in_f64(formula: Callable[[Lane], Lane]) -> Callable[[Lane], Lane]:
-    def function(x: Lane) -> Lane:
+def _in_f64(formula: Callable[[ScalarExpr], ScalarExpr]) -> Callable[[ScalarExpr], ScalarExpr]:
+    def function(x: ScalarExpr) -> ScalarExpr:
         return formula(x) if x.width == 64 else formula(x.to_f64()).result_f32()
 
     function.__name__ = formula.__name__
@@ -241,7 +241,7 @@ def _in_f64(formula: Callable[[Lane], Lane]) -> Callable[[Lane], Lane]:
 
 
 @_in_f64
-def sinh(x: Lane) -> Lane:
+def sinh(x: ScalarExpr) -> ScalarExpr:
     a = x.abs()
     z = a * a
     small = (a * z).fma(z.polynomial(_SINH), a)
@@ -250,31 +250,31 @@ def sinh(x: Lane) -> Lane:
 
 
 @_in_f64
-def cosh(x: Lane) -> Lane:
+def cosh(x: ScalarExpr) -> ScalarExpr:
     half = _scaled_exp(x.abs(), -1)
     return half + 0.25 / half
 
 
 @_in_f64
-def asinh(x: Lane) -> Lane:
+def asinh(x: ScalarExpr) -> ScalarExpr:
     a = x.abs()
     square = a * a
     return _log1p_or_twice(a, a + square / ((square + 1.0).sqrt() + 1.0)).copysign(x)
 
 
 @_in_f64
-def acosh(x: Lane) -> Lane:
+def acosh(x: ScalarExpr) -> ScalarExpr:
     t = x - 1.0
     return x.lt(1.0).select(math.nan, _log1p_or_twice(x, t + (t * t + t * 2.0).sqrt()))
 
 
-def _log1p_or_twice(x: Lane, t: Lane) -> Lane:
+def _log1p_or_twice(x: ScalarExpr, t: ScalarExpr) -> ScalarExpr:
     """log1p(t), and log(2 x) for large x, whose square would overflow in t."""
     large = x.gt(2.0**28)
     return log1p(large.select(x - 1.0, t)) + large.select(x.constant(math.log(2)), 0.0)
 
 
 @_in_f64
-def atanh(x: Lane) -> Lane:
+def atanh(x: ScalarExpr) -> ScalarExpr:
     a = x.abs()
     return (log1p(a * 2.0 / (1.0 - a)) * 0.5).copysign(x)

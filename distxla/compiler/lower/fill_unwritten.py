@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from llvmlite import ir
 
-from distxla.compiler.plan.buffers import Buffer, Region
+from distxla.compiler.plan.buffers import Buffer, MemoryRegion
 from distxla.ir.unwritten import MARKER
 
 I8, I32, I64, POINTER = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
@@ -16,7 +16,7 @@ def written_anew(operands: Iterable[Buffer], results: Iterable[Buffer]) -> Itera
     """The results in memory that holds no operand."""
     taken = tuple(operands)
     for result in results:
-        has_memory = result.size and result.region in (Region.ARENA, Region.RESULT, Region.SHARED)
+        has_memory = result.size and result.region in (MemoryRegion.ARENA, MemoryRegion.RESULT, MemoryRegion.SHARED)
         if has_memory and not any(_overlap(result, operand) for operand in taken):
             yield result
 
@@ -39,6 +39,6 @@ def emit_fill(llvm_module: ir.Module, builder: ir.IRBuilder, memory: ir.Value, o
 def _overlap(one: Buffer, other: Buffer) -> bool:
     if one is other or one.region is not other.region:
         return one is other
-    if one.region is Region.ARENA:
+    if one.region is MemoryRegion.ARENA:
         return one.number < other.number + other.size and other.number < one.number + one.size
     return one.number == other.number

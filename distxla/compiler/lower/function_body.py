@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from distxla.collectives.protocols.control_block import H_ABORT, R_BUSY, R_STEP
 from distxla.compiler.abi import Context, Status
-from distxla.compiler.plan.buffers import Buffer, Region
+from distxla.compiler.plan.buffers import Buffer, MemoryRegion
 from distxla.errors import CompileError
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -22,7 +22,7 @@ POINTER = ir.PointerType()
 
 def has_runtime_offset(buffer: Buffer) -> bool:
     """Whether the buffer's offset is known at run time only."""
-    return buffer.swaps or buffer.region is Region.SHARED
+    return buffer.swaps or buffer.region is MemoryRegion.SHARED
 
 
 class FunctionBody:
@@ -42,8 +42,8 @@ class FunctionBody:
         self._first = self.builder.block
         self._failed = self.function.append_basic_block("failed")
         self._failures: list[tuple[ir.Value, ir.Block]] = []
-        self._offsets: dict[tuple[Region, int], ir.Value] = {}
-        self._pointers: dict[tuple[Region, int], ir.Value] = {}
+        self._offsets: dict[tuple[MemoryRegion, int], ir.Value] = {}
+        self._pointers: dict[tuple[MemoryRegion, int], ir.Value] = {}
         self.chosen: dict[int, ir.Value] = {}
         self._fields: dict[str, ir.Value] = {}
         self.own_memory = self.begin.load(
@@ -56,7 +56,7 @@ class FunctionBody:
             name="own_memory",
         )
         self.abort_flag = self.begin.gep(self.field("control", POINTER), [I64(H_ABORT)], source_etype=I8)
-        self.step_word = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
+        self.breadcrumb = self.begin.gep(self.field("record", POINTER), [I64(R_STEP)], source_etype=I8)
         self.busy_word = self.begin.gep(self.field("record", POINTER), [I64(R_BUSY)], source_etype=I8)
 
     def finish(self) -> None:
@@ -80,13 +80,13 @@ class FunctionBody:
         key = (buffer.region, buffer.number)
         found = self._offsets.get(key)
         if found is None:
-            if buffer.region is Region.ARENA:
+            if buffer.region is MemoryRegion.ARENA:
                 found = self.in_arena(buffer)
-            elif buffer.region in (Region.PARAMETER, Region.RESULT):
-                table = self.field("parameters" if buffer.region is Region.PARAMETER else "results", POINTER)
+            elif buffer.region in (MemoryRegion.PARAMETER, MemoryRegion.RESULT):
+                table = self.field("parameters" if buffer.region is MemoryRegion.PARAMETER else "results", POINTER)
                 address = self.begin.gep(table, [I64(buffer.number)], source_etype=I64)
                 found = self.begin.load(address, typ=I64, name=f"{buffer.region.value}_{buffer.number}")
-            elif buffer.region is Region.NONE:
+            elif buffer.region is MemoryRegion.NONE:
                 found = I64(0)
             else:
                 raise CompileError(f"a {buffer.region.value} has no place in device memory")
@@ -119,9 +119,9 @@ class FunctionBody:
         key = (buffer.region, buffer.number)
         found = self._pointers.get(key)
         if found is None:
-            if buffer.region is Region.CONSTANT:
+            if buffer.region is MemoryRegion.CONSTANT:
                 found = self.constant(buffer.number)
-            elif buffer.region is Region.NONE:
+            elif buffer.region is MemoryRegion.NONE:
                 found = self.own_memory  # a token: never dereferenced
             else:
                 found = self.begin.gep(self.own_memory, [self.offset(buffer)], source_etype=I8)

@@ -13,27 +13,31 @@ from distxla.ops.support.emit import ArrayRef
 MAX_PIECES = 28  # 3 a dimension of a three-dimensional pad
 
 
-def emit_map(emit: ScalarEmitter, extents: Sequence[int], body: Callable[[tuple[IndexExpression, ...]], None]) -> None:
-    """Run `body` for every index over `extents`, in any order.
+def emit_map(
+    emit: ScalarEmitter, dimension_sizes: Sequence[int], body: Callable[[tuple[IndexExpression, ...]], None]
+) -> None:
+    """Run `body` for every index over `dimension_sizes`, in any order.
 
     Where a comparison in the body is decided by one loop index (the borders of concatenate and pad), the range is cut
     there
     and each piece gets a body without the branch.
     """
     budget = [MAX_PIECES]
-    _pieces(emit, tuple(extents), tuple((0, e) for e in extents), body, budget)
+    _pieces(emit, tuple(dimension_sizes), tuple((0, e) for e in dimension_sizes), body, budget)
 
 
 def _pieces(
     emit: ScalarEmitter,
-    extents: tuple[int, ...],
+    dimension_sizes: tuple[int, ...],
     ranges: tuple[tuple[int, int], ...],
     body: Callable[[tuple[IndexExpression, ...]], None],
     budget: list[int],
 ) -> None:
     builder = emit.builder
     block, blocks = builder.block, len(builder.function.blocks)
-    nest = Nest(emit.indices, extents, ranges=ranges, parallel=True, splits=budget[0] > 0, depth=len(emit.nests))
+    nest = Nest(
+        emit.indices, dimension_sizes, ranges=ranges, parallel=True, splits=budget[0] > 0, depth=len(emit.nests)
+    )
     marker, depth = emit.indices.depth(), len(emit.nests)
     try:
         indices = nest.open()
@@ -53,11 +57,11 @@ def _pieces(
         first, end = ranges[request.dimension]
         for piece in ((first, request.boundary), (request.boundary, end)):
             narrowed = (*ranges[: request.dimension], piece, *ranges[request.dimension + 1 :])
-            _pieces(emit, extents, narrowed, body, budget)
+            _pieces(emit, dimension_sizes, narrowed, body, budget)
 
 
 def emit_elements(emit: ScalarEmitter, roots: Sequence[ArrayRef], results: Sequence[MemoryArray]) -> None:
-    """Store every element of `roots` (arrays of equal extents) into `results`."""
+    """Store every element of `roots` (arrays of equal dimension sizes) into `results`."""
 
     def body(index: tuple[IndexExpression, ...]) -> None:
         values = [root.load(index) for root in roots]  # type: ignore[arg-type]

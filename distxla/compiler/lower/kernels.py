@@ -196,8 +196,8 @@ def _emit_loops(
     sources = [elements[r.name] for r in roots]
     if row is not None:
         sources, results = [row.of(s) for s in sources], [row.of(r) for r in results]
-    extents = {r.shape.dims for r in results}
-    if len(extents) == 1:
+    dimension_sizes = {r.shape.dims for r in results}
+    if len(dimension_sizes) == 1:
         emit_elements(emit, sources, results)
         return
     for source, result in zip(sources, results):

@@ -12,7 +12,7 @@ from distxla.targets.code import target_of
 
 POINTER = ir.PointerType()
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
-LARGEST = 2**31 - 1  # extent or stride
+LARGEST = 2**31 - 1  # size or stride
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class SplitRequest(Exception):
 
 
 class Nest:
-    """Loops over extents, last fastest.
+    """Loops over dimension sizes, last fastest.
 
     ranges: (first, end) by dimension where only a part is walked.  parallel: the bodies may run in any order.
     splits: the body may raise SplitRequest for comparisons of an index with a constant.
@@ -43,7 +43,7 @@ class Nest:
     def __init__(
         self,
         code: IndexCode,
-        extents: Sequence[int],
+        dimension_sizes: Sequence[int],
         *,
         ranges: Sequence[tuple[int, int]] | None = None,
         parallel: bool = False,
@@ -52,8 +52,8 @@ class Nest:
     ) -> None:
         self.code = code
         self.builder = code.builder
-        self.extents = tuple(extents)
-        self.ranges = tuple(ranges) if ranges is not None else tuple((0, e) for e in extents)
+        self.dimension_sizes = tuple(dimension_sizes)
+        self.ranges = tuple(ranges) if ranges is not None else tuple((0, e) for e in dimension_sizes)
         self.parallel = parallel
         self.splits = splits
         self.depth = depth
@@ -91,12 +91,12 @@ class Nest:
         waiting = sorted(coefficients, reverse=True)
         while waiting:
             last = first = waiting.pop(0)
-            span = self.extents[last]
+            span = self.dimension_sizes[last]
             while waiting and self._before(first) == waiting[0] and self._is_full(first):
                 if coefficients[waiting[0]] != coefficients[last] * span:
                     break
                 first = waiting.pop(0)
-                span *= self.extents[first]
+                span *= self.dimension_sizes[first]
             found.append((self._request(first, last), coefficients[last]))
         return found[::-1]
 
@@ -109,12 +109,12 @@ class Nest:
         position = self._walked.index(dimension)
         previous = self._walked[position - 1] if position else None
         # a dimension of which one index is walked separates its neighbours unless it has only that one
-        if previous is not None and any(self.extents[d] != 1 for d in range(previous + 1, dimension)):
+        if previous is not None and any(self.dimension_sizes[d] != 1 for d in range(previous + 1, dimension)):
             return None
         return previous
 
     def _is_full(self, dimension: int) -> bool:
-        return self.ranges[dimension] == (0, self.extents[dimension])
+        return self.ranges[dimension] == (0, self.dimension_sizes[dimension])
 
     def _request(self, first: int, last: int) -> ir.Value:
         value = self._requests.get((first, last))
@@ -237,7 +237,7 @@ class Nest:
         return high - low
 
     def _bounds(self, first: int, last: int) -> tuple[int, int]:
-        span = prod(self.extents[d] for d in range(first + 1, last + 1))
+        span = prod(self.dimension_sizes[d] for d in range(first + 1, last + 1))
         low, high = self.ranges[first]
         return low * span, high * span
 
@@ -277,7 +277,7 @@ class Nest:
             terms: list[ir.Value] = []
             builder.position_before(body.instructions[0]) if body.instructions else builder.position_at_start(body)
             for run in parts:
-                stride = prod(self.extents[d] for d in range(run[1] + 1, last + 1))
+                stride = prod(self.dimension_sizes[d] for d in range(run[1] + 1, last + 1))
                 value = values[run[0]]
                 terms.append(value if stride == 1 else builder.mul(value, ir.Constant(I64, stride), flags=("nsw",)))
             for term in terms[:-1]:

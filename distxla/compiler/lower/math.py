@@ -24,7 +24,7 @@ from distxla.compiler.lower.exponentials import (
     sinh,
     tanh,
 )
-from distxla.compiler.lower.scalar_expression import Lane
+from distxla.compiler.lower.scalar_expression import ScalarExpr
 from distxla.compiler.lower.trigonometry import acos, asin, atan2, cos, sin, tan
 
 # erf(x) / x in x^2 on [0, 1]; -log(erfc(x)) on [1, 4]
@@ -53,7 +53,7 @@ _CUBE_ROOT = (0.1434767297136796, -0.7487991894396119, 1.607774572861365, -1.876
 _CUBE_ROOT_START = 715092163  # added to a third of the upper half of an f64's bits: its cube root to 4 %
 
 
-def erf(x: Lane) -> Lane:
+def erf(x: ScalarExpr) -> ScalarExpr:
     a = x.abs()
     if x.width == 64:
         small = (a * a).polynomial(_ERF_SMALL_F64).fma(x, x)
@@ -66,13 +66,13 @@ def erf(x: Lane) -> Lane:
     return a.lt(1.0).select(small, (1.0 - exp(-exponent)).copysign(x))
 
 
-def cbrt(x: Lane) -> Lane:
+def cbrt(x: ScalarExpr) -> ScalarExpr:
     wide = x.to_f64()
     root = _cbrt_f64(wide)
     return root if x.width == 64 else root.result_f32()
 
 
-def _cbrt_f64(x: Lane) -> Lane:
+def _cbrt_f64(x: ScalarExpr) -> ScalarExpr:
     """A third of the exponent, a polynomial, and one step of Halley's iteration from a number with an exact square."""
     a = x.abs()
     subnormal = a.lt(2.0**-1022)
@@ -87,23 +87,23 @@ def _cbrt_f64(x: Lane) -> Lane:
     return (a.eq(0.0) | a.eq(math.inf) | a.is_nan()).select(x, root)
 
 
-def rsqrt(x: Lane) -> Lane:
+def rsqrt(x: ScalarExpr) -> ScalarExpr:
     return 1.0 / x.sqrt()
 
 
-def remainder(x: Lane, y: Lane) -> Lane:
+def remainder(x: ScalarExpr, y: ScalarExpr) -> ScalarExpr:
     """C's fmod: exact, with the dividend's sign. A library call: the number of its steps depends on the operands."""
     return x.library("fmod", y)
 
 
-def round_away(x: Lane) -> Lane:
+def round_away(x: ScalarExpr) -> ScalarExpr:
     """To the nearest integral number, halves away from zero."""
     towards = x.call("trunc")
     away = (x - towards).abs().ge(0.5)
     return away.select(towards + x.constant(1.0).copysign(x), towards).copysign(x)
 
 
-FUNCTIONS: dict[str, Callable[[Lane], Lane]] = {
+FUNCTIONS: dict[str, Callable[[ScalarExpr], ScalarExpr]] = {
     "exponential": exp,
     "exponential-minus-one": expm1,
     "log": log,
@@ -122,11 +122,15 @@ FUNCTIONS: dict[str, Callable[[Lane], Lane]] = {
     "acosh": acosh,
     "atanh": atanh,
     "cbrt": cbrt,
-    "sqrt": Lane.sqrt,
+    "sqrt": ScalarExpr.sqrt,
     "rsqrt": rsqrt,
     "floor": lambda x: x.call("floor"),
     "ceil": lambda x: x.call("ceil"),
     "round-nearest-even": lambda x: x.call("roundeven"),
     "round-nearest-afz": round_away,
 }
-BINARY_FUNCTIONS: dict[str, Callable[[Lane, Lane], Lane]] = {"power": pow, "atan2": atan2, "remainder": remainder}
+BINARY_FUNCTIONS: dict[str, Callable[[ScalarExpr, ScalarExpr], ScalarExpr]] = {
+    "power": pow,
+    "atan2": atan2,
+    "remainder": remainder,
+}

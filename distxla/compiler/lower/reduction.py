@@ -47,7 +47,7 @@ class Reduction:
 
 
 def emit_reductions(emit: BufferEmitter, dimensions: Sequence[int], reductions: Sequence[Reduction]) -> None:
-    """Reductions over the same `dimensions` of operands with equal extents, in one pass."""
+    """Reductions over the same `dimensions` of operands with equal dimension sizes, in one pass."""
     dims = reductions[0].arrays[0].shape.dims
     reduced = sorted(dimensions)
     kept = [d for d in range(len(dims)) if d not in reduced]
@@ -120,7 +120,7 @@ class _Extreme(_Accumulation):
         return self._bits(self.reduction.arrays[0].load(index))
 
     def _bits(self, value: Any) -> list[ScalarValue]:
-        bits = self.emit.lane(self._wide(value, self.wide).llvm).bits()
+        bits = self.emit.expr(self._wide(value, self.wide).llvm).bits()
         return [ScalarValue(t, bits.value) for t in self.types]
 
     def combine(self, total: Sequence[ScalarValue], elements: Sequence[ScalarValue]) -> tuple[ScalarValue, ...]:
@@ -129,14 +129,14 @@ class _Extreme(_Accumulation):
 
     def finish(self, total: Sequence[ScalarValue], index: Sequence[IndexExpression | int]) -> None:
         emit, builder = self.emit, self.emit.builder
-        signed, above, below = (emit.lane(value.llvm) for value in total)
+        signed, above, below = (emit.expr(value.llvm) for value in total)
         infinity = {32: 0x7F800000, 64: 0x7FF0000000000000}[signed.width]
         sign = 1 << (signed.width - 1)
         is_nan = builder.or_(signed.gt(infinity).value, above.ugt(sign | infinity).value)
         # the largest number is negative where all are, the smallest where one is
         number = signed.lt(0).select(below, signed) if self.largest else above.lt(0).select(above, below)
         found = number.float_of_bits()
-        found = emit.lane(is_nan).select(emit.lane(float_constant(found.type, math.nan)), found)
+        found = emit.expr(is_nan).select(emit.expr(float_constant(found.type, math.nan)), found)
         (result,) = self.reduction.results
         result.store(index, convert(builder, ScalarValue(self.wide, found.value), result.shape.dtype))
 
@@ -192,10 +192,10 @@ def _along(
         return
     streams = _streams(processor, dims, reduced, kept, reductions)
     slots = [[_Slots(emit, a.types) for a in accumulations] for _ in range(streams)]
-    extents = [dims[d] for d in kept]
+    dimension_sizes = [dims[d] for d in kept]
     if streams > 1:
-        extents[-1] = -(-extents[-1] // streams)
-    with emit.loops(extents) as outer:
+        dimension_sizes[-1] = -(-dimension_sizes[-1] // streams)
+    with emit.loops(dimension_sizes) as outer:
         lines = [outer]
         if streams > 1:
             # the last lines are reduced again where they don't fill a block: to the same bits
@@ -234,7 +234,7 @@ def _line_extremes(
     length = prod(dims[d] for d in reduced)
     if not isinstance(accumulation, _Extreme) or array is None:
         return None
-    # one run: dimensions before that are reduced, too, have an extent of 1
+    # one run: dimensions before that are reduced, too, have a size of 1
     if array.shape.dtype is not accumulation.wide or length != dims[max(d for d in reduced if dims[d] != 1)]:
         return None
     if not has_whole_vectors(target_of(emit.builder).processor, array.shape.dtype, length):
@@ -348,11 +348,11 @@ def _across(
     rest = prod(dims[d] for d in behind[:-1])
     block = last if last * rest <= 2 * BLOCK else max(64, min(last, BLOCK // rest))
     block = min(block, last)
-    extents = [*(dims[d] for d in behind[:-1]), block]
-    buffers = [[emit.scratch(Shape(t, tuple(extents))) for t in a.types] for a in accumulations]
+    dimension_sizes = [*(dims[d] for d in behind[:-1]), block]
+    buffers = [[emit.scratch(Shape(t, tuple(dimension_sizes))) for t in a.types] for a in accumulations]
 
     def piece(outer: Sequence[IndexExpression], start: IndexExpression | int, width: int) -> None:
-        inside = [*extents[:-1], width]
+        inside = [*dimension_sizes[:-1], width]
 
         def whole(index: Sequence[IndexExpression]) -> list[IndexExpression]:
             return [*index[:-1], index[-1] + start]
@@ -387,9 +387,9 @@ def _across(
             piece(outer, full * block, left)
 
 
-def _groups(extent: int, together: int) -> Iterator[tuple[int, int, int]]:
-    """(first index, groups, indices of a group) of ranges that make up `extent` indices: full groups and the others."""
-    groups, left = divmod(extent, together)
+def _groups(size: int, together: int) -> Iterator[tuple[int, int, int]]:
+    """(first index, groups, indices of a group) of ranges that make up `size` indices: full groups and the others."""
+    groups, left = divmod(size, together)
     if groups:
         yield 0, groups, together
     if left:

@@ -17,7 +17,7 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ir.shape import Shape
 from distxla.ops.support.emit import ArrayRef
-from distxla.ops.support.row_limits import row_extents
+from distxla.ops.support.row_limits import row_sizes
 
 Index = Sequence[IndexExpression | int]
 Stage = Callable[[Computation, Sequence[Any], Sequence[Any], "RowView"], None]
@@ -90,11 +90,11 @@ def emit_rows(
     stage: Stage,
 ) -> None:
     """Run a computation of rows (ops/support/row_limits.py); stage: emits one fused computation for one row."""
-    extents = row_extents(rows, lambda name: module[name])
+    dimension_sizes = row_sizes(rows, lambda name: module[name])
     root = rows.root_instruction
     leaves = _result_leaves(rows, root)
     stored = dict(zip(leaves, results))
-    with emit.loops(extents) as prefix:
+    with emit.loops(dimension_sizes) as prefix:
         view = RowView(prefix)
         values: dict[str, tuple[Any, ...]] = {}
         for instruction in rows:
@@ -109,7 +109,7 @@ def emit_rows(
                 values[instruction.name] = (element_array(emit, instruction, [leaves[0] for leaves in operands]),)
             else:
                 made = tuple(
-                    stored.get((instruction.name, k)) or _kept(emit, leaf, len(extents))
+                    stored.get((instruction.name, k)) or _kept(emit, leaf, len(dimension_sizes))
                     for k, leaf in enumerate(instruction.shape.leaves())
                 )
                 values[instruction.name] = made

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from llvmlite import ir
 
 from distxla.compiler.lower.index import IndexCode, IndexExpression
-from distxla.compiler.lower.scalar_expression import Lane
+from distxla.compiler.lower.scalar_expression import ScalarExpr
 from distxla.compiler.lower.scalar_value import ScalarValue
 from distxla.ir.element_type import ElementType
 from distxla.ops.support.emit import ArrayRef
@@ -24,7 +24,7 @@ class ScalarCode(Protocol):
     indices: IndexCode
     reassociate: bool
 
-    def lane(self, value: ir.Value) -> Lane: ...
+    def expr(self, value: ir.Value) -> ScalarExpr: ...
 
     def constant(self, value: Any, element_type: ElementType) -> ScalarValue: ...
 

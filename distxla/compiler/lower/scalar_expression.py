@@ -1,4 +1,4 @@
-"""`Lane`: a scalar LLVM value with operators, so that formulas read as formulas.
+"""`ScalarExpr`: a scalar LLVM value with operators, so that formulas read as formulas.
 
 Floats get plain IEEE instructions (no fast-math flag), integers wrap. Everything written with lanes is free of
 branches and calls and therefore vectorises.
@@ -38,7 +38,7 @@ def suffix(kind: ir.Type) -> str:
     return f"f{FLOAT_BITS[kind]}"
 
 
-class Lane:
+class ScalarExpr:
     """value: an LLVM scalar (float, double, or iN).  Comparisons give i1 lanes; Python numbers mix in."""
 
     __slots__ = ("builder", "value")
@@ -60,71 +60,71 @@ class Lane:
         kind = self.value.type
         return kind.width if isinstance(kind, ir.IntType) else FLOAT_BITS[kind]
 
-    def of(self, value: ir.Value) -> Lane:
-        return Lane(self.builder, value)
+    def of(self, value: ir.Value) -> ScalarExpr:
+        return ScalarExpr(self.builder, value)
 
-    def constant(self, number: Any) -> Lane:
+    def constant(self, number: Any) -> ScalarExpr:
         """`number` as a lane of this lane's type."""
-        return Lane(
+        return ScalarExpr(
             self.builder, float_constant(self.type, number) if self.is_float else ir.Constant(self.type, int(number))
         )
 
-    def _other(self, other: Lane | float | int) -> ir.Value:
-        return other.value if isinstance(other, Lane) else self.constant(other).value
+    def _other(self, other: ScalarExpr | float | int) -> ir.Value:
+        return other.value if isinstance(other, ScalarExpr) else self.constant(other).value
 
     # --- arithmetic
 
-    def __add__(self, other: Lane | float) -> Lane:
+    def __add__(self, other: ScalarExpr | float) -> ScalarExpr:
         make = self.builder.fadd if self.is_float else self.builder.add
         return self.of(make(self.value, self._other(other)))
 
     __radd__ = __add__
 
-    def __sub__(self, other: Lane | float) -> Lane:
+    def __sub__(self, other: ScalarExpr | float) -> ScalarExpr:
         make = self.builder.fsub if self.is_float else self.builder.sub
         return self.of(make(self.value, self._other(other)))
 
-    def __rsub__(self, other: float) -> Lane:
+    def __rsub__(self, other: float) -> ScalarExpr:
         return self.constant(other) - self
 
-    def __mul__(self, other: Lane | float) -> Lane:
+    def __mul__(self, other: ScalarExpr | float) -> ScalarExpr:
         make = self.builder.fmul if self.is_float else self.builder.mul
         return self.of(make(self.value, self._other(other)))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Lane | float) -> Lane:
+    def __truediv__(self, other: ScalarExpr | float) -> ScalarExpr:
         return self.of(self.builder.fdiv(self.value, self._other(other)))
 
-    def __rtruediv__(self, other: float) -> Lane:
+    def __rtruediv__(self, other: float) -> ScalarExpr:
         return self.constant(other) / self
 
-    def __neg__(self) -> Lane:
+    def __neg__(self) -> ScalarExpr:
         return self.of(self.builder.fneg(self.value) if self.is_float else self.builder.neg(self.value))
 
-    def __and__(self, other: Lane | int) -> Lane:
+    def __and__(self, other: ScalarExpr | int) -> ScalarExpr:
         return self.of(self.builder.and_(self.value, self._other(other)))
 
-    def __or__(self, other: Lane | int) -> Lane:
+    def __or__(self, other: ScalarExpr | int) -> ScalarExpr:
         return self.of(self.builder.or_(self.value, self._other(other)))
 
-    def __xor__(self, other: Lane | int) -> Lane:
+    def __xor__(self, other: ScalarExpr | int) -> ScalarExpr:
         return self.of(self.builder.xor(self.value, self._other(other)))
 
-    def shl(self, by: Lane | int) -> Lane:
+    def shl(self, by: ScalarExpr | int) -> ScalarExpr:
         return self.of(self.builder.shl(self.value, self._other(by)))
 
-    def lshr(self, by: Lane | int) -> Lane:
+    def lshr(self, by: ScalarExpr | int) -> ScalarExpr:
         return self.of(self.builder.lshr(self.value, self._other(by)))
 
-    def ashr(self, by: Lane | int) -> Lane:
+    def ashr(self, by: ScalarExpr | int) -> ScalarExpr:
         return self.of(self.builder.ashr(self.value, self._other(by)))
 
-    def fma(self, factor: Lane | float, addend: Lane | float) -> Lane:
+    def fma(self, factor: ScalarExpr | float, addend: ScalarExpr | float) -> ScalarExpr:
         """self * factor + addend, rounded once."""
         return self.call("fma", factor, addend)
 
-    def polynomial(self, coefficients: Sequence[float]) -> Lane:
+    def polynomial(self, coefficients: Sequence[float]) -> ScalarExpr:
         """Horner's scheme with fused multiply-adds; highest power first."""
         total = self.constant(coefficients[0])
         for c in coefficients[1:]:
@@ -133,67 +133,67 @@ class Lane:
 
     # --- comparisons; ordered unless the name says otherwise
 
-    def _compare(self, operator: str, other: Lane | float, signed: bool = True) -> Lane:
+    def _compare(self, operator: str, other: ScalarExpr | float, signed: bool = True) -> ScalarExpr:
         b = self.builder
         if self.is_float:
             return self.of(b.fcmp_ordered(operator, self.value, self._other(other)))
         make = b.icmp_signed if signed else b.icmp_unsigned
         return self.of(make(operator, self.value, self._other(other)))
 
-    def lt(self, other: Lane | float) -> Lane:
+    def lt(self, other: ScalarExpr | float) -> ScalarExpr:
         return self._compare("<", other)
 
-    def le(self, other: Lane | float) -> Lane:
+    def le(self, other: ScalarExpr | float) -> ScalarExpr:
         return self._compare("<=", other)
 
-    def gt(self, other: Lane | float) -> Lane:
+    def gt(self, other: ScalarExpr | float) -> ScalarExpr:
         return self._compare(">", other)
 
-    def ge(self, other: Lane | float) -> Lane:
+    def ge(self, other: ScalarExpr | float) -> ScalarExpr:
         return self._compare(">=", other)
 
-    def eq(self, other: Lane | float) -> Lane:
+    def eq(self, other: ScalarExpr | float) -> ScalarExpr:
         return self._compare("==", other)
 
-    def ult(self, other: Lane | int) -> Lane:
+    def ult(self, other: ScalarExpr | int) -> ScalarExpr:
         return self._compare("<", other, signed=False)
 
-    def ugt(self, other: Lane | int) -> Lane:
+    def ugt(self, other: ScalarExpr | int) -> ScalarExpr:
         return self._compare(">", other, signed=False)
 
-    def ne(self, other: Lane | float) -> Lane:
+    def ne(self, other: ScalarExpr | float) -> ScalarExpr:
         """Unordered for floats: NaN differs from everything."""
         if self.is_float:
             return self.of(self.builder.fcmp_unordered("!=", self.value, self._other(other)))
         return self._compare("!=", other)
 
-    def is_nan(self) -> Lane:
+    def is_nan(self) -> ScalarExpr:
         return self.of(self.builder.fcmp_unordered("uno", self.value, self.value))
 
-    def select(self, on_true: Lane | float, on_false: Lane | float) -> Lane:
+    def select(self, on_true: ScalarExpr | float, on_false: ScalarExpr | float) -> ScalarExpr:
         """This i1 chooses; at least one side is a lane."""
-        kind = on_true if isinstance(on_true, Lane) else on_false
-        assert isinstance(kind, Lane)
+        kind = on_true if isinstance(on_true, ScalarExpr) else on_false
+        assert isinstance(kind, ScalarExpr)
         return self.of(self.builder.select(self.value, kind._other(on_true), kind._other(on_false)))
 
     # --- conversions
 
-    def bits(self) -> Lane:
+    def bits(self) -> ScalarExpr:
         """A float's bits as an integer."""
         return self.of(self.builder.bitcast(self.value, ir.IntType(self.width)))
 
-    def float_of_bits(self) -> Lane:
+    def float_of_bits(self) -> ScalarExpr:
         kind = {16: F16T, 32: F32T, 64: F64T}[self.width]
         return self.of(self.builder.bitcast(self.value, kind))
 
-    def to_f64(self) -> Lane:
+    def to_f64(self) -> ScalarExpr:
         return self if self.type == F64T else self.of(self.builder.fpext(self.value, F64T))
 
-    def to_f32(self) -> Lane:
+    def to_f32(self) -> ScalarExpr:
         """Rounded to nearest even."""
         return self if self.type == F32T else self.of(self.builder.fptrunc(self.value, F32T))
 
-    def result_f32(self) -> Lane:
+    def result_f32(self) -> ScalarExpr:
         """`to_f32` for values that may be rounded to f16 next.
 
         LLVM would merge the two roundings into one from double to half, for which there may be only a function of a
@@ -204,44 +204,44 @@ class Lane:
             return self
         return self.abs().gt(1e39).select(rounded.constant(math.inf).copysign(rounded), rounded)
 
-    def zext(self, width: int) -> Lane:
+    def zext(self, width: int) -> ScalarExpr:
         return self.of(self.builder.zext(self.value, ir.IntType(width))) if width != self.width else self
 
-    def sext(self, width: int) -> Lane:
+    def sext(self, width: int) -> ScalarExpr:
         return self.of(self.builder.sext(self.value, ir.IntType(width))) if width != self.width else self
 
-    def trunc(self, width: int) -> Lane:
+    def trunc(self, width: int) -> ScalarExpr:
         return self.of(self.builder.trunc(self.value, ir.IntType(width))) if width != self.width else self
 
     # --- intrinsics
 
-    def call(self, name: str, *others: Lane | float) -> Lane:
+    def call(self, name: str, *others: ScalarExpr | float) -> ScalarExpr:
         """llvm.<name> on this type; all operands and the result have it."""
         kind = self.type
         arguments = [self.value, *(self._other(o) for o in others)]
         function = intrinsic(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind] * len(arguments))
         return self.of(self.builder.call(function, arguments))
 
-    def call_flag(self, name: str, flag: bool) -> Lane:
+    def call_flag(self, name: str, flag: bool) -> ScalarExpr:
         """llvm.<name> with an i1 constant behind the operand (ctlz, cttz, abs)."""
         kind = self.type
         function = intrinsic(self.builder.module, f"llvm.{name}.{suffix(kind)}", kind, [kind, I1])
         return self.of(self.builder.call(function, [self.value, ir.Constant(I1, int(flag))]))
 
-    def library(self, name: str, *others: Lane | float) -> Lane:
+    def library(self, name: str, *others: ScalarExpr | float) -> ScalarExpr:
         """A C function T(T, …); the name gets an `f` for f32."""
         kind = self.type
         arguments = [self.value, *(self._other(o) for o in others)]
         function = intrinsic(self.builder.module, name + ("f" if kind == F32T else ""), kind, [kind] * len(arguments))
         return self.of(self.builder.call(function, arguments))
 
-    def abs(self) -> Lane:
+    def abs(self) -> ScalarExpr:
         return self.call("fabs") if self.is_float else self.call_flag("abs", False)
 
-    def copysign(self, sign: Lane) -> Lane:
+    def copysign(self, sign: ScalarExpr) -> ScalarExpr:
         return self.call("copysign", sign)
 
-    def sqrt(self) -> Lane:
+    def sqrt(self) -> ScalarExpr:
         return self.call("sqrt")
 
 

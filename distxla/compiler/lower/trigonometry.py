@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from distxla.compiler.lower.constant_tables import two_over_pi, two_over_pi_f64
 from distxla.compiler.lower.double_double import two_product, two_sum
-from distxla.compiler.lower.scalar_expression import F64T, I32, Lane
+from distxla.compiler.lower.scalar_expression import F64T, I32, ScalarExpr
 
 # (sin(r) / r - 1) / r^2 and (cos(r) - 1 + r^2 / 2) / r^4 in r^2, on [-pi/4, pi/4]
 _SIN_F32 = (-0.00019516976467136646, 0.008332175836976942, -0.16666654908429762)
@@ -36,7 +36,7 @@ _EIGHTH_TURNS = (
 )  # fmt: skip
 
 
-def _quadrant(x: Lane) -> tuple[Lane, Lane]:
+def _quadrant(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr]:
     """(quadrant as i32, r as f64 in [-pi/4, pi/4]) of an f32, exact enough for every finite argument.
 
     The bits of 2/pi that matter are looked up by exponent, in two parts: a 24-bit significand times the first part is
@@ -47,7 +47,7 @@ def _quadrant(x: Lane) -> tuple[Lane, Lane]:
     significand = ((bits & 0x7FFFFF) | 0x800000) | 0
     significand = exponent.eq(0).select(bits & 0x7FFFFF, significand)
     builder = x.builder
-    m = Lane(builder, builder.sitofp(significand.value, F64T))
+    m = ScalarExpr(builder, builder.sitofp(significand.value, F64T))
     table = two_over_pi(builder.module)
     place = builder.zext(exponent.value, ir.IntType(64))
     parts = [_looked_up(builder, table, part, place) for part in range(2)]
@@ -62,7 +62,7 @@ def _quadrant(x: Lane) -> tuple[Lane, Lane]:
     return negative.select(-q, q), negative.select(-r, r)
 
 
-def _looked_up(builder: ir.IRBuilder, table: ir.GlobalVariable, part: int, place: ir.Value) -> Lane:
+def _looked_up(builder: ir.IRBuilder, table: ir.GlobalVariable, part: int, place: ir.Value) -> ScalarExpr:
     """table[part][place] of a table of doubles."""
     address = builder.gep(
         table,
@@ -70,10 +70,10 @@ def _looked_up(builder: ir.IRBuilder, table: ir.GlobalVariable, part: int, place
         inbounds=True,
         source_etype=table.value_type,
     )
-    return Lane(builder, builder.load(address, typ=F64T))
+    return ScalarExpr(builder, builder.load(address, typ=F64T))
 
 
-def _quadrant_f64(x: Lane) -> tuple[Lane, Lane, Lane]:
+def _quadrant_f64(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr, ScalarExpr]:
     """(quadrant as i64, r, what r's rounding lost) of |x|, r in [-pi/4, pi/4]; NaN for NaN and infinities.
 
     As for f32 2/pi comes by exponent, whole turns left out, in four parts of 53 bits: the multiple of pi/2 nearest to
@@ -109,7 +109,7 @@ def _quadrant_f64(x: Lane) -> tuple[Lane, Lane, Lane]:
 _FIRST = 1021  # the biased exponent from which on the table is needed
 
 
-def sin(x: Lane) -> Lane:
+def sin(x: ScalarExpr) -> ScalarExpr:
     if x.width == 64:
         return _signed(_sin_cos_f64(x, 0), x)
     q, r = _quadrant(x)
@@ -118,19 +118,19 @@ def sin(x: Lane) -> Lane:
     return x.abs().lt(2.0**-12).select(x, result)
 
 
-def cos(x: Lane) -> Lane:
+def cos(x: ScalarExpr) -> ScalarExpr:
     if x.width == 64:
         return _sin_cos_f64(x, 1)
     q, r = _quadrant(x)
     return _sin_cos(q + 1, r.to_f32())
 
 
-def _signed(of_magnitude: Lane, x: Lane) -> Lane:
+def _signed(of_magnitude: ScalarExpr, x: ScalarExpr) -> ScalarExpr:
     """An odd function of x from its value at |x|."""
     return (of_magnitude.bits() ^ (x.bits() & (1 << 63))).float_of_bits()
 
 
-def _sin_cos(q: Lane, r: Lane) -> Lane:
+def _sin_cos(q: ScalarExpr, r: ScalarExpr) -> ScalarExpr:
     """sin(q pi/2 + r)."""
     z = r * r
     sine = (r * z).fma(z.polynomial(_SIN_F32), r)
@@ -139,7 +139,7 @@ def _sin_cos(q: Lane, r: Lane) -> Lane:
     return (value.bits() ^ (q & 2).shl(30)).float_of_bits()
 
 
-def _sine_cosine(r: Lane, lost: Lane) -> tuple[Lane, Lane]:
+def _sine_cosine(r: ScalarExpr, lost: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr]:
     """Of r + lost, |r| <= pi/4, in f64."""
     z = r * r
     half = z * 0.5
@@ -149,7 +149,7 @@ def _sine_cosine(r: Lane, lost: Lane) -> tuple[Lane, Lane]:
     return sine, cosine
 
 
-def _sin_cos_f64(x: Lane, quadrants: int) -> Lane:
+def _sin_cos_f64(x: ScalarExpr, quadrants: int) -> ScalarExpr:
     """sin(|x| + quadrants pi/2)."""
     q, r, lost = _quadrant_f64(x)
     sine, cosine = _sine_cosine(r, lost)
@@ -158,7 +158,7 @@ def _sin_cos_f64(x: Lane, quadrants: int) -> Lane:
     return (value.bits() ^ (q & 2).shl(62)).float_of_bits()
 
 
-def tan(x: Lane) -> Lane:
+def tan(x: ScalarExpr) -> ScalarExpr:
     if x.width == 64:
         q, r, lost = _quadrant_f64(x)
         sine, cosine = _sine_cosine(r, lost)
@@ -173,13 +173,13 @@ def tan(x: Lane) -> Lane:
     return x.abs().lt(2.0**-12).select(x, result.result_f32())
 
 
-def atan2(y: Lane, x: Lane) -> Lane:
+def atan2(y: ScalarExpr, x: ScalarExpr) -> ScalarExpr:
     if y.width == 64:
         return _atan2_f64(y, x)
     return _atan2_f64(y.to_f64(), x.to_f64()).result_f32()
 
 
-def _atan2_f64(y: Lane, x: Lane) -> Lane:
+def _atan2_f64(y: ScalarExpr, x: ScalarExpr) -> ScalarExpr:
     ay, ax = y.abs(), x.abs()
     # so that the sum below does not overflow
     large = ay.gt(2.0**1022) | ax.gt(2.0**1022)
@@ -205,18 +205,18 @@ def _atan2_f64(y: Lane, x: Lane) -> Lane:
     return (x.is_nan() | y.is_nan()).select(math.nan, angle)
 
 
-def asin(x: Lane) -> Lane:
+def asin(x: ScalarExpr) -> ScalarExpr:
     wide = x.to_f64()
     angle = wide.eq(0.0).select(wide, _atan2_f64(wide, _leg(wide)))
     return angle if x.width == 64 else angle.result_f32()
 
 
-def acos(x: Lane) -> Lane:
+def acos(x: ScalarExpr) -> ScalarExpr:
     wide = x.to_f64()
     angle = _atan2_f64(_leg(wide), wide)
     return angle if x.width == 64 else angle.result_f32()
 
 
-def _leg(x: Lane) -> Lane:
+def _leg(x: ScalarExpr) -> ScalarExpr:
     """sqrt(1 - x^2); NaN outside of [-1, 1]."""
     return ((1.0 - x) * (x + 1.0)).sqrt()

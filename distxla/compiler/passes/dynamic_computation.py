@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.passes.dynamic_site import Extent, Extents, Site, Sizes, dynamic_rule
+from distxla.compiler.passes.dynamic_site import DimensionSize, DimensionSizes, DynamicSite, Sizes, dynamic_rule
 from distxla.ir.computation import Computation
 from distxla.ir.element_type import PRED, S32, S64, ElementType
 from distxla.ir.instruction import Instruction
@@ -31,18 +31,18 @@ from distxla.ops.support.executable import CollectiveOp
 
 
 @dynamic_rule(Reduce)
-def _reduce(op: Reduce, site: Site) -> tuple[str, Sizes]:
+def _reduce(op: Reduce, site: DynamicSite) -> tuple[str, Sizes]:
     site.agree()
     half = len(site.operands) // 2
     for k in range(half):
         site.mask(k, site.operands[half + k], op.dimensions)
-    kept = tuple(e for d, e in enumerate(site.extents()) if d not in op.dimensions)
+    kept = tuple(e for d, e in enumerate(site.dimension_sizes()) if d not in op.dimensions)
     return site.keep(), (kept,) * half
 
 
 @dynamic_rule(ReduceWindow)
-def _reduce_window(op: ReduceWindow, site: Site) -> tuple[str, Sizes]:
-    """What lies beyond the extents is the initial value, as the window's own padding is."""
+def _reduce_window(op: ReduceWindow, site: DynamicSite) -> tuple[str, Sizes]:
+    """What lies beyond the dimension sizes is the initial value, as the window's own padding is."""
     site.agree()
     half = len(site.operands) // 2
     trivial = WindowDimension(1)
@@ -50,17 +50,15 @@ def _reduce_window(op: ReduceWindow, site: Site) -> tuple[str, Sizes]:
     for k in range(half):
         site.mask(k, site.operands[half + k], looked_at)
     bounds = (site.result.elements or (site.result,))[0].dims
-    extents = zip(site.extents(), op.window.dimensions, bounds, strict=True)
-    return site.keep(), (tuple(_windows(site, *found) for found in extents),) * half
+    dimension_sizes = zip(site.dimension_sizes(), op.window.dimensions, bounds, strict=True)
+    return site.keep(), (tuple(_windows(site, *found) for found in dimension_sizes),) * half
 
 
-def _windows(site: Site, extent: Extent, window: WindowDimension, bound: int) -> Extent:
-    """How many windows fit over a run-time extent; bound: over the static one."""
-    if isinstance(extent, int):
+def _windows(site: DynamicSite, size: DimensionSize, window: WindowDimension, bound: int) -> DimensionSize:
+    """How many windows fit over a run-time size; bound: over the static one."""
+    if isinstance(size, int):
         return bound
-    dilated = (
-        site.plus(site.times(site.minus(extent, 1), window.base_dilation), 1) if window.base_dilation > 1 else extent
-    )
+    dilated = site.plus(site.times(site.minus(size, 1), window.base_dilation), 1) if window.base_dilation > 1 else size
     padded = site.plus(site.most(dilated, 0), window.padding_low + window.padding_high)
     # A count below 1 comes from a negative dividend, which would be rounded towards zero.
     room = site.plus(site.minus(padded, window.dilated_size), window.stride)
@@ -72,10 +70,10 @@ def _windows(site: Site, extent: Extent, window: WindowDimension, bound: int) ->
 
 
 @dynamic_rule(Dot)
-def _dot(op: Dot, site: Site) -> tuple[str, Sizes]:
+def _dot(op: Dot, site: DynamicSite) -> tuple[str, Sizes]:
     site.agree()
     dims = op.dimensions
-    lhs, rhs = site.extents(0), site.extents(1)
+    lhs, rhs = site.dimension_sizes(0), site.dimension_sizes(1)
     # Zero on both sides: zero times what the padding holds may be NaN.
     site.mask(0, dimensions=dims.lhs_contracting)
     site.mask(1, dimensions=dims.rhs_contracting)
@@ -84,7 +82,7 @@ def _dot(op: Dot, site: Site) -> tuple[str, Sizes]:
 
 
 @dynamic_rule(Convolution)
-def _convolution(op: Convolution, site: Site) -> tuple[str, Sizes]:
+def _convolution(op: Convolution, site: DynamicSite) -> tuple[str, Sizes]:
     site.agree()
     labels = op.dim_labels
     if any(site.is_dynamic(1, d) for d in labels.kernel_spatial):
@@ -98,33 +96,33 @@ def _convolution(op: Convolution, site: Site) -> tuple[str, Sizes]:
     site.mask(0, dimensions=(labels.input_feature, *labels.input_spatial))
     site.mask(1, dimensions=(labels.kernel_input_feature,))
     result = site.result.dims
-    extents: list[Extent] = list(result)
+    dimension_sizes: list[DimensionSize] = list(result)
     if op.batch_group_count == 1:
-        extents[labels.output_batch] = site.extents(0)[labels.input_batch]
-    extents[labels.output_feature] = site.extents(1)[labels.kernel_output_feature]
+        dimension_sizes[labels.output_batch] = site.dimension_sizes(0)[labels.input_batch]
+    dimension_sizes[labels.output_feature] = site.dimension_sizes(1)[labels.kernel_output_feature]
     for number, window in enumerate(op.window.dimensions):
         d = labels.output_spatial[number]
-        extents[d] = _windows(site, site.extents(0)[labels.input_spatial[number]], window, result[d])
-    return site.keep(), (tuple(extents),)
+        dimension_sizes[d] = _windows(site, site.dimension_sizes(0)[labels.input_spatial[number]], window, result[d])
+    return site.keep(), (tuple(dimension_sizes),)
 
 
 @dynamic_rule(Sort)
-def _sort(op: Sort, site: Site) -> tuple[str, Sizes]:
+def _sort(op: Sort, site: DynamicSite) -> tuple[str, Sizes]:
     """Padding comes last: whether an element is padding is sorted along, and compared first."""
     site.agree()
-    extents = site.extents()
+    dimension_sizes = site.dimension_sizes()
     count, dims = len(site.operands), site.shape(site.operands[0]).dims
-    within = site.inside(dims, extents, op.dimensions)
+    within = site.inside(dims, dimension_sizes, op.dimensions)
     if within is None:
-        return site.keep(), (extents,) * count
+        return site.keep(), (dimension_sizes,) * count
     comparator = _padding_last(site, op.to_apply, count)
     found = site.add(dataclasses.replace(op, to_apply=comparator), *site.operands, within)
     if count == 1:
-        return site.element(found, 0), (extents,)
-    return site.join(*(site.element(found, k) for k in range(count))), (extents,) * count
+        return site.element(found, 0), (dimension_sizes,)
+    return site.join(*(site.element(found, k) for k in range(count))), (dimension_sizes,) * count
 
 
-def _padding_last(site: Site, comparator: str, count: int) -> str:
+def _padding_last(site: DynamicSite, comparator: str, count: int) -> str:
     """The comparator with two more parameters: whether each of the two elements is one of the array's."""
     old = site.program.module[comparator]
     names = Names(old.by_name)
@@ -144,8 +142,8 @@ def _padding_last(site: Site, comparator: str, count: int) -> str:
 
 
 @dynamic_rule(Scatter)
-def _scatter(op: Scatter, site: Site) -> tuple[str, Sizes]:
-    """Updates beyond the extents go to an index that is nowhere."""
+def _scatter(op: Scatter, site: DynamicSite) -> tuple[str, Sizes]:
+    """Updates beyond the dimension sizes go to an index that is nowhere."""
     site.agree()
     count = len(site.operands) // 2
     indices = site.shape(site.operands[count])
@@ -158,14 +156,14 @@ def _scatter(op: Scatter, site: Site) -> tuple[str, Sizes]:
         if not op.scatter_dims_to_operand_dims:
             raise site.refuse("no index says where the updates go")
         wide = site.convert(site.operands[count], S64)
-        site.operands[count] = site.masked(wide, site.extents(count), site.constant(-1, S64), places)
-    sizes = tuple(site.extents(k) for k in range(count))
+        site.operands[count] = site.masked(wide, site.dimension_sizes(count), site.constant(-1, S64), places)
+    sizes = tuple(site.dimension_sizes(k) for k in range(count))
     changed = dataclasses.replace(op, indices_are_sorted=False) if op.indices_are_sorted else op
     return site.keep(op=changed), sizes
 
 
 @dynamic_rule(SelectAndScatter)
-def _select_and_scatter(op: SelectAndScatter, site: Site) -> tuple[str, Sizes]:
+def _select_and_scatter(op: SelectAndScatter, site: DynamicSite) -> tuple[str, Sizes]:
     """Windows over the padding write what changes nothing."""
     _, source, _ = site.operands
     windowed = [d for d, w in enumerate(op.window.dimensions) if w != WindowDimension(1)]
@@ -174,15 +172,17 @@ def _select_and_scatter(op: SelectAndScatter, site: Site) -> tuple[str, Sizes]:
         neutral = _neutral(site, op.scatter)
         if neutral is None or any(op.window.dimensions[d].padding_high > 0 for d in dynamic):
             raise site.refuse("the windows reach into the padding")
-        extents: Extents = tuple(
-            _windows(site, extent, w, bound)
-            for extent, w, bound in zip(site.extents(0), op.window.dimensions, site.shape(source).dims, strict=True)
+        dimension_sizes: DimensionSizes = tuple(
+            _windows(site, size, w, bound)
+            for size, w, bound in zip(
+                site.dimension_sizes(0), op.window.dimensions, site.shape(source).dims, strict=True
+            )
         )
-        site.operands[1] = site.masked(source, extents, neutral, dynamic)
-    return site.keep(), (site.extents(0),)
+        site.operands[1] = site.masked(source, dimension_sizes, neutral, dynamic)
+    return site.keep(), (site.dimension_sizes(0),)
 
 
-def _neutral(site: Site, computation: str) -> str | None:
+def _neutral(site: DynamicSite, computation: str) -> str | None:
     """A scalar that the computation combines with any other one to that one; None where none is known."""
     root = site.program.module[computation].root_instruction
     parameters = {p.name for p in site.program.module[computation].parameters}
@@ -208,27 +208,27 @@ def _neutral_value(opcode: str, element: ElementType) -> Any:
 
 
 @dynamic_rule(AllReduce)
-def _all_reduce(op: AllReduce, site: Site) -> tuple[str, Sizes]:
-    """Members agree on the smallest of their extents, in a round of its own."""
+def _all_reduce(op: AllReduce, site: DynamicSite) -> tuple[str, Sizes]:
+    """Members agree on the smallest of their dimension sizes, in a round of its own."""
     result = site.keep()
     smallest = dataclasses.replace(op, to_apply=site.scalar("minimum", S32))
     return result, _exchanged(site, smallest)
 
 
 @dynamic_rule(CollectivePermute, CollectiveBroadcast)
-def _sent(op: CollectivePermute | CollectiveBroadcast, site: Site) -> tuple[str, Sizes]:
+def _sent(op: CollectivePermute | CollectiveBroadcast, site: DynamicSite) -> tuple[str, Sizes]:
     """The sizes travel with the arrays."""
     if isinstance(op, CollectivePermute) and op.slice_sizes:
         raise site.refuse("with slice_sizes, they are")
     return site.keep(), _exchanged(site, op)
 
 
-def _exchanged(site: Site, op: CollectiveOp) -> Sizes:
+def _exchanged(site: DynamicSite, op: CollectiveOp) -> Sizes:
     """The operands' sizes after a collective on them."""
-    sizes = [site.extents(k) for k in range(len(site.operands))]
-    own = [e for extents in sizes for e in extents if isinstance(e, str)]
+    sizes = [site.dimension_sizes(k) for k in range(len(site.operands))]
+    own = [e for dimension_sizes in sizes for e in dimension_sizes if isinstance(e, str)]
     scalars = [Shape(S32)] * len(own)
     shape = scalars[0] if len(own) == 1 else Shape.tuple(scalars)
     made = site.add(op, *own, shape=shape)
     found = iter([made] if len(own) == 1 else [site.element(made, k) for k in range(len(own))])
-    return tuple(tuple(next(found) if isinstance(e, str) else e for e in extents) for extents in sizes)
+    return tuple(tuple(next(found) if isinstance(e, str) else e for e in dimension_sizes) for dimension_sizes in sizes)

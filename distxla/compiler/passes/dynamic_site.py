@@ -1,4 +1,4 @@
-"""What a rule for dynamic dimensions may ask and do: an instruction, its padded operands, their run-time extents."""
+"""What a rule for dynamic dimensions may ask and do: an instruction, its padded operands, their run-time sizes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from distxla.ops.slice import Slice
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.rewriter import Rewriter
 
-Extent = (
+DimensionSize = (
     int | str
-)  # the bound of a static dimension, or the name of an s32[] instruction that has the extent at run time
-Extents = tuple[Extent, ...]  # of one array, by dimension
-Sizes = tuple[Extents, ...]  # of a value, by leaf
+)  # the bound of a static dimension, or the name of an s32[] instruction that has the size at run time
+DimensionSizes = tuple[DimensionSize, ...]  # of one array, by dimension
+Sizes = tuple[DimensionSizes, ...]  # of a value, by leaf
 
 
 class Refused(UnsupportedOpError):
@@ -63,15 +63,15 @@ def bounds(shape: Shape) -> Sizes:
     return tuple(leaf.dims for leaf in shape.leaves())
 
 
-def is_static(sizes: Iterable[Extents]) -> bool:
-    return not any(isinstance(extent, str) for extents in sizes for extent in extents)
+def is_static(sizes: Iterable[DimensionSizes]) -> bool:
+    return not any(isinstance(size, str) for dimension_sizes in sizes for size in dimension_sizes)
 
 
-class Site(ComposedBuild):
-    """instruction: with its operands as they are called in the new computation.  extents: by operand and leaf.
+class DynamicSite(ComposedBuild):
+    """instruction: with its operands as they are called in the new computation.  dimension sizes: by operand and leaf.
 
-    Every array is padded to its bounds; what lies beyond the run-time extents is arbitrary.  After `agree` the extents
-    of dimensions that must agree do.
+    Every array is padded to its bounds; what lies beyond the run-time sizes is arbitrary.  After `agree` the dimension
+    sizes of dimensions that must agree do.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Site(ComposedBuild):
     def computation(self, parameters: Sequence[Shape], body: Callable[[Build, Sequence[str]], str]) -> str:
         name = self.program.names.fresh(f"{self.instruction.name}.computation")
         rewriter = Rewriter(Computation(name, (), ""))
-        inner = Site(self.program, rewriter, self.instruction.replace(name=name, operands=()), ())
+        inner = DynamicSite(self.program, rewriter, self.instruction.replace(name=name, operands=()), ())
         taken = [inner.add(Parameter(number=k), shape=shape) for k, shape in enumerate(parameters)]
         root = body(inner, taken)
         self.program.done.append(Computation(name, tuple(rewriter.instructions.values()), root))
@@ -119,13 +119,13 @@ class Site(ComposedBuild):
         """The padded result's shape."""
         return static_shape(self.instruction.shape)
 
-    def extents(self, operand: int = 0) -> Extents:
+    def dimension_sizes(self, operand: int = 0) -> DimensionSizes:
         """Of an array operand."""
         (found,) = self.sizes[operand]
         return found
 
     def is_dynamic(self, operand: int, dimension: int) -> bool:
-        return isinstance(self.extents(operand)[dimension], str)
+        return isinstance(self.dimension_sizes(operand)[dimension], str)
 
     def keep(self, *, op: Op | None = None) -> str:
         """The instruction itself on the padded operands."""
@@ -147,120 +147,131 @@ class Site(ComposedBuild):
         return [dynamic_shape(self.shape(o), s) for o, s in zip(self.operands, self.sizes, strict=True)]
 
     def agree(self) -> None:
-        """Give dimensions that must agree one extent: the smallest dynamic one.
+        """Give dimensions that must agree one size: the smallest dynamic one.
 
-        Operands of element-wise ops whose extent is 1 are repeated up to the others'.
+        Operands of element-wise ops whose size is 1 are repeated up to the others'.
         """
         op = self.instruction.op
         for agreement in op.agreeing_dimensions(self.stated):
-            found = dict.fromkeys(self.extents(k)[d] for k, d in agreement if self.is_dynamic(k, d))
+            found = dict.fromkeys(self.dimension_sizes(k)[d] for k, d in agreement if self.is_dynamic(k, d))
             if not found:
                 continue
             common, *others = found
             for other in others:
-                common = self._repeated_extent(common, other) if op.is_elementwise else self.least(common, other)
+                common = self._repeated_size(common, other) if op.is_elementwise else self.least(common, other)
             for k, d in agreement:
                 if op.is_elementwise and others and self.is_dynamic(k, d) and self.shape(self.operands[k]).dims[d] > 1:
                     self._repeat(k, d)
-                extents = list(self.extents(k))
-                extents[d] = common
-                self.sizes[k] = (tuple(extents),)
+                dimension_sizes = list(self.dimension_sizes(k))
+                dimension_sizes[d] = common
+                self.sizes[k] = (tuple(dimension_sizes),)
 
-    def _repeated_extent(self, a: Extent, b: Extent) -> Extent:
+    def _repeated_size(self, a: DimensionSize, b: DimensionSize) -> DimensionSize:
         one, a, b = self.number(1), self.number(a), self.number(b)
         smallest = self.compute("minimum", a, b)
         without_b = self.select(self.compare("EQ", b, one), a, smallest)
         return self.select(self.compare("EQ", a, one), b, without_b)
 
     def _repeat(self, operand: int, dimension: int) -> None:
-        """Let every element along the dimension be the first one where the extent is 1."""
+        """Let every element along the dimension be the first one where the size is 1."""
         array = self.operands[operand]
         dims = self.shape(array).dims
         ranges = tuple(SliceDimension(0, 1 if d == dimension else n) for d, n in enumerate(dims))
         first = self.reshape(self.add(Slice(slice=ranges), array), dims[:dimension] + dims[dimension + 1 :])
         kept = [d for d in range(len(dims)) if d != dimension]
-        alone = self.compare("EQ", self.number(self.extents(operand)[dimension]), self.number(1))
+        alone = self.compare("EQ", self.number(self.dimension_sizes(operand)[dimension]), self.number(1))
         self.operands[operand] = self.select(self.broadcast(alone, dims), self.broadcast(first, dims, kept), array)
 
-    # --- extents --------------------------------------------------------------------------------------------------
+    # --- dimension sizes
+    # --------------------------------------------------------------------------------------------------
 
-    def number(self, extent: Extent) -> str:
-        """The s32[] instruction that has the extent."""
-        return extent if isinstance(extent, str) else self.constant(extent, S32)
+    def number(self, size: DimensionSize) -> str:
+        """The s32[] instruction that has the size."""
+        return size if isinstance(size, str) else self.constant(size, S32)
 
-    def _compute(self, opcode: str, known: Callable[[int, int], int], a: Extent, b: Extent) -> Extent:
+    def _compute(
+        self, opcode: str, known: Callable[[int, int], int], a: DimensionSize, b: DimensionSize
+    ) -> DimensionSize:
         if isinstance(a, int) and isinstance(b, int):
             return known(a, b)
         return self.compute(opcode, self.number(a), self.number(b))
 
-    def plus(self, a: Extent, b: Extent) -> Extent:
+    def plus(self, a: DimensionSize, b: DimensionSize) -> DimensionSize:
         return b if a == 0 else a if b == 0 else self._compute("add", lambda x, y: x + y, a, b)
 
-    def minus(self, a: Extent, b: Extent) -> Extent:
+    def minus(self, a: DimensionSize, b: DimensionSize) -> DimensionSize:
         return a if b == 0 else self._compute("subtract", lambda x, y: x - y, a, b)
 
-    def times(self, a: Extent, b: Extent) -> Extent:
+    def times(self, a: DimensionSize, b: DimensionSize) -> DimensionSize:
         return b if a == 1 else a if b == 1 else self._compute("multiply", lambda x, y: x * y, a, b)
 
-    def over(self, a: Extent, b: int) -> Extent:
-        """Floor of a non-negative extent over a positive number."""
+    def over(self, a: DimensionSize, b: int) -> DimensionSize:
+        """Floor of a non-negative size over a positive number."""
         return a if b == 1 else self._compute("divide", lambda x, y: x // y, a, b)
 
-    def least(self, a: Extent, b: Extent) -> Extent:
+    def least(self, a: DimensionSize, b: DimensionSize) -> DimensionSize:
         return a if a == b else self._compute("minimum", min, a, b)
 
-    def most(self, a: Extent, b: Extent) -> Extent:
+    def most(self, a: DimensionSize, b: DimensionSize) -> DimensionSize:
         return a if a == b else self._compute("maximum", max, a, b)
 
-    def product(self, extents: Iterable[Extent]) -> Extent:
-        result: Extent = 1
-        for extent in extents:
-            result = self.times(result, extent)
+    def product(self, dimension_sizes: Iterable[DimensionSize]) -> DimensionSize:
+        result: DimensionSize = 1
+        for size in dimension_sizes:
+            result = self.times(result, size)
         return result
 
-    def clamped(self, extent: str, bound: int) -> Extent:
+    def clamped(self, size: str, bound: int) -> DimensionSize:
         """A size that the program computes, within 0 and the bound; a number only where it is the bound."""
-        op = self.rewriter[extent].op
+        op = self.rewriter[size].op
         if isinstance(op, Constant) and op.literal.array is not None and int(op.literal.array) >= bound:
             return bound
-        return self.least(self.most(extent, 0), bound)
+        return self.least(self.most(size, 0), bound)
 
     # --- elements -------------------------------------------------------------------------------------------------
 
     def zero(self, element_type: ElementType) -> str:
         return self.constant(0, element_type)
 
-    def inside(self, dims: Sequence[int], extents: Extents, dimensions: Iterable[int] | None = None) -> str | None:
-        """pred[dims]: which elements lie within the extents; None where all do.  dimensions: the ones looked at."""
+    def inside(
+        self, dims: Sequence[int], dimension_sizes: DimensionSizes, dimensions: Iterable[int] | None = None
+    ) -> str | None:
+        """pred[dims]: which elements lie within the dimension sizes; None where all do.  dimensions: the ones looked
+        at."""
         chosen = range(len(dims)) if dimensions is None else sorted(set(dimensions))
         result: str | None = None
         for d in chosen:
-            extent = extents[d]
-            if isinstance(extent, int):
+            size = dimension_sizes[d]
+            if isinstance(size, int):
                 continue
             places = self.iota(S32, (dims[d],), 0)
-            within = self.compare("LT", places, self.broadcast(extent, (dims[d],)))
+            within = self.compare("LT", places, self.broadcast(size, (dims[d],)))
             here = self.broadcast(within, dims, (d,))
             result = here if result is None else self.compute("and", result, here)
         return result
 
     def masked(
-        self, array: str, extents: Extents, value: str | None = None, dimensions: Iterable[int] | None = None
+        self,
+        array: str,
+        dimension_sizes: DimensionSizes,
+        value: str | None = None,
+        dimensions: Iterable[int] | None = None,
     ) -> str:
-        """The array with `value` (a scalar; zero) for the elements beyond its extents along the dimensions (all)."""
+        """The array with `value` (a scalar; zero) for the elements beyond its dimension sizes along the dimensions
+        (all)."""
         shape = self.shape(array)
-        within = self.inside(shape.dims, extents, dimensions)
+        within = self.inside(shape.dims, dimension_sizes, dimensions)
         if within is None:
             return array
         return self.select(within, array, self.broadcast(value or self.zero(shape.dtype), shape.dims))
 
     def mask(self, operand: int, value: str | None = None, dimensions: Iterable[int] | None = None) -> None:
         """Replace an operand by `masked` of it."""
-        self.operands[operand] = self.masked(self.operands[operand], self.extents(operand), value, dimensions)
+        self.operands[operand] = self.masked(self.operands[operand], self.dimension_sizes(operand), value, dimensions)
 
 
 def dynamic_shape(shape: Shape, sizes: Sizes) -> Shape:
-    """The padded shape with those dimensions marked as dynamic whose extents are known at run time only."""
+    """The padded shape with those dimensions marked as dynamic whose dimension sizes are known at run time only."""
     remaining = iter(sizes)
 
     def marked(part: Shape) -> Shape:
@@ -271,7 +282,7 @@ def dynamic_shape(shape: Shape, sizes: Sizes) -> Shape:
     return marked(shape)
 
 
-DynamicRule = Callable[[Any, Site], tuple[str, Sizes]]
+DynamicRule = Callable[[Any, DynamicSite], tuple[str, Sizes]]
 RULES: dict[type[Op], DynamicRule] = {}
 
 

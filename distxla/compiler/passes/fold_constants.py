@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.passes.rules import Site
+from distxla.compiler.passes.rules import RewriteSite
 from distxla.errors import InternalError
 from distxla.ir.computation import Computation
 from distxla.ir.instruction import Instruction
@@ -64,7 +64,7 @@ class _Folding:
         raise InternalError("constant folding has no random state")
 
 
-def folded(site: Site) -> Literal | None:
+def folded(site: RewriteSite) -> Literal | None:
     """The instruction's value, if its operands are small constants and NumPy gives the very bits that it would.
 
     That holds for element-wise operations which IEEE 754 or integer arithmetic defines; transcendental functions are

@@ -53,11 +53,11 @@ class FuseRows(Pass):
 class _Rows:
     """A row fusion in the making. members: its fusions; attached: elements and views of their results, both in order.
 
-    first: position of its first member.  extents: of the rows' dimensions.  reduces: whether a member does.
+    first: position of its first member.  dimension sizes: of the rows' dimensions.  reduces: whether a member does.
     """
 
     first: int
-    extents: tuple[int, ...]
+    dimension_sizes: tuple[int, ...]
     members: list[Instruction] = field(default_factory=list)
     attached: list[Instruction] = field(default_factory=list)
     reduces: bool = False
@@ -120,49 +120,49 @@ class _Grouping:
             return None
         operands = [o.shape for o in self.computation.operands(instruction)]
         (leading,) = instruction.op.leading_dimensions(instruction.shape, operands)
-        return group if leading >= len(group.extents) else None
+        return group if leading >= len(group.dimension_sizes) else None
 
     def place(self, fusion: Instruction) -> None:
         """Let a fusion join a group whose results it reads, or begin a group."""
         called: Fusion = fusion.op  # type: ignore[assignment]
         fused = self.module[called.calls]
         limits = row_limits(fused)
-        extents = self.extents(fusion, limits.results)
+        dimension_sizes = self.dimension_sizes(fusion, limits.results)
         sources = {id(g): g for name in fusion.operands if (g := self.group_of.get(name)) is not None}
-        group = next((g for g in reversed(sources.values()) if self.may_join(g, fusion, limits, extents)), None)
+        group = next((g for g in reversed(sources.values()) if self.may_join(g, fusion, limits, dimension_sizes)), None)
         if group is None:
-            group = _Rows(self.position[fusion.name], extents)
+            group = _Rows(self.position[fusion.name], dimension_sizes)
             self.groups.append(group)
         else:
-            group.extents = self.joined_extents(group, fusion, limits, extents)
+            group.dimension_sizes = self.joined_sizes(group, fusion, limits, dimension_sizes)
         group.members.append(fusion)
         root = fused.root_instruction
         parts = (root, *fused.operands(root))
         group.reduces |= any(part.op.lowering is Lowering.REDUCTION for part in parts)
         self.group_of[fusion.name] = group
 
-    def extents(self, fusion: Instruction, limit: int) -> tuple[int, ...]:
+    def dimension_sizes(self, fusion: Instruction, limit: int) -> tuple[int, ...]:
         leaves = list(fusion.shape.leaves())
         found = leaves[0].dims[:limit]
         for leaf in leaves:
             found = common_rows(leaf.dims, found, limit)
         return found
 
-    def joined_extents(
-        self, group: _Rows, fusion: Instruction, limits: RowLimits, extents: tuple[int, ...]
+    def joined_sizes(
+        self, group: _Rows, fusion: Instruction, limits: RowLimits, dimension_sizes: tuple[int, ...]
     ) -> tuple[int, ...]:
         limit = limits.results
         for name, k in zip(fusion.operands, limits.parameters):
             if self.group_of.get(name) is group:
                 limit = min(limit, k)
-        return common_rows(group.extents, extents, limit)
+        return common_rows(group.dimension_sizes, dimension_sizes, limit)
 
     def may_join(self, group: _Rows, fusion: Instruction, limits: RowLimits, own: tuple[int, ...]) -> bool:
         if any(self.pairs.separate(member.name, fusion.name) for member in group.members):
             return False
-        extents = self.joined_extents(group, fusion, limits, own)
-        count = prod(extents)
-        if not extents or count < 2 or len(group.members) >= self.settings.most:
+        dimension_sizes = self.joined_sizes(group, fusion, limits, own)
+        count = prod(dimension_sizes)
+        if not dimension_sizes or count < 2 or len(group.members) >= self.settings.most:
             return False
         # How long rows are shows in what the fusions read: a reduction's results may be scalars.
         shapes = [leaf for member in (*group.members, fusion) for leaf in member.shape.leaves()]

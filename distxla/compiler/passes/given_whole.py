@@ -79,7 +79,9 @@ def _parts(shards: Shards, dims: tuple[int, ...], partitions: int, key: Callable
     parts = []
     for partition in range(min(_LISTED, partitions)):
         place = zip(shards.places[partition], sizes, dims, strict=True)
-        index = ", ".join(":" if size == extent else f"{p * size}:{(p + 1) * size}" for p, size, extent in place)
+        index = ", ".join(
+            ":" if size == dimension_size else f"{p * size}:{(p + 1) * size}" for p, size, dimension_size in place
+        )
         parts.append(f"{key(partition)} is whole[{index}]")
     return ", ".join(parts) + (f" and so on to {key(partitions - 1)}" if partitions > _LISTED else "")
 

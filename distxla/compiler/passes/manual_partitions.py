@@ -168,7 +168,7 @@ class _Partitioner:
         if not whole.is_array or whole.is_dynamic or whole.rank != len(shards.tiles):
             raise self.refused(origin, f"{whole} cannot be cut in {len(shards.tiles)} dimensions")
         sizes = shards.shard_dims(whole.dims)
-        if any(extent % count for extent, count in zip(whole.dims, shards.tiles, strict=True)):
+        if any(dimension_size % count for dimension_size, count in zip(whole.dims, shards.tiles, strict=True)):
             raise self.refused(origin, f"{whole} cannot be cut evenly")
         add, index = self.rewriter.add, Shape(S32)
         number = add(origin, Convert(), index, (add(origin, PartitionId(), Shape(U32), ()).name,)).name
@@ -357,7 +357,7 @@ class _Partitioner:
         return found
 
     def shard_shape(self, instruction: Instruction, states: Sequence[State]) -> Shape:
-        """The instruction's shape with the leaves' shard extents."""
+        """The instruction's shape with the leaves' shard dimension sizes."""
         stream = iter(states)
 
         def cut(shape: Shape) -> Shape:
@@ -372,7 +372,7 @@ class _Partitioner:
                 return shape
             if shape.is_dynamic:
                 raise self.refused(instruction, f"the dynamic shape {shape} cannot be cut")
-            if any(extent % count for extent, count in zip(shape.dims, state.tiles, strict=True)):
+            if any(dimension_size % count for dimension_size, count in zip(shape.dims, state.tiles, strict=True)):
                 tiles = " x ".join(map(str, state.tiles))
                 raise self.refused(instruction, f"{shape} cannot be cut evenly into {tiles} parts")
             return shape.with_dims(state.shard_dims(shape.dims))

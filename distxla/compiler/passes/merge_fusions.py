@@ -1,4 +1,4 @@
-"""Let loops over equal extents become one loop with several results."""
+"""Let loops over equal dimension sizes become one loop with several results."""
 
 from __future__ import annotations
 

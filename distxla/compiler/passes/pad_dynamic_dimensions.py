@@ -6,7 +6,15 @@ import dataclasses
 from typing import ClassVar
 
 from distxla.compiler.passes import dynamic_batches, dynamic_computation, dynamic_movement  # noqa: F401, imported for the rules that they enter
-from distxla.compiler.passes.dynamic_site import RULES, Extents, Site, Sizes, bounds, dynamic_shape, is_static
+from distxla.compiler.passes.dynamic_site import (
+    RULES,
+    DimensionSizes,
+    DynamicSite,
+    Sizes,
+    bounds,
+    dynamic_shape,
+    is_static,
+)
 from distxla.compiler.step import Compilation, Pass
 from distxla.ir.computation import Computation
 from distxla.ir.dynamic_shape import static_shape
@@ -25,14 +33,14 @@ Flags = tuple[tuple[bool, ...], ...]  # by leaf and dimension: whether an s32[] 
 
 
 class PadDynamicDimensions(Pass):
-    """Give every array its bounds' extents and let the run-time extents travel beside it as s32[] values.
+    """Give every array its bounds' dimension sizes and let the run-time sizes travel beside it as s32[] values.
 
     Requires: no calls but those of control flow and of scalar computations.  Ensures: no dynamic dimension is left; the
-    same elements within the run-time extents. What lies beyond them is arbitrary.
+    same elements within the run-time sizes. What lies beyond them is arbitrary.
 
-    The entry takes the extents of its dynamic parameter dimensions as further s32[] parameters, behind the others, in
-    the order of leaves and dimensions, and gives those of its results behind the results' leaves. Called computations
-    take and give tuples that hold both.  Raises UnsupportedOpError for ops without a rule.
+    The entry takes the dimension sizes of its dynamic parameter dimensions as further s32[] parameters, behind the
+    others, in the order of leaves and dimensions, and gives those of its results behind the results' leaves. Called
+    computations take and give tuples that hold both.  Raises UnsupportedOpError for ops without a rule.
     """
 
     name: ClassVar[str] = "pad-dynamic-dimensions"
@@ -48,7 +56,7 @@ class PadDynamicDimensions(Pass):
 
 
 def padded(module: Module) -> tuple[Module, Shape]:
-    """The static module, and the shape of its results with the dimensions marked whose extents it gives."""
+    """The static module, and the shape of its results with the dimensions marked whose dimension sizes it gives."""
     program = _Program(module)
     entry, result = program.entry()
     candidates = {c.name: c for c in (*module.computations, *program.done)}
@@ -65,7 +73,7 @@ def padded(module: Module) -> tuple[Module, Shape]:
 
 
 def flags_of(sizes: Sizes) -> Flags:
-    return tuple(tuple(isinstance(e, str) for e in extents) for extents in sizes)
+    return tuple(tuple(isinstance(e, str) for e in dimension_sizes) for dimension_sizes in sizes)
 
 
 def _either(a: Flags, b: Flags) -> Flags:
@@ -100,16 +108,16 @@ class _Program:
         for parameter in old.parameters:
             shape = parameter.shape.without_layout()
             rewriter.keep(parameter.replace(shape=static_shape(shape)))
-            sizes: list[Extents] = []
+            sizes: list[DimensionSizes] = []
             for leaf in shape.leaves():
-                extents: list[int | str] = list(leaf.dims)
+                dimension_sizes: list[int | str] = list(leaf.dims)
                 for d in range(len(leaf.dims)):
                     if leaf.dynamic and leaf.dynamic[d]:
                         added = rewriter.add(
                             parameter, Parameter(number=number), Shape(S32), (), f"{parameter.name}.size"
                         )
-                        extents[d], number = added.name, number + 1
-                sizes.append(tuple(extents))
+                        dimension_sizes[d], number = added.name, number + 1
+                sizes.append(tuple(dimension_sizes))
             values[parameter.name] = tuple(sizes)
         self._body(old, rewriter, values)
         root = rewriter.resolve(old.root)
@@ -128,7 +136,7 @@ class _Program:
         (parameter,) = old.parameters
         static = static_shape(parameter.shape.without_layout())
         rewriter.keep(parameter.replace(shape=_packed_shape(static, taken)))
-        site = Site(self, rewriter, parameter, ())
+        site = DynamicSite(self, rewriter, parameter, ())
         data, values[parameter.name] = unpack(site, parameter.name, static, taken)
         if data != parameter.name:
             rewriter.forward(parameter.name, data)
@@ -151,7 +159,7 @@ class _Program:
     def _finished(
         self, old: Computation, rewriter: Rewriter, root: str, sizes: Sizes, flags: Flags, name: str
     ) -> Computation:
-        site = Site(self, rewriter, rewriter[root], ())
+        site = DynamicSite(self, rewriter, rewriter[root], ())
         whole = pack(site, root, sizes, flags)
         if whole == root:
             return rewriter.finish()
@@ -164,7 +172,7 @@ class _Program:
                 continue
             instruction = rewriter.current(before)
             operands = [values[o] for o in before.operands]
-            site = Site(self, rewriter, instruction, operands)
+            site = DynamicSite(self, rewriter, instruction, operands)
             present = len(rewriter.instructions)
             name, values[before.name] = self._rewritten(site)
             if instruction.control_predecessors:
@@ -173,7 +181,7 @@ class _Program:
             if name != before.name:
                 rewriter.forward(before.name, name)
 
-    def _rewritten(self, site: Site) -> tuple[str, Sizes]:
+    def _rewritten(self, site: DynamicSite) -> tuple[str, Sizes]:
         """Add what computes the instruction on padded arrays: the name of its value, and the value's sizes."""
         op = site.instruction.op
         if isinstance(op, While):
@@ -181,9 +189,9 @@ class _Program:
         if isinstance(op, Conditional):
             return self._conditional(op, site)
         comes_from_outside = op.effects in (Effects.FEED, Effects.CHANNEL, Effects.CUSTOM)
-        if comes_from_outside and not op.sets_extents and site.instruction.shape.is_dynamic:
-            raise site.refuse(f"nothing says the extents of its result {site.instruction.shape}")
-        if all(is_static(sizes) for sizes in site.sizes) and not op.sets_extents:
+        if comes_from_outside and not op.sets_dimension_sizes and site.instruction.shape.is_dynamic:
+            raise site.refuse(f"nothing says the dimension sizes of its result {site.instruction.shape}")
+        if all(is_static(sizes) for sizes in site.sizes) and not op.sets_dimension_sizes:
             return site.keep(), bounds(site.result)
         if op.lowering is Lowering.ALIAS:
             shapes = [site.shape(o) for o in site.operands]
@@ -195,10 +203,10 @@ class _Program:
             raise site.refuse()
         site.agree()
         rank = site.result.rank
-        extents = next((site.extents(k) for k, s in enumerate(site.stated) if s.rank == rank), ())
-        return site.keep(), (extents,)
+        dimension_sizes = next((site.dimension_sizes(k) for k, s in enumerate(site.stated) if s.rank == rank), ())
+        return site.keep(), (dimension_sizes,)
 
-    def _while(self, op: While, site: Site) -> tuple[str, Sizes]:
+    def _while(self, op: While, site: DynamicSite) -> tuple[str, Sizes]:
         """The carried value has the sizes that either the first one or the body's result has."""
         flags = flags_of(site.sizes[0])
         while True:
@@ -214,7 +222,7 @@ class _Program:
         looped = site.add(While(condition=condition, body=body), packed, shape=_packed_shape(static, flags))
         return unpack(site, looped, static, flags)
 
-    def _conditional(self, op: Conditional, site: Site) -> tuple[str, Sizes]:
+    def _conditional(self, op: Conditional, site: DynamicSite) -> tuple[str, Sizes]:
         taken = [flags_of(sizes) for sizes in site.sizes[1:]]
         flags = tuple((False,) * leaf.rank for leaf in site.result.leaves())
         for name, have in zip(op.branches, taken, strict=True):
@@ -243,14 +251,14 @@ def _packed_shape(shape: Shape, flags: Flags) -> Shape:
     return Shape.tuple((*(shape.elements if shape.elements is not None else (shape,)), *[Shape(S32)] * count))
 
 
-def pack(site: Site, name: str, sizes: Sizes, flags: Flags) -> str:
+def pack(site: DynamicSite, name: str, sizes: Sizes, flags: Flags) -> str:
     """A value and the sizes for which there are flags as one value of `_packed_shape`."""
     if not _count(flags):
         return name
     own = [
         site.number(e)
-        for leaf, extents in zip(flags, sizes, strict=True)
-        for f, e in zip(leaf, extents, strict=True)
+        for leaf, dimension_sizes in zip(flags, sizes, strict=True)
+        for f, e in zip(leaf, dimension_sizes, strict=True)
         if f
     ]
     elements = site.shape(name).elements
@@ -258,7 +266,7 @@ def pack(site: Site, name: str, sizes: Sizes, flags: Flags) -> str:
     return site.join(*parts, *own)
 
 
-def unpack(site: Site, name: str, shape: Shape, flags: Flags) -> tuple[str, Sizes]:
+def unpack(site: DynamicSite, name: str, shape: Shape, flags: Flags) -> tuple[str, Sizes]:
     """A packed value's own value, of the static `shape`, and its sizes."""
     static = bounds(shape)
     if not _count(flags):
@@ -267,7 +275,7 @@ def unpack(site: Site, name: str, shape: Shape, flags: Flags) -> tuple[str, Size
     parts = [site.element(name, k) for k in range(length)]
     position = iter(range(length, length + _count(flags)))
     sizes = tuple(
-        tuple(site.element(name, next(position)) if f else e for f, e in zip(leaf, extents, strict=True))
-        for leaf, extents in zip(flags, static, strict=True)
+        tuple(site.element(name, next(position)) if f else e for f, e in zip(leaf, dimension_sizes, strict=True))
+        for leaf, dimension_sizes in zip(flags, static, strict=True)
     )
     return (site.join(*parts) if shape.elements is not None else parts[0]), sizes

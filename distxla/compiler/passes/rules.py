@@ -21,7 +21,7 @@ from distxla.ops.transpose import Transpose
 
 
 @dataclass
-class Site:
+class RewriteSite:
     """One instruction about to be simplified; operands are simplified already."""
 
     rewriter: Rewriter
@@ -63,7 +63,7 @@ class Site:
 
 
 # A rule gives the instruction that replaces this one, the name of an existing one whose value it equals, or None.
-Rule = Callable[[Any, Site], Instruction | str | None]
+Rule = Callable[[Any, RewriteSite], Instruction | str | None]
 RULES: dict[type[Op], list[Rule]] = {}
 # Every element of the result is some element of the operand.
 SPREADING: tuple[type[Op], ...] = (Broadcast, Reshape, Transpose, Slice, Reverse)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from distxla.compiler.passes import fold_constants, simplify_arithmetic, simplify_contractions, simplify_data  # noqa: F401
-from distxla.compiler.passes.rules import RULES, Site
+from distxla.compiler.passes.rules import RULES, RewriteSite
 from distxla.compiler.step import Pass
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
@@ -44,11 +44,11 @@ class Simplify(Pass):
 
 
 def _simplified(
-    rewriter: Rewriter, instruction: Instruction, fold: Callable[[Site], Literal | None]
+    rewriter: Rewriter, instruction: Instruction, fold: Callable[[RewriteSite], Literal | None]
 ) -> Instruction | str | None:
     if instruction.control_predecessors or instruction.op.is_parameter:
         return None  # it holds a place in an order, not only a value
-    site = Site(rewriter, instruction)
+    site = RewriteSite(rewriter, instruction)
     for found in RULES.get(type(instruction.op), ()):
         outcome = found(instruction.op, site)
         if outcome is not None:

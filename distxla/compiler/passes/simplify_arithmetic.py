@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distxla.compiler.passes.rules import SPREADING, Site, rule
+from distxla.compiler.passes.rules import SPREADING, RewriteSite, rule
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Op
@@ -24,7 +24,7 @@ def _equals(value: Any, wanted: float) -> bool:
     return number == wanted and bool(np.signbit(number)) == bool(np.signbit(wanted))
 
 
-def _neutral(site: Site, number: int, for_floats: float, for_integers: int) -> bool:
+def _neutral(site: RewriteSite, number: int, for_floats: float, for_integers: int) -> bool:
     """Whether operand `number` is known to change nothing: floats and integers have a different neutral zero."""
     kind = site.shape.dtype
     if kind.is_float:
@@ -33,7 +33,7 @@ def _neutral(site: Site, number: int, for_floats: float, for_integers: int) -> b
 
 
 @rule(op_class("add"))
-def _add(op: Op, site: Site) -> Outcome:
+def _add(op: Op, site: RewriteSite) -> Outcome:
     """x + -0.0 is x for every x; x + 0.0 turns -0.0 into 0.0."""
     for number in (0, 1):
         if _neutral(site, number, -0.0, 0):
@@ -42,12 +42,12 @@ def _add(op: Op, site: Site) -> Outcome:
 
 
 @rule(op_class("subtract"))
-def _subtract(op: Op, site: Site) -> Outcome:
+def _subtract(op: Op, site: RewriteSite) -> Outcome:
     return site.instruction.operands[0] if _neutral(site, 1, 0.0, 0) else None
 
 
 @rule(op_class("multiply"))
-def _multiply(op: Op, site: Site) -> Outcome:
+def _multiply(op: Op, site: RewriteSite) -> Outcome:
     for number in (0, 1):
         if _neutral(site, number, 1.0, 1):
             return site.instruction.operands[1 - number]
@@ -55,7 +55,7 @@ def _multiply(op: Op, site: Site) -> Outcome:
 
 
 @rule(op_class("divide"))
-def _divide(op: Op, site: Site) -> Outcome:
+def _divide(op: Op, site: RewriteSite) -> Outcome:
     """By one; by a power of two, whose reciprocal is exact, as a product."""
     if _neutral(site, 1, 1.0, 1):
         return site.instruction.operands[0]
@@ -71,7 +71,7 @@ def _divide(op: Op, site: Site) -> Outcome:
     return site.instead(op_class("multiply")(), site.instruction.operands[0], _constant_like(site, 1, reciprocal))
 
 
-def _constant_like(site: Site, number: int, value: Any) -> str:
+def _constant_like(site: RewriteSite, number: int, value: Any) -> str:
     """An array of operand `number`'s shape full of `value`, built as that operand is."""
     chain = []
     found = site.operand(number)
@@ -87,13 +87,13 @@ def _constant_like(site: Site, number: int, value: Any) -> str:
 
 
 @rule(op_class("maximum"), op_class("minimum"), op_class("and"), op_class("or"))
-def _idempotent(op: Op, site: Site) -> Outcome:
+def _idempotent(op: Op, site: RewriteSite) -> Outcome:
     first, second = site.instruction.operands
     return first if first == second else None
 
 
 @rule(op_class("and"), op_class("or"))
-def _known_predicate(op: Op, site: Site) -> Outcome:
+def _known_predicate(op: Op, site: RewriteSite) -> Outcome:
     """p and true, p or false are p; p and false, p or true are the constant."""
     if site.shape.dtype.kind != "pred":
         return None
@@ -106,6 +106,6 @@ def _known_predicate(op: Op, site: Site) -> Outcome:
 
 
 @rule(op_class("negate"), op_class("not"))
-def _involution(op: Op, site: Site) -> Outcome:
+def _involution(op: Op, site: RewriteSite) -> Outcome:
     source = site.operand()
     return source.operands[0] if type(source.op) is type(op) else None

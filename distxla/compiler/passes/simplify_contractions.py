@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from distxla.compiler.passes.rules import Site, rule
+from distxla.compiler.passes.rules import RewriteSite, rule
 from distxla.ir.instruction import Instruction
 from distxla.ops.dot import Dot
 from distxla.ops.transpose import Transpose
 
 
 @rule(Transpose)
-def _transposed_result(op: Transpose, site: Site) -> Instruction | None:
+def _transposed_result(op: Transpose, site: RewriteSite) -> Instruction | None:
     """The transpose of a . b is b . a with the free dimensions in the other order; the sums are the same."""
     source = site.operand()
     dot = source.op
@@ -31,7 +31,7 @@ def _transposed_result(op: Transpose, site: Site) -> Instruction | None:
 
 
 @rule(Dot)
-def _transposed_operand(op: Dot, site: Site) -> Instruction | None:
+def _transposed_operand(op: Dot, site: RewriteSite) -> Instruction | None:
     """A dot of a transposed matrix reads the matrix itself along its other dimension."""
     if op.lhs_batch_dims or op.rhs_batch_dims:
         return None

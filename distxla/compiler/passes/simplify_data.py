@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.compiler.passes.rules import Site, rule
+from distxla.compiler.passes.rules import RewriteSite, rule
 from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 from distxla.ir.op import Op
@@ -26,13 +26,13 @@ Outcome = Instruction | str | None
 
 
 @rule(GetTupleElement)
-def _element_of_tuple(op: GetTupleElement, site: Site) -> Outcome:
+def _element_of_tuple(op: GetTupleElement, site: RewriteSite) -> Outcome:
     source = site.operand()
     return source.operands[op.index] if source.op.is_tuple else None
 
 
 @rule(Tuple)
-def _tuple_of_elements(op: Tuple, site: Site) -> Outcome:
+def _tuple_of_elements(op: Tuple, site: RewriteSite) -> Outcome:
     """tuple(gte(x, 0), .., gte(x, n-1)) is x."""
     if not site.instruction.operands:
         return None
@@ -49,7 +49,7 @@ def _tuple_of_elements(op: Tuple, site: Site) -> Outcome:
 
 
 @rule(Constant)
-def _tuple_constant(op: Constant, site: Site) -> Outcome:
+def _tuple_constant(op: Constant, site: RewriteSite) -> Outcome:
     """A constant tuple as a tuple of constants, so that every array has one owner."""
     if not site.shape.is_tuple:
         return None
@@ -62,23 +62,23 @@ def _tuple_constant(op: Constant, site: Site) -> Outcome:
 
 
 @rule(Copy)
-def _copy(op: Copy, site: Site) -> Outcome:
+def _copy(op: Copy, site: RewriteSite) -> Outcome:
     return site.operand().name if site.operand().shape.compatible(site.shape) else None
 
 
 @rule(Convert, BitcastConvert)
-def _same_type(op: Op, site: Site) -> Outcome:
+def _same_type(op: Op, site: RewriteSite) -> Outcome:
     return site.operand().name if site.operand().shape.compatible(site.shape) else None
 
 
 @rule(OptimizationBarrier)
-def _barrier(op: OptimizationBarrier, site: Site) -> Outcome:
+def _barrier(op: OptimizationBarrier, site: RewriteSite) -> Outcome:
     """It holds back XLA's rewriting, which has happened; ours keeps bits and effects anyway."""
     return site.operand().name
 
 
 @rule(Reshape)
-def _reshape(op: Reshape, site: Site) -> Outcome:
+def _reshape(op: Reshape, site: RewriteSite) -> Outcome:
     source = site.operand()
     if site.shape.is_dynamic or source.shape.is_dynamic:
         return None
@@ -95,7 +95,7 @@ def _reshape(op: Reshape, site: Site) -> Outcome:
     return None
 
 
-def _spread(site: Site, source: Instruction) -> Instruction:
+def _spread(site: RewriteSite, source: Instruction) -> Instruction:
     """Broadcast a one-element array to the site's shape."""
     if source.shape.rank:
         scalar = Shape(source.shape.element_type)
@@ -104,7 +104,7 @@ def _spread(site: Site, source: Instruction) -> Instruction:
 
 
 @rule(Transpose)
-def _transpose(op: Transpose, site: Site) -> Outcome:
+def _transpose(op: Transpose, site: RewriteSite) -> Outcome:
     source = site.operand()
     if site.shape.is_dynamic:
         return None
@@ -115,7 +115,7 @@ def _transpose(op: Transpose, site: Site) -> Outcome:
         return site.instead(Transpose(dimensions=tuple(inner[d] for d in op.dimensions)), source.operands[0])
     moved = [d for d in op.dimensions if source.shape.dims[d] != 1]
     if moved == sorted(moved):
-        return site.instead(Reshape(), source.name)  # only extents of 1 change places
+        return site.instead(Reshape(), source.name)  # only dimension sizes of 1 change places
     if isinstance(source.op, Broadcast):
         where = {d: i for i, d in enumerate(op.dimensions)}
         dimensions = tuple(where[d] for d in source.op.dimensions)
@@ -125,7 +125,7 @@ def _transpose(op: Transpose, site: Site) -> Outcome:
 
 
 @rule(Broadcast)
-def _broadcast(op: Broadcast, site: Site) -> Outcome:
+def _broadcast(op: Broadcast, site: RewriteSite) -> Outcome:
     source = site.operand()
     if site.shape.is_dynamic or source.shape.is_dynamic:
         return None
@@ -140,7 +140,7 @@ def _broadcast(op: Broadcast, site: Site) -> Outcome:
 
 
 @rule(Slice)
-def _slice(op: Slice, site: Site) -> Outcome:
+def _slice(op: Slice, site: RewriteSite) -> Outcome:
     source = site.operand()
     if source.shape.compatible(site.shape) and all(d.stride == 1 for d in op.slice):
         return source.name
@@ -148,19 +148,19 @@ def _slice(op: Slice, site: Site) -> Outcome:
 
 
 @rule(DynamicSlice)
-def _whole_dynamic_slice(op: DynamicSlice, site: Site) -> Outcome:
+def _whole_dynamic_slice(op: DynamicSlice, site: RewriteSite) -> Outcome:
     return site.operand().name if site.operand().shape.compatible(site.shape) else None  # the start is clamped to 0
 
 
 @rule(Pad)
-def _pad(op: Pad, site: Site) -> Outcome:
+def _pad(op: Pad, site: RewriteSite) -> Outcome:
     if all(d.low == 0 and d.high == 0 and d.interior == 0 for d in op.padding):
         return site.operand().name
     return None
 
 
 @rule(Concatenate)
-def _concatenate(op: Concatenate, site: Site) -> Outcome:
+def _concatenate(op: Concatenate, site: RewriteSite) -> Outcome:
     axis = op.dimensions[0]
     names = site.instruction.operands
     filled = tuple(name for k, name in enumerate(names) if site.operand(k).shape.dims[axis])
@@ -170,12 +170,12 @@ def _concatenate(op: Concatenate, site: Site) -> Outcome:
 
 
 @rule(Reverse)
-def _reverse(op: Reverse, site: Site) -> Outcome:
+def _reverse(op: Reverse, site: RewriteSite) -> Outcome:
     return site.operand().name if all(site.shape.dims[d] == 1 for d in op.dimensions) else None
 
 
 @rule(Select)
-def _select(op: Select, site: Site) -> Outcome:
+def _select(op: Select, site: RewriteSite) -> Outcome:
     _, on_true, on_false = site.instruction.operands
     if on_true == on_false:
         return on_true

@@ -11,7 +11,7 @@ UNNOTED_BYTES = 1024  # arrays up to here take so little time that a store would
 _KINDS = {Kernel: "kernel", Copy: "copy", Loop: "loop", Branch: "branch", Communicate: "call", Invoke: "routine"}
 
 
-def is_noted(step: Step) -> bool:
+def has_breadcrumb(step: Step) -> bool:
     """Whether the step is worth a store: those that are not take nanoseconds, call nobody, and cannot fail."""
     if isinstance(step, Copy):
         return step.source.size > UNNOTED_BYTES

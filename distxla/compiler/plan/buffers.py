@@ -30,7 +30,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.literal import Literal
 
 
-class Region(Enum):
+class MemoryRegion(Enum):
     """Which memory a buffer lies in."""
 
     PARAMETER = "parameter"  # number: leaf of the entry's parameters; never written
@@ -53,7 +53,7 @@ class Buffer:
     """
 
     size: int
-    region: Region = Region.ARENA
+    region: MemoryRegion = MemoryRegion.ARENA
     number: int = 0
     owner: str = ""
     start: int = -1
@@ -64,19 +64,19 @@ class Buffer:
 
     @property
     def is_writable(self) -> bool:
-        return self.region in (Region.ARENA, Region.RESULT)
+        return self.region in (MemoryRegion.ARENA, MemoryRegion.RESULT)
 
     def __str__(self) -> str:
-        if self.region is Region.NONE:
+        if self.region is MemoryRegion.NONE:
             return "-"
-        if self.region is Region.ARENA:
+        if self.region is MemoryRegion.ARENA:
             return f"arena[{self.number}:{self.number + self.size}]"
-        if self.region is Region.SHARED:
+        if self.region is MemoryRegion.SHARED:
             return f"shared{self.shared_arena}[{self.shared_number}:{self.shared_number + self.size}]"
         return f"{self.region.value}[{self.number}]"
 
 
-TOKEN = Buffer(0, Region.NONE)
+TOKEN = Buffer(0, MemoryRegion.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Plan:
         lines.append("")
         for number, literal in enumerate(self.constants):
             lines.append(f"constant[{number}]: {literal.shape}")
-        placed = [b for b in self.buffers if b.region in (Region.ARENA, Region.SHARED)]
+        placed = [b for b in self.buffers if b.region in (MemoryRegion.ARENA, MemoryRegion.SHARED)]
         for buffer in sorted(placed, key=lambda b: (b.start, b.number)):
             lines.append(f"{buffer!s:<28} steps {buffer.start:>4} to {buffer.end:>4}  {buffer.owner}")
         lines.append("")
@@ -215,7 +215,7 @@ class Plan:
 
 def shares(buffers: Iterable[Buffer]) -> bool:
     """Whether one of them may exist once for all members of a group."""
-    return any(buffer.region is Region.SHARED for buffer in buffers)
+    return any(buffer.region is MemoryRegion.SHARED for buffer in buffers)
 
 
 def _dump_steps(steps: tuple[Step, ...], indent: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distxla.compiler.plan.buffers import Plan, Region, place, place_routines, place_shared
+from distxla.compiler.plan.buffers import MemoryRegion, Plan, place, place_routines, place_shared
 from distxla.compiler.plan.kept_calls import kept_computations, plan_routine
 from distxla.compiler.plan.planner import Planner
 from distxla.ir.module import Module
@@ -22,8 +22,8 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
         planner.program.routines.append(plan_routine(Planner(module, program=planner.program), module[name]))
     steps = planner.entry()
     planner.join_lifetimes()
-    shared = [b for b in planner.buffers if b.region is Region.SHARED]
-    arena = [b for b in planner.buffers if b.region is Region.ARENA]
+    shared = [b for b in planner.buffers if b.region is MemoryRegion.SHARED]
+    arena = [b for b in planner.buffers if b.region is MemoryRegion.ARENA]
     arenas = place_shared(shared, tuple(planner.groups))
     size = place_routines(planner.program.routines, planner.calls, place(arena + shared))
     program = planner.program

@@ -15,7 +15,7 @@ from distxla.compiler.plan.buffers import (
     Invoke,
     Kernel,
     Loop,
-    Region,
+    MemoryRegion,
     Step,
     Swap,
 )
@@ -101,11 +101,11 @@ class Planner:
         for parameter, leaves in zip(computation.parameters, frame.values.parameters, strict=True):
             for shape, value in zip(parameter.shape.leaves(), leaves, strict=True):
                 if value is not None:
-                    frame.buffers[value] = Buffer(shape.byte_size, Region.PARAMETER, number, parameter.name)
+                    frame.buffers[value] = Buffer(shape.byte_size, MemoryRegion.PARAMETER, number, parameter.name)
                 number += 1
         root = computation.root_instruction
         targets = [
-            Buffer(shape.byte_size, Region.RESULT, k, root.name) if shape.is_array else TOKEN
+            Buffer(shape.byte_size, MemoryRegion.RESULT, k, root.name) if shape.is_array else TOKEN
             for k, shape in enumerate(root.shape.leaves())
         ]
         self.run(frame, targets, [None] * len(targets))
@@ -197,7 +197,7 @@ class Planner:
                     f"the value of {instruction.name} is left out of the text ({{...}}), so it cannot be executed",
                     self.module.locate(instruction),
                 )
-            buffer = Buffer(literal.shape.byte_size, Region.CONSTANT, len(program.constants), instruction.name)
+            buffer = Buffer(literal.shape.byte_size, MemoryRegion.CONSTANT, len(program.constants), instruction.name)
             program.constants.append(literal)
             program.by_literal[literal] = buffer
         return buffer
@@ -213,7 +213,7 @@ class Planner:
         state, holds nothing else. Not in routines, whose callers know where arguments and results are."""
         if self.is_routine:
             return False
-        if not (source.region is target.region is Region.ARENA and source.size == target.size >= SWAPPED_BYTES):
+        if not (source.region is target.region is MemoryRegion.ARENA and source.size == target.size >= SWAPPED_BYTES):
             return False
         held = frame.sole_result(source)
         return held is not None and held in frame.owned
@@ -264,7 +264,11 @@ class Planner:
                 found.append(frame.buffers[value])  # a loop passes it on unchanged
                 continue
             buffer = frame.pinned.get(value)
-            if buffer is not None and buffer.region is Region.RESULT and self.will_swap(instruction, leaf, buffer.size):
+            if (
+                buffer is not None
+                and buffer.region is MemoryRegion.RESULT
+                and self.will_swap(instruction, leaf, buffer.size)
+            ):
                 buffer = None
             if buffer is None:
                 buffer = self.shared(frame, value, instruction, shape.byte_size)
@@ -294,7 +298,7 @@ class Planner:
         if max(map(len, groups)) == 1:
             return None
         buffer = self.new(size, instruction.name)
-        buffer.region = Region.SHARED
+        buffer.region = MemoryRegion.SHARED
         buffer.shared_arena = self.groups.setdefault(groups, len(self.groups))
         return buffer
 
@@ -372,7 +376,7 @@ class Planner:
         """The operands, constants replaced by copies that other devices can read."""
         found = []
         for operand in operands:
-            if operand.region is Region.CONSTANT:
+            if operand.region is MemoryRegion.CONSTANT:
                 copied = self.new(operand.size, instruction.name)
                 self.copy(frame, instruction, operand, copied)
                 operand = copied

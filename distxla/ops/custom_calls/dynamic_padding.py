@@ -19,7 +19,8 @@ SLICE_TO_DYNAMIC: Final = "SliceToDynamic"
 
 @target(PAD_TO_STATIC)
 class PadToStatic(Target):
-    """An array padded to its bounds, zeros behind its elements, and its extents: T[<=n, ..] -> (T[n, ..], s32[], ..).
+    """An array padded to its bounds, zeros behind its elements, and its dimension sizes: T[<=n, ..] -> (T[n, ..],
+    s32[], ..).
 
     Source: XLA, dynamic_padder.cc.
     """
@@ -41,8 +42,8 @@ class PadToStatic(Target):
         """Of an array that is static after all."""
         padded, *sizes = results
         emit.copy(padded, operands[0])
-        for size, extent in zip(sizes, padded.shape.dims, strict=True):
-            size.store((), emit.constant(extent, S32))
+        for size, dimension_size in zip(sizes, padded.shape.dims, strict=True):
+            size.store((), emit.constant(dimension_size, S32))
 
 
 @target(SLICE_TO_DYNAMIC)

@@ -43,9 +43,9 @@ class Gesdd(LapackTarget):
         if mode == "S":
             left, right = self.result(call, m, min(m, n)), self.result(call, min(m, n), n)
         if mode == "N":
-            # what is not computed may have any extents
+            # what is not computed may have any dimension sizes
             left, right = (s if s.is_array and s.dtype is self.kind(call) else left for s in stated[2:4])
-            fit(left.dims[:-2] == right.dims[:-2] == self.batch(call), "vectors without the batch's extents")
+            fit(left.dims[:-2] == right.dims[:-2] == self.batch(call), "vectors without the batch's dimension sizes")
         values = self.result(call, min(m, n), kind=real_type(self.kind(call)))
         return self.result(call, m, n), values, left, right, self.info(call)
 

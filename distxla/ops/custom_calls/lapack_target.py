@@ -89,7 +89,7 @@ class LapackTarget(Target):
         return call.name.removeprefix("lapack_").removesuffix("_ffi")
 
     def batch(self, call: Call) -> tuple[int, ...]:
-        """The extents of the batch."""
+        """The dimension sizes of the batch."""
         first = call.operands[0]
         return first.dims[: first.rank - self.operand_ranks[0]]
 
@@ -101,7 +101,7 @@ class LapackTarget(Target):
         return rows, columns
 
     def square(self, call: Call) -> int:
-        """The extent of the first operand, which must be square."""
+        """The size of the first operand, which must be square."""
         rows, columns = self.matrix(call)
         fit(rows == columns, f"{call.operands[0]} is not square")
         return rows
@@ -113,7 +113,7 @@ class LapackTarget(Target):
         return found
 
     def result(self, call: Call, *dims: int, kind: ElementType | None = None) -> Shape:
-        """A result with these extents behind the batch's, of the routine's type unless `kind` says another."""
+        """A result with these dimension sizes behind the batch's, of the routine's type unless `kind` says another."""
         return Shape(kind or self.kind(call), (*self.batch(call), *dims))
 
     def info(self, call: Call) -> Shape:

@@ -13,7 +13,7 @@ from distxla.ops.support.evaluation import Evaluation
 
 @target("TopK", "__gpu$TopK")
 class TopKTarget(Target):
-    """The largest elements of the last dimension and their indices; k is the result's last extent.
+    """The largest elements of the last dimension and their indices; k is the result's last size.
 
     Source: the custom-call that XLA makes of `topk`, as its backends name it.
     """

@@ -64,7 +64,7 @@ class ComposedBuild(Build):
 
     def row(self, operand: str, number: int) -> str:
         dims = self.shape(operand).dims
-        ranges = (SliceDimension(number, number + 1), *(SliceDimension(0, extent) for extent in dims[1:]))
+        ranges = (SliceDimension(number, number + 1), *(SliceDimension(0, size) for size in dims[1:]))
         return self.add(Slice(slice=ranges), operand)
 
     def transpose(self, operand: str, dimensions: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
 Operands (input, output, input indices, output indices). input and output are arrays, or tuples of as many arrays. The
 indices of an array are a tuple of integer scalars, one a dimension, or for several slices a tuple of such tuples; those
-of a tuple of arrays are a tuple of that. `slice_sizes` holds the extents of every slice, array by array.
+of a tuple of arrays are a tuple of that. `slice_sizes` holds the dimension sizes of every slice, array by array.
 
 Slice j of the source's input, at the source's input indices, lands in the target's output, at the target's output
 indices; starts are clamped as dynamic-slice does. What nobody writes keeps the value of `output`. Slices are written in

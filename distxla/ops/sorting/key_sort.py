@@ -90,15 +90,15 @@ def emit_key_sort(
     store: Callable[[Index, Index], None],
     kept: int | None = None,
 ) -> None:
-    """Sort all lines along `axis` of arrays with extents `dims`, none of them 0, by keys of `words`.
+    """Sort all lines along `axis` of arrays with dimension sizes `dims`, none of them 0, by keys of `words`.
 
     store(target, source): told for every place of a line the index where the element that belongs there comes from.
     kept: how many places of each line are wanted; None for all.
     """
-    extent = dims[axis]
-    kept = extent if kept is None else kept
+    size = dims[axis]
+    kept = size if kept is None else kept
     lines = _Lines(tuple(dims), axis)
-    if extent <= LONGEST_NETWORK:
+    if size <= LONGEST_NETWORK:
         _emit_networks(emit, lines, words, store, kept)
     else:
         _emit_radix_sorts(emit, lines, words, store, kept)
@@ -136,12 +136,12 @@ def _emit_networks(
 
     A word and the element's place in its line make one signed number, so no two are equal.
     """
-    extent = lines.dims[lines.axis]
-    rows = 1 << max(0, extent - 1).bit_length()
+    size = lines.dims[lines.axis]
+    rows = 1 << max(0, size - 1).bit_length()
     lanes = min(emit.tuning.lanes, lines.count, max(1, emit.tuning.cached_bytes // (8 * rows)))
     packed = emit.scratch(Shape(S64, (rows, lanes)))
     # Where the elements that are being sorted come from, once more than one word has been.
-    orders = [emit.scratch(Shape(S32, (extent, lanes))) for _ in range(min(2, len(words) - 1))]
+    orders = [emit.scratch(Shape(S32, (size, lanes))) for _ in range(min(2, len(words) - 1))]
     shift, marker, low = emit.constant(32, S64), emit.constant(PLACE_MARKER, S64), emit.constant(rows - 1, S64)
     bias, last = emit.constant(1 << 31, U32), emit.constant((1 << 63) - 1, S64)
     order: Buffer | None = None
@@ -157,18 +157,18 @@ def _emit_networks(
             return number if lines.count % lanes == 0 else emit.index_clamp(0, number, lines.count - 1)
 
         for number, word in enumerate(reversed(words)):
-            with emit.loops((extent, lanes)) as (row, lane):
+            with emit.loops((size, lanes)) as (row, lane):
                 bits = word.of(lines.place(line(lane), comes_from(row, lane)))
                 high = emit.convert(emit.bitcast(emit.binary("xor", bits, bias), S32), S64)
                 marked = emit.binary("or", emit.value_of(row, S64), marker)
                 value = emit.binary("or", emit.binary("shift-left", high, shift), marked)
                 packed.store((row, lane), value)
-            with emit.loops((rows - extent, lanes)) as (row, lane):
-                packed.store((row + extent, lane), last)
+            with emit.loops((rows - size, lanes)) as (row, lane):
+                packed.store((row + size, lane), last)
             _emit_network(emit, packed)
             if number < len(words) - 1:
                 following = orders[number % 2]
-                with emit.loops((extent, lanes)) as (row, lane):
+                with emit.loops((size, lanes)) as (row, lane):
                     place = emit.index_of(emit.binary("and", packed.load((row, lane)), low))
                     value = emit.value_of(place, S32) if order is None else order.load((place, lane))
                     following.store((row, lane), value)
@@ -212,9 +212,9 @@ def _emit_radix_sorts(
     emit: KernelEmitter, lines: _Lines, words: Sequence[Word], store: Callable[[Index, Index], None], kept: int
 ) -> None:
     """One line after the other, digit by digit from the lowest; the places travel with the words."""
-    extent = lines.dims[lines.axis]
-    wide = next(bits for longest, bits in RADIX_BITS if extent >= longest)
-    source, target = (emit.scratch(Shape(U64, (extent,))) for _ in range(2))
+    size = lines.dims[lines.axis]
+    wide = next(bits for longest, bits in RADIX_BITS if size >= longest)
+    source, target = (emit.scratch(Shape(U64, (size,))) for _ in range(2))
     most = max(-(-word.bits // wide) for word in words)
     starts = emit.scratch(Shape(S64, (most, 1 << wide)))
     low, half, one, zero = (
@@ -236,7 +236,7 @@ def _emit_radix_sorts(
 
             with emit.loops((passes, 1 << digit_bits)) as (which, d):
                 starts.store((which, d), zero)
-            with emit.loops((extent,)) as (i,):
+            with emit.loops((size,)) as (i,):
                 place = place_of(source.load((i,))) if number else i
                 bits = emit.convert(word.of(lines.place(line, place)), U64)
                 packed = emit.binary("or", emit.binary("shift-left", bits, half), emit.value_of(place, U64))
@@ -255,7 +255,7 @@ def _emit_radix_sorts(
 
             emit.fold((1 << digit_bits,), (zero,) * passes, step)
             for p in range(passes):
-                with emit.loops((extent,)) as (i,):
+                with emit.loops((size,)) as (i,):
                     packed = source.load((i,))
                     at = (p, digit(packed, p))
                     free = starts.load(at)

@@ -29,10 +29,10 @@ def emit_merge_sort(
 
     before: whether the first argument's elements, one of each line, come before the second's.
     """
-    extent = source[0].shape.dims[0]
+    size = source[0].shape.dims[0]
     width = 1
-    while width < extent:
-        pairs, rest = divmod(extent, 2 * width)
+    while width < size:
+        pairs, rest = divmod(size, 2 * width)
         with emit.loops((pairs,)) as (pair,):
             merge = _emit_merge_from_both_ends if width >= BOTH_ENDS else _emit_merge
             merge(emit, source, target, pair * (2 * width), (width, width), before)
@@ -120,17 +120,17 @@ def _emit_merge(
 Compare = Callable[[Any, Any, Any], Any]
 
 
-def merge_sorted(count: int, extent: int, before: Compare) -> Any:
-    """For every place of `count` lines of `extent` elements the place of the element that belongs there.
+def merge_sorted(count: int, size: int, before: Compare) -> Any:
+    """For every place of `count` lines of `size` elements the place of the element that belongs there.
 
     before: (lines, places, others): whether in each of the lines the element at a place comes before that at another;
-    arrays of one extent.
+    arrays of one size.
     """
-    order = np.broadcast_to(np.arange(extent), (count, extent)).copy()
+    order = np.broadcast_to(np.arange(size), (count, size)).copy()
     width = 1
-    while width < extent:
+    while width < size:
         merged = order.copy()
-        pairs, rest = divmod(extent, 2 * width)
+        pairs, rest = divmod(size, 2 * width)
         if pairs:
             runs = order[:, : pairs * 2 * width].reshape(count * pairs, 2 * width)
             merge = _Merge(np.repeat(np.arange(count), pairs), runs[:, :width], runs[:, width:], before)

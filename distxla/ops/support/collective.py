@@ -89,16 +89,16 @@ class GroupedCollective(CollectiveOp):
     def _listed_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
         self.check_groups()
         mode = self.group_mode
-        extent = {
+        dimension_size = {
             GroupMode.CROSS_REPLICA: replicas,
             GroupMode.CROSS_PARTITION: partitions,
             GroupMode.CROSS_REPLICA_AND_PARTITION: replicas,
             GroupMode.FLATTENED_ID: replicas * partitions,
         }[mode]
         ids = self.replica_groups.ids
-        fits = sorted(ids) == list(range(extent)) if self.covers_all else max(ids, default=0) < extent
+        fits = sorted(ids) == list(range(dimension_size)) if self.covers_all else max(ids, default=0) < dimension_size
         if ids and not fits:
-            text = f"the groups must hold {'each id' if self.covers_all else 'ids'} of 0..{extent - 1} once "
+            text = f"the groups must hold {'each id' if self.covers_all else 'ids'} of 0..{dimension_size - 1} once "
             text += f"({mode.value} groups of {replicas} replicas x {partitions} partitions), they hold {sorted(ids)}"
             self.require(False, "C5", text, at="replica_groups")
         return device_groups(self.replica_groups, mode, replicas, partitions)
@@ -305,16 +305,16 @@ def reduce_in_order(
     return reduced
 
 
-def ring_chunks(bounds: Sequence[int], extents: Sequence[int], members: int) -> np.ndarray[Any, Any]:
+def ring_chunks(bounds: Sequence[int], dimension_sizes: Sequence[int], members: int) -> np.ndarray[Any, Any]:
     """Of which member's chunk each element of an all-reduce's operand is: of E elements in row-major order the first
     ceil(E / members) are member 0's, and so on.
 
-    bounds: the stated extents, by which chunks go.  extents: those at run time.
+    bounds: the stated dimension sizes, by which chunks go.  dimension sizes: those at run time.
     """
     count = prod(bounds)
     each = max(1, -(-count // members))
     whole = (np.arange(count) // each).reshape(bounds)
-    return np.asarray(whole[tuple(slice(extent) for extent in extents)])
+    return np.asarray(whole[tuple(slice(dimension_size) for dimension_size in dimension_sizes)])
 
 
 def _list(shapes: Sequence[Shape]) -> str:

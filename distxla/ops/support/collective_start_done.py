@@ -169,8 +169,8 @@ def single_collective(computation: Computation) -> CollectiveOp | None:
 def begin(build: Build, instruction: Instruction, collective: CollectiveOp, result: Shape) -> str:
     """Expand a start: begin the round of `collective`, whose result has shape `result`, on the start's operands.
 
-    In modules with dynamic dimensions, whose members agree on extents first, collectives run as a whole; so do those
-    that are made of several instructions. Then what this gives is the result.
+    In modules with dynamic dimensions, whose members agree on dimension sizes first, collectives run as a whole; so do
+    those that are made of several instructions. Then what this gives is the result.
     """
     result = result.without_layout()
     if build.is_static and collective.lowering is Lowering.COMMUNICATION:

@@ -161,9 +161,9 @@ class _Convolution:
     def is_tested(self, number: int) -> bool:
         """Whether windows hang over the input along spatial dimension `number`, or skip some of its elements."""
         d = self.window.dimensions[number]
-        extent = self.lhs.shape.dims[self.labels.input_spatial[number]]
+        dimension_size = self.lhs.shape.dims[self.labels.input_spatial[number]]
         last = self._covered(number) - 1 - d.padding_low
-        return d.padding_low > 0 or last >= extent or d.base_dilation > 1
+        return d.padding_low > 0 or last >= dimension_size or d.base_dilation > 1
 
     def _covered(self, number: int) -> int:
         """Positions from the first one under a window to the last one, along spatial dimension `number`."""
@@ -197,19 +197,19 @@ class _Convolution:
         emit, lhs, labels = self.emit, self.lhs.shape.dims, self.labels
         dims = self._copy_dims()
         copy = emit.scratch(Shape(self.wide, dims))
-        firsts, extents = [0], [dims[0]]
+        firsts, dimension_sizes = [0], [dims[0]]
         for number, d in enumerate(self.window.dimensions):
-            extent = lhs[labels.input_spatial[number]]
+            dimension_size = lhs[labels.input_spatial[number]]
             first = max(0, -(d.padding_low // d.base_dilation))
-            end = min(extent, (dims[1 + number] - 1 - d.padding_low) // d.base_dilation + 1)
+            end = min(dimension_size, (dims[1 + number] - 1 - d.padding_low) // d.base_dilation + 1)
             firsts.append(first)
-            extents.append(max(0, end - first))
-        extents.append(dims[-1])
-        if tuple(extents) != dims:
+            dimension_sizes.append(max(0, end - first))
+        dimension_sizes.append(dims[-1])
+        if tuple(dimension_sizes) != dims:
             emit.fill(copy, emit.constant(0, self.wide))
-        if 0 in extents:
+        if 0 in dimension_sizes:
             return copy
-        with emit.loops(extents, parallel=True) as index:
+        with emit.loops(dimension_sizes, parallel=True) as index:
             at: list[IndexLike] = [0] * len(lhs)
             to: list[IndexLike] = [index[0], *index[1:-1], index[-1]]
             at[labels.input_batch], at[labels.input_feature] = index[0], index[-1]
@@ -330,8 +330,8 @@ class _Convolution:
         if self.result.shape.dtype is not self.wide or order != target_order:
             target, target_order = emit.scratch(Shape(self.wide, tuple(out[d] for d in order))), order
         emit.fill(target, emit.constant(0, self.wide))
-        rows, inner_extents = [out[d] for d in self.row_dims], [self.rhs.shape.dims[d] for d in self.inner_dims]
-        with emit.loops((*rows, *inner_extents)) as index:
+        rows, inner_sizes = [out[d] for d in self.row_dims], [self.rhs.shape.dims[d] for d in self.inner_dims]
+        with emit.loops((*rows, *inner_sizes)) as index:
             row_index = index[: len(rows)]
             row = dict(zip(self.row_dims, row_index))
             inner: dict[int, IndexLike] = dict(zip(self.inner_dims, index[len(rows) :]))
@@ -352,8 +352,8 @@ class _Convolution:
     ) -> None:
         """Add input times kernel to all output features of one row."""
         emit = self.emit
-        extents = (self.groups,) if self.columns == 1 else (self.groups, self.columns)
-        with emit.loops(extents) as index:
+        dimension_sizes = (self.groups,) if self.columns == 1 else (self.groups, self.columns)
+        with emit.loops(dimension_sizes) as index:
             group = index[0]
             column: IndexLike = group if self.columns == 1 else group * self.columns + index[1]
             position, _ = self.source(group, row, inner)
@@ -363,18 +363,18 @@ class _Convolution:
             target.store(at, emit.binary("add", target.load(at), emit.binary("multiply", seen, weight)))
 
 
-def _taken_apart(position: IndexLike, extents: Sequence[int]) -> list[IndexLike]:
+def _taken_apart(position: IndexLike, dimension_sizes: Sequence[int]) -> list[IndexLike]:
     """A row-major position as one index a dimension."""
     index: list[IndexLike] = []
-    for extent in reversed(extents[1:]):
-        index.append(position % extent)
-        position = position // extent
-    return [position, *reversed(index)] if extents else []
+    for dimension_size in reversed(dimension_sizes[1:]):
+        index.append(position % dimension_size)
+        position = position // dimension_size
+    return [position, *reversed(index)] if dimension_sizes else []
 
 
 def _linear(dims: Sequence[int], index: Sequence[IndexLike]) -> IndexLike:
     """The row-major position of an index."""
     position: IndexLike = 0
-    for extent, i in zip(dims, index, strict=True):
-        position = position * extent + i
+    for dimension_size, i in zip(dims, index, strict=True):
+        position = position * dimension_size + i
     return position

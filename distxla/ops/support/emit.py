@@ -117,11 +117,12 @@ class Emitter(Protocol):
 
     def fold(
         self,
-        extents: Sequence[int],
+        dimension_sizes: Sequence[int],
         initial: tuple[Value, ...],
         body: Callable[[Index, tuple[Value, ...]], tuple[Value, ...]],
     ) -> tuple[Value, ...]:
-        """Loop nest over `extents`, last fastest, carrying values; the initial ones come back from an empty nest."""
+        """Loop nest over `dimension_sizes`, last fastest, carrying values; the initial ones come back from an empty
+        nest."""
 
     def apply(self, computation: str, *arguments: Value, result: str | None = None) -> tuple[Value, ...]:
         """Inline a scalar computation of the module; one value a leaf of its result.
@@ -242,7 +243,7 @@ class KernelEmitter(Emitter, Protocol):
         """An array of rank 0 in the function's frame that holds `value`; one place for all rounds of a loop."""
 
     def loops(
-        self, extents: Sequence[int], *, parallel: bool = False
+        self, dimension_sizes: Sequence[int], *, parallel: bool = False
     ) -> AbstractContextManager[tuple[IndexValue, ...]]:
         """Open a loop nest, last dimension fastest; the with-body is the innermost body.
 
@@ -262,7 +263,7 @@ class KernelEmitter(Emitter, Protocol):
         It must lie within the buffer.
         """
 
-    def persistent(self, name: str, initial: Literal) -> Buffer:
+    def static_state(self, name: str, initial: Literal) -> Buffer:
         """Memory of the program on this device that keeps its contents from run to run, one for each name.
 
         initial: what it holds when the program is loaded; the same wherever the name is used.

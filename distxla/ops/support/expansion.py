@@ -21,7 +21,7 @@ class Build(ABC):
     @property
     @abstractmethod
     def is_static(self) -> bool:
-        """Whether the extents of all arrays of the module are known before it runs."""
+        """Whether the dimension sizes of all arrays of the module are known before it runs."""
 
     @abstractmethod
     def shape(self, name: str) -> Shape:
@@ -72,11 +72,11 @@ class Build(ABC):
 
     @abstractmethod
     def reshape(self, operand: str, dims: Sequence[int]) -> str:
-        """The operand itself where it has these extents."""
+        """The operand itself where it has these dimension sizes."""
 
     @abstractmethod
     def row(self, operand: str, number: int) -> str:
-        """One of the slices along dimension 0, which stays as one of extent 1."""
+        """One of the slices along dimension 0, which stays as one of size 1."""
 
     @abstractmethod
     def transpose(self, operand: str, dimensions: Sequence[int]) -> str:

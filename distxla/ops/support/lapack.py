@@ -69,12 +69,12 @@ def part(emit: KernelEmitter, array: Buffer, index: Index) -> Buffer:
     dims = array.shape.dims
     offset: IndexLike = 0
     stride = prod(dims[len(index) :])
-    for extent, position in zip(reversed(dims[: len(index)]), reversed(index), strict=True):
+    for size, position in zip(reversed(dims[: len(index)]), reversed(index), strict=True):
         offset = position * stride + offset
-        stride *= extent
+        stride *= size
     return emit.reshaped(array, Shape(array.shape.dtype, dims[len(index) :]), offset)
 
 
 def transposed(dims: Sequence[int]) -> tuple[int, ...]:
-    """The extents with the last two exchanged."""
+    """The dimension sizes with the last two exchanged."""
     return (*dims[:-2], dims[-1], dims[-2])

@@ -83,23 +83,23 @@ def emit_products(
     Batch dimensions that lie in all three one inside the other become one; all but the last one left are loops.
     """
     m, n, k = shape
-    extents: list[int] = []
+    dimension_sizes: list[int] = []
     strides: list[tuple[int, ...]] = []
-    for extent, *own_steps in zip(batch, *(x.batch for x in operands), strict=True):
-        if extent == 1:
+    for size, *own_steps in zip(batch, *(x.batch for x in operands), strict=True):
+        if size == 1:
             continue
-        if extents and all(outer == step * extent for outer, step in zip(strides[-1], own_steps)):
-            extents[-1] *= extent
+        if dimension_sizes and all(outer == step * size for outer, step in zip(strides[-1], own_steps)):
+            dimension_sizes[-1] *= size
             strides[-1] = tuple(own_steps)
         else:
-            extents.append(extent)
+            dimension_sizes.append(size)
             strides.append(tuple(own_steps))
-    count, own = (extents.pop(), strides.pop()) if extents else (1, (0, 0, 0))
-    with emit.loops(extents) if extents else nullcontext(()) as index:
+    count, own = (dimension_sizes.pop(), strides.pop()) if dimension_sizes else (1, (0, 0, 0))
+    with emit.loops(dimension_sizes) if dimension_sizes else nullcontext(()) as index:
         views = []
         for number, (x, rows, columns) in enumerate(zip(operands, (m, k, m), (k, n, n))):
             view = x.buffer
-            if extents:
+            if dimension_sizes:
                 offset: IndexLike = 0
                 for i, steps in zip(index, strides):
                     offset = offset + i * steps[number]
@@ -128,7 +128,8 @@ def convert_to(emit: KernelEmitter, value: Value, element_type: ElementType) -> 
 
 
 def result_in(emit: KernelEmitter, result: Buffer, element_type: ElementType, dims: Sequence[int]) -> Buffer:
-    """Where to compute a result with elements of `element_type` and extents `dims`: scratch or the result itself."""
+    """Where to compute a result with elements of `element_type` and dimension sizes `dims`: scratch or the result
+    itself."""
     if result.shape.dtype is element_type and tuple(dims) == result.shape.dims:
         return result
     return emit.scratch(Shape(element_type, tuple(dims)))

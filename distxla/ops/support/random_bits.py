@@ -127,7 +127,7 @@ def threefry_array(state: Any, shape: Shape) -> tuple[Any, Any]:
         counter = np.arange(prod(half), dtype=np.uint64) + state[1]
         words = [word.reshape(half) for word in threefry(key, halves(counter))]
         neighbours = np.stack(words, axis + 1).reshape(*half[:axis], 2 * half[axis], *half[axis + 1 :])
-        bits = neighbours[tuple(slice(extent) for extent in dims)]
+        bits = neighbours[tuple(slice(dimension_size) for dimension_size in dims)]
     return np.array([state[0], _advanced(state[1], counter.size)]), _lowest_bits(bits, shape.dtype).reshape(shape.dims)
 
 
@@ -239,14 +239,14 @@ def _store(emit: KernelEmitter, buffer: Buffer, index: Index, word: Word) -> Non
 
 def _row_major(index: Index, dims: Sequence[int]) -> IndexLike:
     number: IndexLike = 0
-    for i, extent in zip(index, dims, strict=True):
-        number = number * extent + i
+    for i, dimension_size in zip(index, dims, strict=True):
+        number = number * dimension_size + i
     return number
 
 
 def _halved(dims: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    """The dimension that Threefry halves, and the extents of the halved array."""
-    axis = next((d for d, extent in enumerate(dims) if extent % 2 == 0), None)
+    """The dimension that Threefry halves, and the dimension sizes of the halved array."""
+    axis = next((d for d, dimension_size in enumerate(dims) if dimension_size % 2 == 0), None)
     if axis is None:
         axis = dims.index(max(dims))
     return axis, (*dims[:axis], (dims[axis] + 1) // 2, *dims[axis + 1 :])

@@ -69,11 +69,14 @@ def split_inputs(op: Op, operands: Sequence[Shape], rule: str) -> tuple[Sequence
 
 
 def check_inputs(op: Op, arrays: Sequence[Shape], initial: Sequence[Shape], *, same_dims: str, same_types: str) -> None:
-    """Require arrays of equal extents, and scalar initial values of the arrays' element types."""
+    """Require arrays of equal dimension sizes, and scalar initial values of the arrays' element types."""
     for array in arrays:
         op.require(array.is_array, same_dims, f"reduces arrays, not {array}", at="operands")
         op.require(
-            array.dims == arrays[0].dims, same_dims, f"{array} and {arrays[0]} differ in their extents", at="operands"
+            array.dims == arrays[0].dims,
+            same_dims,
+            f"{array} and {arrays[0]} differ in their dimension sizes",
+            at="operands",
         )
     for array, value in zip(arrays, initial):
         op.require(

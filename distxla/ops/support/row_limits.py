@@ -53,15 +53,15 @@ def _walked(shape: Shape) -> int:
 
 
 def common_rows(first: Sequence[int], second: Sequence[int], limit: int) -> tuple[int, ...]:
-    """The extents of the leading dimensions, at most `limit`, that two arrays share."""
+    """The dimension sizes of the leading dimensions, at most `limit`, that two arrays share."""
     count = 0
     while count < min(limit, len(first), len(second)) and first[count] == second[count]:
         count += 1
     return tuple(first[:count])
 
 
-def row_extents(rows: Computation, computation: Callable[[str], Computation]) -> tuple[int, ...]:
-    """The extents of the dimensions over which a computation of rows can be walked; () if over none."""
+def row_sizes(rows: Computation, computation: Callable[[str], Computation]) -> tuple[int, ...]:
+    """The dimension sizes of the dimensions over which a computation of rows can be walked; () if over none."""
     found: tuple[int, ...] | None = None
     for instruction in rows:
         if instruction.op.is_parameter or instruction.op.lowering is Lowering.ALIAS:

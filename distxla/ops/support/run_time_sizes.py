@@ -1,11 +1,11 @@
-"""The extents that arrays of dynamic shapes have at run time: `f32[<=8]` stands for 0 to 8 elements.
+"""The dimension sizes that arrays of dynamic shapes have at run time: `f32[<=8]` stands for 0 to 8 elements.
 
-What lies beyond the run-time extent is no part of a value. Three rules hold for every op and both executors:
+What lies beyond the run-time size is no part of a value. Three rules hold for every op and both executors:
 
-* A result dimension that follows a dynamic dimension has the run-time extent which the op's static rule gives.
-* Dimensions that must agree, and don't at run time, have the smallest of their dynamic extents; between operands of
-  element-wise ops an extent of 1 is repeated, as XLA does.
-* An op whose result does not follow a dynamic dimension (a slice of a part of it) sees zeros beyond the extent.
+* A result dimension that follows a dynamic dimension has the run-time size which the op's static rule gives.
+* Dimensions that must agree, and don't at run time, have the smallest of their dynamic dimension sizes; between
+  operands of element-wise ops a size of 1 is repeated, as XLA does.
+* An op whose result does not follow a dynamic dimension (a slice of a part of it) sees zeros beyond the size.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ Array = np.ndarray[Any, Any]
 
 
 def has_dynamic_dimensions(module: Module) -> bool:
-    """Whether the extents of some array are known at run time only."""
-    return any(i.op.sets_extents or i.shape.is_dynamic for computation in module.computations for i in computation)
+    """Whether the dimension sizes of some array are known at run time only."""
+    return any(
+        i.op.sets_dimension_sizes or i.shape.is_dynamic for computation in module.computations for i in computation
+    )
 
 
 def widened(array: Array, dims: Sequence[int]) -> Array:
@@ -48,7 +50,7 @@ def cut(array: Array, dims: Sequence[int]) -> Array:
 
 
 def smallest(arrays: Sequence[Array]) -> list[Array]:
-    """Arrays of one rank, each cut to the smallest extents among them."""
+    """Arrays of one rank, each cut to the smallest dimension sizes among them."""
     dims = tuple(map(min, zip(*(a.shape for a in arrays), strict=True)))
     return [cut(a, dims) for a in arrays]
 
@@ -59,19 +61,19 @@ def nothing_received(array: Array, shape: Shape) -> Array:
 
 
 def fitted(op: Op, operands: Sequence[Shape], values: Sequence[Any]) -> list[Any]:
-    """The operands' values with equal extents in the dimensions that must agree.
+    """The operands' values with equal dimension sizes in the dimensions that must agree.
 
-    operands: their shapes with the dimensions marked whose extents are known at run time only.
+    operands: their shapes with the dimensions marked whose dimension sizes are known at run time only.
     """
     arrays = list(values)
     for agreement in op.agreeing_dimensions(operands):
         dynamic = [(k, d) for k, d in agreement if is_dynamic(operands[k], d)]
         if not dynamic:
             continue
-        extents = [arrays[k].shape[d] for k, d in dynamic]
+        dimension_sizes = [arrays[k].shape[d] for k, d in dynamic]
         if op.is_elementwise:
-            extents = [n for n in extents if n != 1] or [1]
-        common = min(extents)
+            dimension_sizes = [n for n in dimension_sizes if n != 1] or [1]
+        common = min(dimension_sizes)
         for k, d in agreement:
             have = arrays[k].shape[d]
             if have == 1 and common > 1:
@@ -81,8 +83,8 @@ def fitted(op: Op, operands: Sequence[Shape], values: Sequence[Any]) -> list[Any
     return arrays
 
 
-def reshaped_extents(source: Shape, target: Shape, inferred: int | None = None) -> list[ReshapeGroup]:
-    """The independent parts of a reshape between stated shapes, each with the dimension that takes a dynamic extent.
+def reshaped_dimension_sizes(source: Shape, target: Shape, inferred: int | None = None) -> list[ReshapeGroup]:
+    """The independent parts of a reshape between stated shapes, each with the dimension that takes a dynamic size.
 
     inferred: the target dimension that the text names, if any.
     """
@@ -94,8 +96,8 @@ def reshaped_extents(source: Shape, target: Shape, inferred: int | None = None) 
 class ReshapeGroup:
     """source and target: dimensions with equal numbers of elements.
 
-    follower: the target dimension whose run-time extent is what the others leave of a dynamic source; None where there
-    is none or more than one: the source then counts with its bounds, zeros beyond its extents.
+    follower: the target dimension whose run-time size is what the others leave of a dynamic source; None where there
+    is none or more than one: the source then counts with its bounds, zeros beyond its dimension sizes.
     """
 
     source: tuple[int, ...]
@@ -104,16 +106,18 @@ class ReshapeGroup:
 
 
 def reshaped(array: Array, stated: Shape, target: Shape, dims: Sequence[int], inferred: int | None = None) -> Array:
-    """The array with extents `dims`: a reshape from `stated` to `target`, as texts have it, of what there is at run
-    time. Group by group: what does not fill a row of a split dimension is dropped."""
+    """The array with dimension sizes `dims`: a reshape from `stated` to `target`, as texts have it, of what there is at
+    run time. Group by group: what does not fill a row of a split dimension is dropped."""
     if array.shape != stated.dims:
-        groups = reshaped_extents(stated, target, inferred)
-        extents = list(array.shape)
+        groups = reshaped_dimension_sizes(stated, target, inferred)
+        dimension_sizes = list(array.shape)
         for group in groups:
             if group.follower is None:
                 for d in group.source:
-                    extents[d] = stated.dims[d]
-        flat = widened(array, extents).reshape([prod(extents[d] for d in group.source) for group in groups])
+                    dimension_sizes[d] = stated.dims[d]
+        flat = widened(array, dimension_sizes).reshape(
+            [prod(dimension_sizes[d] for d in group.source) for group in groups]
+        )
         array = cut(flat, [prod(dims[d] for d in group.target) for group in groups])
     result: Array = array.reshape(dims)
     return result
@@ -135,7 +139,7 @@ def _follower(target: Shape, dimensions: Sequence[int], inferred: int | None) ->
 def dimension_groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Split a reshape into independent ones: (source dimensions, target dimensions) with equal numbers of elements.
 
-    As many groups as possible, in order; dimensions of extent 1 that stand alone join a neighbouring group.  Reshapes
+    As many groups as possible, in order; dimensions of size 1 that stand alone join a neighbouring group.  Reshapes
     of empty arrays are one group.
     """
     if 0 in source or 0 in target:

@@ -30,7 +30,7 @@ def check_window(
         at="window",
     )
     check_positive(op, window, positive)
-    return tuple(w.output_extent(extent) for w, extent in zip(window.dimensions, array.dims))
+    return tuple(w.output_size(dimension_size) for w, dimension_size in zip(window.dimensions, array.dims))
 
 
 def check_positive(op: Op, window: Window, rules: tuple[str, str, str, str]) -> None:
@@ -63,7 +63,7 @@ def array_positions(
         along[axis] = windows[axis]
         inside = inside & ((remainder == 0) & (position >= 0) & (position < dims[axis])).reshape(along)
         positions.append(np.clip(position, 0, max(0, dims[axis] - 1)).reshape(along))
-    if any(extent == 0 for extent in dims):
+    if any(dimension_size == 0 for dimension_size in dims):
         inside = np.zeros(tuple(windows), bool)
     return tuple(positions), inside
 
@@ -92,29 +92,29 @@ def both(emit: Emitter, a: Value | None, b: Value | None) -> Value | None:
 
 
 def emit_axis(
-    emit: Emitter, dimension: WindowDimension, place: IndexLike, index: IndexLike, extent: int, windows: int
+    emit: Emitter, dimension: WindowDimension, place: IndexLike, index: IndexLike, dimension_size: int, windows: int
 ) -> tuple[IndexLike, Value | None]:
-    """`emit_position` along one dimension of `extent` elements (at least 1) and `windows` windows."""
+    """`emit_position` along one dimension of `size` elements (at least 1) and `windows` windows."""
     start = index * dimension.stride - dimension.padding_low
     dilated = start + place * dimension.window_dilation
     last = (windows - 1) * dimension.stride - dimension.padding_low + (dimension.size - 1) * dimension.window_dilation
     base = dimension.base_dilation
     if base == 1:
-        if dimension.padding_low <= 0 and last < extent:
+        if dimension.padding_low <= 0 and last < dimension_size:
             return dilated, None
-        inside = _within(emit, dilated, extent, low=dimension.padding_low > 0, high=last >= extent)
-        return emit.index_clamp(0, dilated, extent - 1), inside
+        inside = _within(emit, dilated, dimension_size, low=dimension.padding_low > 0, high=last >= dimension_size)
+        return emit.index_clamp(0, dilated, dimension_size - 1), inside
     # Division is defined for what isn't negative, so the position is clamped before it is divided.
-    clamped = emit.index_clamp(0, dilated, (extent - 1) * base)
+    clamped = emit.index_clamp(0, dilated, (dimension_size - 1) * base)
     meant = emit.index_compare("EQ", clamped, dilated)
     return clamped // base, emit.binary("and", meant, emit.index_compare("EQ", clamped % base, 0))
 
 
-def _within(emit: Emitter, position: IndexLike, extent: int, *, low: bool, high: bool) -> Value:
-    """Whether 0 <= position < extent, without the side that can't fail."""
+def _within(emit: Emitter, position: IndexLike, dimension_size: int, *, low: bool, high: bool) -> Value:
+    """Whether 0 <= position < size, without the side that can't fail."""
     if not high:
         return emit.index_compare("GE", position, 0)
-    below = emit.index_compare("LT", position, extent)
+    below = emit.index_compare("LT", position, dimension_size)
     if not low:
         return below
     return emit.binary("and", emit.index_compare("GE", position, 0), below)

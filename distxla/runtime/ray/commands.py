@@ -18,7 +18,7 @@ MOST_REQUEST_BYTES = 3000  # of PIPE_BUF, with room for what the raylet puts in 
 
 
 @dataclass(frozen=True)
-class Place:
+class RayFiles:
     """Files of an embedded Ray. package: the folder of the package ray.  private: a directory of this user alone.
     node: hexadecimal id."""
 
@@ -74,7 +74,7 @@ class Place:
         return [self.directory, self.session, self.logs, self.sockets, os.path.join(self.session, "runtime")]
 
 
-def gcs_command(place: Place) -> list[str]:
+def gcs_command(place: RayFiles) -> list[str]:
     return [
         str(place.package / "core/src/ray/gcs/gcs_server"),
         f"--log_dir={place.logs}",
@@ -90,7 +90,7 @@ def gcs_command(place: Place) -> list[str]:
     ]
 
 
-def worker_command(place: Place, address: str, cluster: str) -> list[str]:
+def worker_command(place: RayFiles, address: str, cluster: str) -> list[str]:
     """The command that the raylet runs for each worker, after it has replaced the two placeholders.
 
     address: of the gcs_server.  cluster: its id, hexadecimal.
@@ -121,14 +121,14 @@ def worker_command(place: Place, address: str, cluster: str) -> list[str]:
     return ["/bin/sh", str(Path(__file__).with_name("worker.sh")), place.fifo, *command]
 
 
-def zygote_command(place: Place, raylet: int, *, drives: bool) -> list[str]:
+def zygote_command(place: RayFiles, raylet: int, *, drives: bool) -> list[str]:
     """The command of the zygote (zygote.py). raylet: a process id.  drives: a fork is the driver."""
     script = str(Path(__file__).with_name("zygote.py"))
     files = [place.fifo, place.forked, place.port, place.introduced, place.driver if drives else ""]
     return [sys.executable, "-P", script, str(raylet), *files]
 
 
-def raylet_command(place: Place, address: str, cluster: str, workers: int) -> list[str]:
+def raylet_command(place: RayFiles, address: str, cluster: str, workers: int) -> list[str]:
     """The command of the raylet. workers: how many may start at the same time."""
     # The raylet insists on two agents and ends when they end. They are never called: runtime environments
     # and metrics are not used, so a process that only waits stands in for each, and their ports are not used.

@@ -24,7 +24,7 @@ from typing import Any
 from distxla.errors import ClusterError
 from distxla.machine.memory_limits import ARENAS, address_space
 from distxla.runtime.ray import client, commands
-from distxla.runtime.ray.commands import Place
+from distxla.runtime.ray.commands import RayFiles
 from distxla.runtime.ray.elsewhere import RayElsewhere
 from distxla.runtime.ray.session import RayHere, Session
 from distxla.runtime.ray.supervised import Supervised, is_readable
@@ -51,7 +51,7 @@ class EmbeddedRay:
         self._closing = threading.Event()
         package = _package()
         self._supervisor = Supervised()
-        self._place = Place(package, self._supervisor.directory, secrets.token_hex(28))
+        self._place = RayFiles(package, self._supervisor.directory, secrets.token_hex(28))
         try:
             for path in self._place.folders:
                 os.mkdir(path, 0o700)

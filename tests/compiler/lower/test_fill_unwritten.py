@@ -15,7 +15,7 @@ import distxla
 from distxla.compiler import plan_memory
 from distxla.compiler.cache_key import program_key
 from distxla.compiler.compile import compile_module
-from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, Loop, Plan, Region, Step
+from distxla.compiler.plan.buffers import Buffer, Copy, Kernel, Loop, MemoryRegion, Plan, Step
 from distxla.ir.element_type import ELEMENT_TYPES
 from distxla.ir.unwritten import MARKER, VARIABLE, empty, fill, is_filled
 from distxla.text.parser import parse_module
@@ -90,12 +90,12 @@ def from_elsewhere(step: Step) -> tuple[Step, ...]:
     """What is sorted is read from a place that holds no value at that time."""
     if not isinstance(step, Kernel) or step.instruction.opcode != "sort":
         return (step,)
-    return (dataclasses.replace(step, operands=tuple(Buffer(o.size, Region.ARENA, 1024) for o in step.operands)),)
+    return (dataclasses.replace(step, operands=tuple(Buffer(o.size, MemoryRegion.ARENA, 1024) for o in step.operands)),)
 
 
 def without_copy(step: Step) -> tuple[Step, ...]:
     """A result is not delivered."""
-    return () if isinstance(step, Copy) and step.target.region is Region.RESULT else (step,)
+    return () if isinstance(step, Copy) and step.target.region is MemoryRegion.RESULT else (step,)
 
 
 def run(text: str, kind: str, monkeypatch: pytest.MonkeyPatch, change: Callable[[Plan], Plan]) -> list[Any]:

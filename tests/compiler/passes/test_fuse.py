@@ -108,7 +108,7 @@ def test_a_result_that_others_need_is_read_inline_by_its_neighbour():
 
 
 def test_loops_do_not_wait_for_each_other():
-    """a and c have equal extents and share x, but the dot between them needs a and feeds c."""
+    """a and c have equal dimension sizes and share x, but the dot between them needs a and feeds c."""
     module = fused(
         "x = f32[4,4] parameter(0)\na = f32[4,4] tanh(x)\n"
         "d = f32[4,4] dot(a, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"

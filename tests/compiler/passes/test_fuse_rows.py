@@ -48,7 +48,7 @@ def _softmax(dims: str, rest: str, axis: str, kept: str) -> str:
     return COMPUTATIONS + text.replace("{A}", f"{{{axis}}}").replace("{K}", f"{{{kept}}}")
 
 
-# The mean keeps a dimension of extent 1, and the variance is a result of its own.
+# The mean keeps a dimension of size 1, and the variance is a result of its own.
 NORMALISATION = (
     COMPUTATIONS
     + """ENTRY e {

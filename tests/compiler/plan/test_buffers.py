@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distxla.compiler.compile import optimised
-from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, Region, place
+from distxla.compiler.plan.buffers import Buffer, Communicate, Copy, Kernel, Loop, MemoryRegion, place
 from distxla.compiler.plan.plan_program import plan
 from distxla.errors import CompileError, UnsupportedOpError
 from distxla.ir.op import Lowering
@@ -96,7 +96,10 @@ ENTRY e { k = f32[4] constant({1, 2, 3, 4})
  ROOT a = f32[4] all-reduce(k), replica_groups={}, to_apply=add }"""
     )
     communicate = next(step for step in result.steps if isinstance(step, Communicate))
-    assert {b.region for b in (*communicate.operands, *communicate.results)} <= {Region.ARENA, Region.RESULT}
+    assert {b.region for b in (*communicate.operands, *communicate.results)} <= {
+        MemoryRegion.ARENA,
+        MemoryRegion.RESULT,
+    }
 
 
 def test_what_others_read_and_write_stays_until_the_done():
@@ -130,7 +133,7 @@ ENTRY""",
     assert (start.instruction.name, done.instruction.name) == ("s", "d")
     assert start.results[:2] == done.results
     assert done.operands == start.results  # the third one has the round's number
-    arena = [b for b in (*start.operands, *start.results) if b.region is Region.ARENA]
+    arena = [b for b in (*start.operands, *start.results) if b.region is MemoryRegion.ARENA]
     assert len(arena) >= 4
     begun, ended = result.steps.index(start), result.steps.index(done)
     assert all(buffer.end >= start.results[2].end for buffer in arena)
@@ -139,7 +142,7 @@ ENTRY""",
             assert not any(
                 written.number < kept.number + kept.size and kept.number < written.number + written.size
                 for kept in arena
-                if written.region is Region.ARENA
+                if written.region is MemoryRegion.ARENA
             )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.compile import compile_module, optimised
 from distxla.compiler.plan import plan_program, planner
-from distxla.compiler.plan.buffers import Buffer, Communicate, Region, place_shared
+from distxla.compiler.plan.buffers import Buffer, Communicate, MemoryRegion, place_shared
 from distxla.ir import unwritten
 from distxla.text.parser import parse_module
 from tests.compiler.runner import Devices
@@ -40,7 +40,7 @@ def compiled(body: str, devices: int) -> CompiledProgram:
     return compile_module(parse_module(HEADER + body, "<test>"), replicas=devices, partitions=1)
 
 
-def regions(body: str, replicas: int = 4) -> dict[str, list[Region]]:
+def regions(body: str, replicas: int = 4) -> dict[str, list[MemoryRegion]]:
     """Where the results of every communicating instruction lie."""
     module = optimised(parse_module(HEADER + body, "<test>"))
     found = plan_program.plan(module, replicas=replicas, partitions=1 if replicas else 0)
@@ -67,16 +67,16 @@ def total(rows: list[Array]) -> Array:
 
 READ = "y = f32[64] all-reduce(x), to_apply=sum\n ROOT r = f32[64] negate(y) }"
 PLANNED = {
-    "a result that is only read": ("ENTRY e { x = f32[64] parameter(0)\n" + READ, Region.SHARED),
+    "a result that is only read": ("ENTRY e { x = f32[64] parameter(0)\n" + READ, MemoryRegion.SHARED),
     "the program's own result": (
         "ENTRY e { x = f32[64] parameter(0)\n ROOT y = f32[64] all-reduce(x), to_apply=sum }",
-        Region.RESULT,
+        MemoryRegion.RESULT,
     ),
     "one that is updated in place": (
         "ENTRY e { x = f32[64] parameter(0)\n y = f32[64] all-reduce(x), to_apply=sum\n u = f32[1] slice(x), "
         "slice={[0:1]}\n k = s32[] constant(3)\n z = f32[64] dynamic-update-slice(y, u, k)\n"
         " ROOT r = f32[64] negate(z) }",
-        Region.ARENA,
+        MemoryRegion.ARENA,
     ),
     "a loop's initial state": (
         """body { s = (f32[64], s32[], s32[]) parameter(0)
@@ -95,12 +95,12 @@ ENTRY e { x = f32[64] parameter(0)
  w = (f32[64], s32[], s32[]) while(s), condition=less, body=body
  g = f32[64] get-tuple-element(w), index=0
  ROOT r = f32[64] negate(g) }""",
-        Region.ARENA,
+        MemoryRegion.ARENA,
     ),
     "one that differs from member to member": (
         "ENTRY e { x = f32[64] parameter(0)\n y = f32[16] reduce-scatter(x), to_apply=sum, dimensions={0}\n"
         " ROOT r = f32[16] negate(y) }",
-        Region.ARENA,
+        MemoryRegion.ARENA,
     ),
 }
 
@@ -115,7 +115,7 @@ def test_what_nobody_overwrites_is_shared(name: str) -> None:
 def test_alone_or_in_a_run_of_unknown_size_nothing_is_shared() -> None:
     body, _ = PLANNED["a result that is only read"]
     for replicas in (0, 1):
-        assert not any(Region.SHARED in found for found in regions(body, replicas).values())
+        assert not any(MemoryRegion.SHARED in found for found in regions(body, replicas).values())
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # it looks at the machine's load
@@ -127,7 +127,7 @@ def test_alone_or_in_a_run_of_unknown_size_nothing_is_shared() -> None:
 )
 def test_shared_buffers_that_live_together_do_not_overlap(rows: list[tuple[int, int, int, int]]) -> None:
     buffers = [
-        Buffer(size, Region.SHARED, start=start, end=start + length, shared_arena=arena)
+        Buffer(size, MemoryRegion.SHARED, start=start, end=start + length, shared_arena=arena)
         for start, length, size, arena in rows
     ]
     arenas = place_shared(buffers, [((0, 1),)] * 3)

@@ -378,7 +378,7 @@ REFUSED: dict[str, tuple[Sequence[str], str, str]] = {
         "ROOT r = f32[4] sort(p0), dimensions={0}, to_apply=before16",
         "sort.C5",
     ),
-    "other extents": (("bf16[4]", "f32[3]"), "ROOT r = f32[4] add(p0, p1)", "add.C1"),
+    "other dimension sizes": (("bf16[4]", "f32[3]"), "ROOT r = f32[4] add(p0, p1)", "add.C1"),
 }
 
 

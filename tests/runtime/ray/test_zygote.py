@@ -33,7 +33,7 @@ def test_requests_are_found_however_the_bytes_arrive() -> None:
 
 @pytest.mark.parametrize(("folder", "is_forked"), [("/tmp/d", True), ("/" + 500 * "é", False)])
 def test_a_command_that_does_not_fit_one_write_does_without(folder: str, is_forked: bool) -> None:
-    place = commands.Place(Path("/ray"), folder, "n")
+    place = commands.RayFiles(Path("/ray"), folder, "n")
     command = commands.worker_command(place, "127.0.0.1:1", "c")
     assert ("worker.sh" in " ".join(command)) == is_forked
     assert len("\0".join(command).encode()) < 3500 or not is_forked

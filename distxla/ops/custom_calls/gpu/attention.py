@@ -88,8 +88,8 @@ class Attention(ExpandedTarget):
     """Attention: softmax(scale Q K^T + bias) V, computed in f32 and rounded once; there must be no dropout.
 
     Operands:  Q, K, V; a mask, if the target has one, which is 0 where logits become the least number; a bias, if the
-               target has one; the lengths of queries and keys, s32[batch], if the mask has padding. Extents of mask and
-               bias may be 1. K and V may have fewer heads, each for several of Q.
+               target has one; the lengths of queries and keys, s32[batch], if the mask has padding. Dimension sizes of
+               mask and bias may be 1. K and V may have fewer heads, each for several of Q.
     Results:   [batch, head, query, feature]; the logarithm of each softmax's sum, f32[batch, head, query], or the
                softmax itself, whichever is stated; a workspace, which older versions put in front of these.
     Masks:     CAUSAL: query i sees keys 0 to i, with a sliding window the last ones of these; PADDING: keys behind
@@ -189,11 +189,13 @@ def scaled_logits(build: Build, q: str, k: str, scale: float, bias: str | None) 
 
 
 def spread(build: Build, array: str, logits: str, what: str) -> str:
-    """An array whose extents may be 1, at every logit and in their type."""
+    """An array whose dimension sizes may be 1, at every logit and in their type."""
     shape, wanted = build.shape(array), build.shape(logits)
-    if shape.rank != wanted.rank or any(n not in (1, extent) for n, extent in zip(shape.dims, wanted.dims)):
+    if shape.rank != wanted.rank or any(
+        n not in (1, dimension_size) for n, dimension_size in zip(shape.dims, wanted.dims)
+    ):
         raise ConfigError(f"the {what} {shape} does not fit {wanted}")
-    kept = [d for d, extent in enumerate(shape.dims) if extent == wanted.dims[d]]
+    kept = [d for d, dimension_size in enumerate(shape.dims) if dimension_size == wanted.dims[d]]
     array = build.reshape(build.convert(array, wanted.dtype), [shape.dims[d] for d in kept])
     return build.broadcast(array, wanted.dims, kept)
 

@@ -70,7 +70,9 @@ class AttentionBackward(ExpandedTarget):
             logits = build.select(visible, logits, steps.like(build, -inf, logits))
         sums = finite(build, build.convert(operands[3], build.shape(logits).dtype), asked)
         if build.shape(sums).dims != build.shape(logits).dims[:3]:
-            raise ConfigError(f"sums of extents {build.shape(sums).dims} do not fit logits {build.shape(logits)}")
+            raise ConfigError(
+                f"sums of dimension sizes {build.shape(sums).dims} do not fit logits {build.shape(logits)}"
+            )
         weights = build.compute("exponential", build.compute("subtract", logits, along_rows(build, sums, logits)))
         mean = along_rows(build, build.sum(build.compute("multiply", grad, out), [3]), logits)
         of_weights = product_of_rows(build, grad, v)
@@ -102,7 +104,7 @@ def _of_heads(build: Build, x: str, heads: int) -> str:
 def _of_bias(build: Build, of_logits: str, bias: Shape) -> str:
     """Summed where the bias was repeated."""
     dims = build.shape(of_logits).dims
-    repeated = [d for d, extent in enumerate(bias.dims) if extent != dims[d]]
+    repeated = [d for d, size in enumerate(bias.dims) if size != dims[d]]
     if repeated:
         of_logits = build.sum(of_logits, repeated)
     return build.reshape(of_logits, bias.dims)

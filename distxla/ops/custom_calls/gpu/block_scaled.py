@@ -121,7 +121,7 @@ def _dimensions(build: Build, lhs: str) -> DotDimensions:
 def _block_size(dims: tuple[int, ...], scales: tuple[int, ...]) -> int:
     fits = len(dims) == len(scales) and dims[:-1] == scales[:-1] and scales[-1] > 0 and dims[-1] % scales[-1] == 0
     if not fits:
-        raise ConfigError(f"scales of extents {list(scales)} do not fit blocks of {list(dims)}")
+        raise ConfigError(f"scales of dimension sizes {list(scales)} do not fit blocks of {list(dims)}")
     return dims[-1] // scales[-1]
 
 
@@ -135,7 +135,7 @@ def _dequantized(build: Build, operand: str, scale: str, element_type: ElementTy
         used[-2] = shape.dims[-2]
     if block:
         used[-1] = ceil(shape.dims[-1] / block)
-    if any(n > extent for n, extent in zip(used, scales.dims)):
+    if any(n > size for n, size in zip(used, scales.dims)):
         raise ConfigError(f"scales {scales} are too few for {shape}" + f" in blocks of {block}" * (block > 0))
     if tuple(used) != scales.dims:
         scale = build.add(Slice(slice=tuple(SliceDimension(0, n) for n in used)), scale)

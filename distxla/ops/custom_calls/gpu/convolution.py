@@ -97,11 +97,11 @@ class ConvBackwardInput(PlainConvolution):
 
     def convolved(self, call: Call, build: Build, first: str, second: str) -> str:
         labels, groups = _labels(call), call.op.feature_group_count
-        spatial = _extents(call, steps.result_shapes(call)[0], build.shape(first))
+        spatial = _dimension_sizes(call, steps.result_shapes(call)[0], build.shape(first))
         window = []
-        for d, (extent, out) in zip(call.op.window.dimensions, spatial):
+        for d, (dimension_size, out) in zip(call.op.window.dimensions, spatial):
             low = d.dilated_size - 1 - d.padding_low
-            high = extent - 1 + d.dilated_size - ((out - 1) * d.stride + 1) - low
+            high = dimension_size - 1 + d.dilated_size - ((out - 1) * d.stride + 1) - low
             window.append(
                 replace(
                     d,
@@ -141,9 +141,11 @@ class ConvBackwardFilter(PlainConvolution):
     def convolved(self, call: Call, build: Build, first: str, second: str) -> str:
         labels = _labels(call)
         window = []
-        for d, (extent, out) in zip(call.op.window.dimensions, _extents(call, build.shape(first), build.shape(second))):
+        for d, (dimension_size, out) in zip(
+            call.op.window.dimensions, _dimension_sizes(call, build.shape(first), build.shape(second))
+        ):
             reached = (out - 1) * d.stride + 1
-            high = (d.size - 1) * d.window_dilation + reached - extent - d.padding_low
+            high = (d.size - 1) * d.window_dilation + reached - dimension_size - d.padding_low
             window.append(WindowDimension(out, d.window_dilation, d.padding_low, high, 1, d.stride))
         op = Convolution(
             window=Window(tuple(window)),
@@ -271,7 +273,8 @@ def joined_labels(call: Call) -> ConvolutionDimensions:
 
 
 def _joined(shape: Shape, named: tuple[int, ...], feature: int) -> tuple[list[int], tuple[int, ...]]:
-    """The order that puts a nameless dimension behind the features, and the extents once it is joined; () for none."""
+    """The order that puts a nameless dimension behind the features, and the dimension sizes once it is joined; () for
+    none."""
     nameless = _nameless(shape, named)
     order = [d for d in range(shape.rank) if d != nameless]
     if nameless is None:
@@ -319,8 +322,8 @@ def _labels(call: Call) -> ConvolutionDimensions:
     return labels
 
 
-def _extents(call: Call, input_shape: Shape, output: Shape) -> list[tuple[int, int]]:
-    """The input's and the output's extent in every spatial dimension, which the window must connect."""
+def _dimension_sizes(call: Call, input_shape: Shape, output: Shape) -> list[tuple[int, int]]:
+    """The input's and the output's size in every spatial dimension, which the window must connect."""
     labels, window = _labels(call), call.op.window.dimensions
     if not len(labels.input_spatial) == len(labels.output_spatial) == len(window):
         raise ConfigError(
@@ -330,12 +333,14 @@ def _extents(call: Call, input_shape: Shape, output: Shape) -> list[tuple[int, i
         raise ConfigError(f"{input_shape} and {output} are not of the {len(window) + 2} dimensions of dim_labels")
     pairs = []
     for d, i, o in zip(window, labels.input_spatial, labels.output_spatial):
-        extent, out = input_shape.dims[i], output.dims[o]
+        dimension_size, out = input_shape.dims[i], output.dims[o]
         if d.base_dilation != 1 or d.stride < 1 or d.window_dilation < 1 or d.size < 1:
             raise ConfigError("the window of a gradient has sizes and strides from 1 on, and no base dilation")
-        if d.output_extent(extent) != out:
-            raise ConfigError(f"the window gives {d.output_extent(extent)} places over {extent} elements, not {out}")
-        pairs.append((extent, out))
+        if d.output_size(dimension_size) != out:
+            raise ConfigError(
+                f"the window gives {d.output_size(dimension_size)} places over {dimension_size} elements, not {out}"
+            )
+        pairs.append((dimension_size, out))
     return pairs
 
 

@@ -81,5 +81,5 @@ def _with_operand(build: Build, opcode: str, x: str, operand: str) -> str:
     if shape.size == 1:
         return steps.scaled_by(build, x, operand, opcode)
     if shape.dims != wide.dims:
-        raise ConfigError(f"the operand {shape} of the graph is neither a scalar nor of the extents of {wide}")
+        raise ConfigError(f"the operand {shape} of the graph is neither a scalar nor of the dimension sizes of {wide}")
     return build.compute(opcode, x, build.convert(operand, wide.dtype))

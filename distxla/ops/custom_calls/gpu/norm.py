@@ -18,8 +18,8 @@ KINDS = ("LAYER_FWD_INFER", "LAYER_FWD_TRAIN", "LAYER_BWD")  # as XLA numbers th
 class Norm(ExpandedTarget):
     """Layer normalisation, or its gradient: (x - mean) rsqrt(variance + epsilon) scale + bias.
 
-    The mean and the variance are those along the dimensions in which the scale has the extents of x; in the others its
-    extents, and those of the bias, are 1. Computed in f32 where x is a narrower float.
+    The mean and the variance are those along the dimensions in which the scale has the dimension sizes of x; in the
+    others its dimension sizes, and those of the bias, are 1. Computed in f32 where x is a narrower float.
 
     LAYER_FWD_INFER: x, scale, bias -> the result, a workspace.
     LAYER_FWD_TRAIN: x, scale, bias -> the result, the mean, rsqrt(variance + epsilon), a workspace.
@@ -38,7 +38,7 @@ class Norm(ExpandedTarget):
         x, scale = call.operands[:2]
         if not x.dtype.is_float or scale.rank != x.rank or any(n not in (1, m) for n, m in zip(scale.dims, x.dims)):
             raise ConfigError(f"the scale {scale} does not fit {x}")
-        along = [d for d, extent in enumerate(scale.dims) if extent == x.dims[d]]
+        along = [d for d, size in enumerate(scale.dims) if size == x.dims[d]]
         norm = _Norm(build, along, [d for d in range(x.rank) if d not in along])
         wide = steps.compute_type(x.dtype)
         values = [build.convert(operand, wide) for operand in operands]
@@ -90,7 +90,7 @@ class _Norm:
         return self.build.compute("divide", total, steps.like(self.build, count, total))
 
     def over_batch(self, numbers: str, x: str) -> str:
-        """Numbers of the batch's places, whatever extents of 1 they have besides, at every element of x."""
+        """Numbers of the batch's places, whatever dimension sizes of 1 they have besides, at every element of x."""
         dims = self.build.shape(x).dims
         return self.build.broadcast(self.build.reshape(numbers, [dims[d] for d in self.batch]), dims, self.batch)
 

@@ -16,14 +16,17 @@ from distxla.ops.support.random_bits import threefry
 
 @target("cu_threefry2x32_ffi")
 class Threefry(ExpandedTarget):
-    """Threefry-2x32: two arrays of key words and two of counters, u32 of equal extents, give two of random bits."""
+    """Threefry-2x32: two arrays of key words and two of counters, u32 of equal dimension sizes, give two of random
+    bits."""
 
     def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         ffi_fields(call).only(())
         steps.operands_required(call, [4], "two arrays of keys and two of counters")
         first = build.shape(operands[0])
         if first.dtype is not U32 or any(build.shape(operand) != first for operand in operands):
-            raise ConfigError(f"takes four arrays u32 of equal extents, not ({', '.join(map(str, call.operands))})")
+            raise ConfigError(
+                f"takes four arrays u32 of equal dimension sizes, not ({', '.join(map(str, call.operands))})"
+            )
         words = [_Words(build, operand) for operand in operands]
         found = threefry((words[0], words[1]), (words[2], words[3]))
         return steps.joined(call, build, [word.name for word in found])
