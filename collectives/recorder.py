@@ -41,7 +41,7 @@ class RecordedEvent:
     number: of the device's events, from 0.  program: number of the loaded program.  site: index among its sites, or
     None, and then step: index among its steps.  run: the device's runs of programs so far, this one counted.
     round: of the site's communicator, from 1 in each call (channels: the transfer; streams: the item, from 0); 0 where
-    the device took no part.  meeting: of sends and recvs, equal for both ends of a pair; 0 for others.
+    the device took no part.  edge: of sends and recvs, equal for both ends of a pair; 0 for others.
     iteration: of the innermost loop with rounds around it, from 1; 0 outside loops.
     ended: None if it has not, or failed.  waited, resumed: begin of its first wait and end of the last one, None if
     there was none, or it goes on.  waits_for: a device or WAITS_FOR_*, for whom the last wait was, if waited.

@@ -69,7 +69,7 @@ class Broadcasting(Recorder):
         return given
 
     def _spread(self, operand: XlaOp, dims: Sequence[int], mapping: Sequence[int]) -> XlaOp:
-        """`operand` repeated to dimension sizes `dims`, its dimension i becoming mapping[i]; dimension sizes of 1 are
+        """`operand` repeated to dimension sizes `dims`, its dimension i becoming mapping[i]; dimensions of size 1 are
         repeated, too."""
         shape = operand.shape
         if shape.dims == tuple(dims) and tuple(mapping) == tuple(range(shape.rank)):

@@ -15,7 +15,7 @@ class ElementwiseBinary(Comparisons, Choices, ElementwiseUnary):
     """Page "Element-wise binary arithmetic operations".
 
     The operands have equal ranks, or one is a scalar, or `broadcast_dimensions` says which dimension of the operand of
-    higher rank each dimension of the other one is; then dimension sizes of 1 are repeated.
+    higher rank each dimension of the other one is; then dimensions of size 1 are repeated.
     """
 
     def _binary(

@@ -188,5 +188,5 @@ class CompiledProgram:
 
 
 def dynamic_dimensions(leaves: Sequence[Shape]) -> tuple[tuple[int, int], ...]:
-    """(leaf, dimension) of the dimensions whose dimension sizes are known at run time only."""
+    """(leaf, dimension) of the dimensions whose sizes are known at run time only."""
     return tuple((k, d) for k, leaf in enumerate(leaves) for d, flag in enumerate(leaf.dynamic) if flag)

@@ -16,7 +16,7 @@ class MeshError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a mesh, or a part of one. above: the size of what lies above the part; size: of the part."""
+    """An axis of a mesh, or a part of one. above: the size of what lies above the part; dimension_size: of the part."""
 
     name: str
     above: int
@@ -38,7 +38,7 @@ class Mesh:
         return prod(dimension_size for _, dimension_size in self.axes)
 
     def axis(self, name: str, above: int = 1, dimension_size: int | None = None) -> Axis:
-        """The axis, or its part of `size` below one of `above`. MeshError where the mesh has none such."""
+        """The axis, or its part of `dimension_size` below one of `above`. MeshError where the mesh has none such."""
         whole = dict(self.axes).get(name)
         if whole is None:
             raise MeshError(f"the mesh has no axis {name!r}")

@@ -23,8 +23,8 @@ Loaded = tuple[int, CompiledProgram, tuple[int, ...]]  # number, program, the de
 
 @dataclass(frozen=True)
 class Pair:
-    """The shared state of a pair. offset: in the control block.  hosts: of source and target.  staging: a place for
-    values, where it has one; staged_bytes: of one value."""
+    """The shared state of a pair. offset: in the control block.  hosts: of source and target.  bounce_buffers: a place
+    for values, where it has one; bounce_buffer_bytes: of one value."""
 
     number: int
     source: int

@@ -459,8 +459,7 @@ class Cluster(Handle):
 
     def _together(self, executables: list[Executable]) -> list[Executable]:
         """What to run for these at once: themselves, unless the order in which they communicate has to be another one
-        so that no device waits for ever (scheduler/communication_order.py); then those that change are compiled again,
-        once.
+        so that no device waits for ever (communication_order.py); then those that change are compiled again, once.
 
         Raises what `verify_together` does of programs that can't communicate.
         """

@@ -73,7 +73,7 @@ class Progress:
     open_: dict[int, Open] = field(default_factory=dict)
     lost: dict[int, Event] = field(default_factory=dict)  # at the end of a transfer that can't be told
     mismatches: list[Mismatch] = field(default_factory=list)
-    uncounted: set[int] = field(default_factory=set)  # ids of meetings and ways behind choices: numbers aren't known
+    uncounted: set[int] = field(default_factory=set)  # ids of rendezvous and edges behind choices: numbers aren't known
 
     def __post_init__(self) -> None:
         self.places: dict[int, list[list[Any]]] = {device: [[trace, 0]] for device, trace in self.traces.items()}

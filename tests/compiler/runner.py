@@ -170,7 +170,7 @@ class Devices:
 
 
 def _padded(array: Any, leaf: Shape) -> Array:
-    """An argument as it lies in memory; what stands beyond the dimension sizes of dynamic dimensions is no number."""
+    """An argument as it lies in memory; what stands beyond the sizes of dynamic dimensions is no number."""
     value = np.asarray(array, dtype=leaf.dtype.dtype)
     if not leaf.is_dynamic:
         return np.ascontiguousarray(value.reshape(leaf.dims))

@@ -25,7 +25,7 @@ from tests.ops.cases_dynamic import COMPUTATIONS, SETUP, arguments
 Array = np.ndarray[Any, Any]
 SIZES = [(n, m) for n in range(7) for m in range(5)]
 # XLA's memory still holds elements beyond a size, which a slice, a gathered row, a larger size, or a reshape that
-# follows no size then shows; its select does not repeat an size of 1; its dynamic-reshape moves no rows together. On
+# follows no size then shows; its select does not repeat a size of 1; its dynamic-reshape moves no rows together. On
 # sizes out of bounds, windows and spatial convolutions of dynamic dimension sizes it ends the process or refuses, and
 # StableHLO, through which texts get to XLA here, has no reshape with two dynamic dimensions.
 NOT_AS_XLA = {

@@ -319,8 +319,8 @@ def test_how_often_two_programs_do_what_both_have_to() -> None:
     found = examine([((0,), parse_module(short, "a.hlo")), ((1,), parse_module(long, "b.hlo"))], 2, 1)
     assert found.diagnosis is not None
     assert found.diagnosis.notes == (
-        "device 0 reaches 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in loop w (a.hlo:31:3), device 1 "
-        "to 5, last in u (b.hlo:15:3) in loop w (b.hlo:31:3)",
+        "device 0 enters 2 rounds of devices 0, 1, last in u (a.hlo:15:3) in loop w (a.hlo:31:3), device 1 "
+        "enters 5, last in u (b.hlo:15:3) in loop w (b.hlo:31:3)",
     )
     assert found.diagnosis.hints == (
         "device 0 runs fewer iterations of loop w (a.hlo:31:3), in which u (a.hlo:15:3) stands, than device 1 of loop "

@@ -90,7 +90,7 @@ def _stage(p: Process) -> None:
     p.store(words.M_KIND, words.BOUNCE_BUFFER)
     with p.routine("copy"):
         p.read("operand", "operand")
-        p.data("staged", "operand")
+        p.data("bounce buffer", "operand")
 
 
 def send_done(p: Process, r: int, value: Value) -> None:
@@ -121,7 +121,7 @@ def send_done(p: Process, r: int, value: Value) -> None:
             with p.otherwise():
                 with p.routine("copy"):
                     p.read("operand", "operand")
-                    p.data("staged", "operand")
+                    p.data("bounce buffer", "operand")
                 p.store(words.M_COPIED_TO, words.BOUNCE_BUFFER)
             _publish(p, "moved", words.W_MOVED, words.W_MOVED_SLEEPERS, r)
         with p.otherwise(), p.tagged("wait until moved"):
@@ -181,8 +181,8 @@ def _take_large(p: Process, r: int) -> None:
                 await_word(p, 1, words.W_MOVED, r + 1, words.W_MOVED_SLEEPERS)
             p.load("how", words.M_COPIED_TO)
     with p.when("how", "==", words.BOUNCE_BUFFER), p.routine("copy"):
-        p.read("staged", "staged")
-        p.data("result", "staged")
+        p.read("bounce buffer", "bounce buffer")
+        p.data("result", "bounce buffer")
 
 
 def _begin(p: Process) -> None:

@@ -9,7 +9,7 @@ over.
 
 Nobody waits for a device that has begun the round and computes something else: who begins second does the copying
 before it goes on.
-Small operands travel in the message. A target that has begun a round which it will end later has set `asked`: if the
+Small operands travel in the message. A target that has begun a round which it will end later has set `ready`: if the
 message is there it takes it at once, else the source puts the operands straight into the results behind its post. If
 both come at the same time, who changes `copier` does it. A target that will wait anyway asks for nothing.
 Of large operands the message holds only where they are, and one side copies from the source's operand into the target's

@@ -68,7 +68,7 @@ def is_static(sizes: Iterable[DimensionSizes]) -> bool:
 
 
 class DynamicSite(ComposedBuild):
-    """instruction: with its operands as they are called in the new computation.  dimension sizes: by operand and leaf.
+    """instruction: with its operands as they are called in the new computation.  dimension_sizes: by operand and leaf.
 
     Every array is padded to its bounds; what lies beyond the run-time sizes is arbitrary.  After `agree` the dimension
     sizes of dimensions that must agree do.

@@ -53,7 +53,7 @@ class FuseRows(Pass):
 class _Rows:
     """A row fusion in the making. members: its fusions; attached: elements and views of their results, both in order.
 
-    first: position of its first member.  dimension sizes: of the rows' dimensions.  reduces: whether a member does.
+    first: position of its first member.  dimension_sizes: of the rows' dimensions.  reduces: whether a member does.
     """
 
     first: int

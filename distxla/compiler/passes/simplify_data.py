@@ -115,7 +115,7 @@ def _transpose(op: Transpose, site: RewriteSite) -> Outcome:
         return site.instead(Transpose(dimensions=tuple(inner[d] for d in op.dimensions)), source.operands[0])
     moved = [d for d in op.dimensions if source.shape.dims[d] != 1]
     if moved == sorted(moved):
-        return site.instead(Reshape(), source.name)  # only dimension sizes of 1 change places
+        return site.instead(Reshape(), source.name)  # only dimensions of size 1 change places
     if isinstance(source.op, Broadcast):
         where = {d: i for i, d in enumerate(op.dimensions)}
         dimensions = tuple(where[d] for d in source.op.dimensions)

@@ -14,7 +14,7 @@ Move = tuple[Buffer, Buffer]  # source, target
 def one_by_one(moves: Iterable[Move], temporary: Callable[[Buffer], Buffer]) -> Iterator[Move]:
     """The moves in an order in which no buffer is overwritten before it was read; the given order as far as possible.
 
-    staged: returns a temporary buffer. In a cycle, where every target is still to be read, one source moves there
+    temporary: returns a temporary buffer. In a cycle, where every target is still to be read, one source moves there
     first. Takes n log n.
     """
     left = dict(enumerate(moves))

@@ -309,7 +309,7 @@ def ring_chunks(bounds: Sequence[int], dimension_sizes: Sequence[int], members: 
     """Of which member's chunk each element of an all-reduce's operand is: of E elements in row-major order the first
     ceil(E / members) are member 0's, and so on.
 
-    bounds: the stated dimension sizes, by which chunks go.  dimension sizes: those at run time.
+    bounds: the stated dimension sizes, by which chunks go.  dimension_sizes: those at run time.
     """
     count = prod(bounds)
     each = max(1, -(-count // members))

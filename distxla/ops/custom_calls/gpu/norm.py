@@ -90,7 +90,7 @@ class _Norm:
         return self.build.compute("divide", total, steps.like(self.build, count, total))
 
     def over_batch(self, numbers: str, x: str) -> str:
-        """Numbers of the batch's places, whatever dimension sizes of 1 they have besides, at every element of x."""
+        """Numbers of the batch's places, whatever dimensions of size 1 they have besides, at every element of x."""
         dims = self.build.shape(x).dims
         return self.build.broadcast(self.build.reshape(numbers, [dims[d] for d in self.batch]), dims, self.batch)
 
