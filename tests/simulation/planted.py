@@ -37,15 +37,15 @@ class Planted:
 
 
 @contextmanager
-def planted(fault: Planted) -> Iterator[None]:
-    """The fault is there within."""
+def planted(fault: Planted, *, compiles: bool = True) -> Iterator[None]:
+    """The fault is there within. compiles: programs are compiled anew for a fault of emitted code."""
     module_name, _, path = fault.where.partition(":")
     module = importlib.import_module(module_name)
     owner, name = _owner(module, path)
     kept = vars(owner)[name]
     setattr(owner, name, _changed(module, owner, kept, fault))
     try:
-        if fault.emitted:
+        if fault.emitted and compiles:
             with cases.compiled_anew(), runs.compiled_anew():
                 yield
         else:
@@ -189,7 +189,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     Planted(
         "frames of a call that failed are taken in the next one",
         "distxla.collectives.transports.tcp.proxy:Proxy._on_frame",
-        "current = frame.tag == self._takes",
+        "current = frame.epoch == self._takes",
         "current = True",
         ("large moves",),
         (1, 1),
