@@ -1,4 +1,4 @@
-"""Orders of a computation that need little memory: a few simple ones, from which `linear.py` takes the best.
+"""Orders of a computation that need little memory: a few simple ones, from which `computation_order.py` takes the best.
 
 Instructions are numbers: their positions in the text. What runs no code (parameters, constants, tuples, views) needs no
 memory either and stands before its first reader.
