@@ -37,7 +37,7 @@ def markdown_models() -> str:
 
 def _section(heading: str, names: Sequence[str]) -> Iterator[str]:
     processes = [routine(name) for name in names]
-    yield f"#### {heading}\n"
+    yield f"### {heading}\n"
     yield from accesses(processes)
     for process in processes:
         yield f"\n{process.name}:\n\n```text"

@@ -66,7 +66,7 @@ LARGER = {
 }
 ABORTED_LARGER = {
     "permute of 2, 1 small round": Case(lambda: permute_ring(2, 1, small=True, halves=[False] * 2), 3_000),
-    "channel, 1 value into a posted place": Case(lambda: channel_pair(1, LANDING), 20_000),
+    "channel, 1 value into a posted place": Case(lambda: channel_pair(1, LANDING), 15_000),
 }
 
 
