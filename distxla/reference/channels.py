@@ -17,6 +17,8 @@ from distxla.collectives.channels import Program, instruction_ends, pair_up, pay
 from distxla.collectives.transfer import Transfer
 from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.sentences import transfer_called
+from distxla.ir.computation import Computation
+from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.reference.execution import Execution
 from distxla.reference.waits import Wait, mismatch
@@ -95,6 +97,12 @@ class Channels:
         self._executions: Counter[tuple[int, int]] = Counter()
         self._tickets: dict[int, tuple[Flow, int]] = {}
         self._numbers = itertools.count(NOTHING + 1)
+
+    def is_idle(self, device: int, instruction: Instruction, computation: Computation) -> bool:
+        """Whether a device has no part in any execution of a send or recv, or of its done in the same computation."""
+        begun = (instruction, *(computation[name] for name in instruction.operands))
+        end = next((self._ends[id(one)] for one in begun if id(one) in self._ends), None)
+        return end is not None and (device, end) not in self._routes
 
     def send(self, run: Execution, value: Any) -> int:
         """Hand `value` to the channel; the ticket."""

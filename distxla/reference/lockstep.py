@@ -211,7 +211,7 @@ class _World:
         self.streams = streams
         self._rounds = Rounds()
         self._last: dict[int, Instruction] = {}
-        self._holders: dict[int, str] = {}  # by an instruction's identity the name of its computation
+        self._places: dict[tuple[int, int], str | None] = {}  # by device and instruction
         self._executions: Counter[tuple[int, str]] = Counter()
         self._events: defaultdict[int, deque[Event]] = defaultdict(lambda: deque(maxlen=EVENTS))
         self._fibers: list[_Fiber] = []
@@ -294,14 +294,21 @@ class _World:
         """Called in a fiber: its device reaches a communicating instruction."""
         count = self._executions[device.id, instruction.name] = self._executions[device.id, instruction.name] + 1
         self._last[device.id] = instruction
-        iteration = self.loops[-1].iterations if self.loops else 0
-        where = self._holders.get(id(instruction))
-        if where is None:
+        where = self._where(device, instruction)
+        if where is not None:
+            iteration = self.loops[-1].iterations if self.loops else 0
+            self._events[device.id].append(
+                Event(instruction.name, instruction.opcode, count, iteration=iteration, computation=where)
+            )
+
+    def _where(self, device: Device, instruction: Instruction) -> str | None:
+        """The name of the computation of an instruction in which the device has a part; None where it has none."""
+        key = device.id, id(instruction)
+        if key not in self._places:
             holder = device.module.holder_of(instruction)
-            where = self._holders[id(instruction)] = "" if holder is None else holder.name
-        self._events[device.id].append(
-            Event(instruction.name, instruction.opcode, count, iteration=iteration, computation=where)
-        )
+            is_idle = holder is not None and self.channels.is_idle(device.id, instruction, holder)
+            self._places[key] = None if is_idle else "" if holder is None else holder.name
+        return self._places[key]
 
     def check(self) -> None:
         """Called before every instruction."""

@@ -161,23 +161,24 @@ class PostMortemSnapshot:
         )
 
     def _events(self, device: int) -> Iterator[Event]:
-        """The last communicating instructions of a device."""
+        """The last communicating instructions of a device, but for those in which it had no part."""
         record = partial(self.records.record, device)
         program = self.programs.get(record(control.R_COMMAND_PROGRAM))
         if program is None or not has_begun(self.records, device):
             return
         before, ahead = record(control.R_RUNS_BEFORE), self.ahead.get(device, 0)
-        kept = [
-            (event.shifted(-ahead), program.sites[event.site])
-            for event in self._recorded(device, before)
-            if event.site is not None and event.site < len(program.sites) and event.run > before
-        ]
-        for event, site in kept[-EVENTS:]:
-            item = _first(program.communicators[site.communicator] if site.communicator >= 0 else None)
+        kept = []
+        for event in self._recorded(device, before):
+            if event.site is not None and event.site < len(program.sites) and event.run > before:
+                site, shifted = program.sites[event.site], event.shifted(-ahead)
+                first = _first(program.communicators[site.communicator] if site.communicator >= 0 else None)
+                if shifted.round + first:  # else it has no part in it
+                    kept.append((shifted, shifted.round + first, site))
+        for event, round_, site in kept[-EVENTS:]:
             yield Event(
                 site.instruction,
                 site.opcode,
-                event.round + item,
+                round_,
                 event.run - before,
                 event.iteration,
                 _seconds(event.begun, self.now),
