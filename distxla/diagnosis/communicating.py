@@ -81,6 +81,16 @@ def enclosing(module: Module, computation: str) -> tuple[Enclosing, ...]:
     return tuple(around)
 
 
+def has_passed(at: Located, earlier: Located) -> bool:
+    """Whether who executes `at` has executed `earlier` before it, in the same iteration of every loop around both."""
+    place: Located | None = at
+    while place is not None:
+        if place.computation is earlier.computation:
+            return earlier.position < place.position
+        place = caller(place.module, place.computation.name)
+    return False
+
+
 def start_of(located: Located) -> Located:
     """Of an asynchronous pair the instruction that reaches the round; any other one itself."""
     instruction = located.instruction
@@ -132,4 +142,14 @@ def _known(key: _Key) -> _Known:
     return _Known(tuple(every), callers, {})
 
 
-__all__ = ["Enclosing", "Located", "caller", "communicating", "enclosing", "found", "start_of", "structure_of"]
+__all__ = [
+    "Enclosing",
+    "Located",
+    "caller",
+    "communicating",
+    "enclosing",
+    "found",
+    "has_passed",
+    "start_of",
+    "structure_of",
+]

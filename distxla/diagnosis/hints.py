@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from distxla.collectives.signature import GROUPS, differing, summary
 from distxla.diagnosis.blocked import DeviceState
-from distxla.diagnosis.communicating import Enclosing, Located, enclosing, found, start_of
+from distxla.diagnosis.communicating import Enclosing, Located, enclosing, found, has_passed, start_of
 from distxla.diagnosis.counterparts import counterpart, is_same, needs_result
 from distxla.diagnosis.deciding import decided_by
 from distxla.diagnosis.findings import Divergence
@@ -45,7 +45,7 @@ class _Hint:
     def __str__(self) -> str:
         text = self.parts[0]
         for devices, part in zip(self.devices, self.parts[1:], strict=True):
-            verb = " run " if len(devices) > 1 and part.startswith(" runs ") else ""
+            verb = " run " if len(set(devices)) > 1 and part.startswith(" runs ") else ""
             text += named(devices) + (verb + part.removeprefix(" runs ") if verb else part)
         return text
 
@@ -195,7 +195,10 @@ class Hints:
                 continue
             left_out = found(self.modules[other], event.instruction, event.computation)
             around = None if left_out is None else _around(left_out)
-            if left_out is not None and around is not None:  # else it is executed, but the device takes no part in it
+            if left_out is None or around is None:
+                continue
+            here = found(self.modules[other], instead.instruction, instead.computation)
+            if here is None or not has_passed(here, left_out):  # else it is executed, but the device has no part in it
                 return dict.fromkeys((other, *also), _left_out(left_out, around))
         return {}
 
