@@ -232,7 +232,7 @@ def reduce_windows(draw: st.DrawFn, types: Sequence[ElementType] = NUMBERS) -> S
     computation = "add_both" if both else draw(st.sampled_from(_computations(element)))
     shapes = [Shape(t, dims) for t in ([element, S32] if both else [element])]
     scalars = [Shape(s.dtype) for s in shapes]
-    counts = tuple(w.output_extent(n) for w, n in zip(window.dimensions, dims))
+    counts = tuple(w.output_size(n) for w, n in zip(window.dimensions, dims))
     results = ", ".join(str(s.with_dims(counts)) for s in shapes)
     seed = draw(SEEDS)
     values = {k: small(s, seed + k) for k, s in enumerate(shapes)}
@@ -253,7 +253,7 @@ def selects_and_scatters(draw: st.DrawFn, types: Sequence[ElementType] = NUMBERS
     element = draw(st.sampled_from([t for t in types if not t.is_complex and t is not PRED]))
     dims = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
     window = draw(_windows(dims, dilations=False))
-    counts = tuple(w.output_extent(n) for w, n in zip(window.dimensions, dims))
+    counts = tuple(w.output_size(n) for w, n in zip(window.dimensions, dims))
     shapes = (Shape(element, dims), Shape(element, counts), Shape(element))
     seed = draw(SEEDS)
     values = {0: small(shapes[0], seed), 1: small(shapes[1], seed + 1), 2: np.array(0)}
@@ -382,7 +382,7 @@ def convolutions(draw: st.DrawFn, types: Sequence[ElementType] = DATA_TYPES) -> 
     extents = (
         (batch, inputs, *spatial),
         (inputs // feature_groups, outputs, *(w.size for w in window.dimensions)),
-        (batch // batch_groups, outputs, *(w.output_extent(n) for w, n in zip(window.dimensions, spatial))),
+        (batch // batch_groups, outputs, *(w.output_size(n) for w, n in zip(window.dimensions, spatial))),
     )
     # order[k]: which dimension of the array the k-th of (batch or input, feature or output, spatial..) is
     shapes = []
