@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from distxla.collectives.transports.shared_memory.emitter import SharedMemory
+from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
 from distxla.compiler.artifact import CompiledProgram, StepOrigin
 from distxla.compiler.lower.entry import Entry, emit_entry
 from distxla.compiler.pipeline import Pipeline
@@ -119,7 +119,7 @@ def compile_alone(
         if isinstance(step, Kernel | Communicate):
             alone = Plan((step,), plan.constants, plan.arena_bytes, plan.buffers)
             entry = emit_entry(
-                compilation.module, alone, SharedMemory(), code, replicas=replicas, partitions=partitions
+                compilation.module, alone, SharedMemoryEmitter(), code, replicas=replicas, partitions=partitions
             )
             progress(step.instruction.name)
             parsed = code.parse(entry.llvm_module)
@@ -158,7 +158,7 @@ def lower(
     return emit_entry(
         compilation.module,
         plan_of(compilation),
-        SharedMemory(timed=traced),
+        SharedMemoryEmitter(timed=traced),
         code,
         replicas=compilation.replicas,
         partitions=compilation.partitions,

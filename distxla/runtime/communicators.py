@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.transport import Restart
 from distxla.compiler.artifact import CommunicatorSpec
 from distxla.machine.heap import Block
 from distxla.runtime.host import Host
@@ -64,7 +65,7 @@ class Communicators:
         return None
 
     def shared(self, key: tuple[Any, ...], size: int, program: int | None) -> int:
-        """State of `size` bytes, shared by all users of `key`; zeroed when it is made and by `zero`.
+        """State of `size` bytes, shared by all users of `key`; zeroed when it is made and by `restart`.
 
         program: as for `place`.
         """
@@ -99,13 +100,8 @@ class Communicators:
             self._told.add(index)
         block.free()
 
-    @property
-    def _areas(self) -> list[tuple[int, int]]:
-        """(offset, bytes) of all states."""
-        return [(found.block.offset, found.size) for found in self._states.values()]
-
     def configure(self, offset: int, *values: int) -> None:
-        """Write u32 words from `offset` on, on every host; `zero` leaves them as they are."""
+        """Write u32 words from `offset` on, on every host; `restart` leaves them as they are."""
         for index in (0, *self._remotes):
             self.configure_host(index, offset, *values)
 
@@ -124,9 +120,10 @@ class Communicators:
                     self._remotes[index].control_write(4 * word, value.to_bytes(4, "little"))
                 known[word] = value
 
-    def state_of(self, index: int) -> tuple[list[tuple[int, int]], Mapping[int, int]]:
-        """What `zero` stands for on another host: (offset, bytes) to be zeroed, then words to be written, by number."""
-        return self._areas, self._elsewhere.get(index, {})
+    def restart(self, index: int, epoch: int) -> Restart:
+        """How a host begins anew after a failed call: everything is zeroed but the configured words."""
+        areas = tuple((found.block.offset, found.size) for found in self._states.values())
+        return Restart(epoch, areas, tuple((self._elsewhere[index] if index else self._configured).items()))
 
     def clear(self, offset: int, size: int) -> None:
         """Zero a part of some state while nobody runs, but for the words that were configured."""
@@ -151,13 +148,6 @@ class Communicators:
         for index in sorted(self._told):
             self._remotes[index].control_read(0, 8)
         self._told.clear()
-
-    def zero(self) -> None:
-        """Begin afresh after a failed call, while nobody runs: everything but the configured words, on this host."""
-        for offset, size in self._areas:
-            self._block.segment.bytes[offset : offset + size] = 0
-        for word, value in self._configured.items():
-            self._block.words[word] = value
 
 
 def _key(spec: CommunicatorSpec, group: tuple[int, ...], size: int) -> tuple[Any, ...]:

@@ -347,13 +347,12 @@ class Dispatcher:
             return
         self._epoch += 1
         clearing = [
-            (agent, agent.begin_clear(self._epoch, *self._communicators.state_of(agent.index)))
-            for agent in self._agents
+            (agent, agent.begin_clear(self._communicators.restart(agent.index, self._epoch))) for agent in self._agents
         ]
         for agent, number in clearing:
             agent.finish_clear(number)
         kept.clear()
-        self._communicators.zero()  # behind the proxy's last access
+        self._local.transport.reset(self._communicators.restart(0, self._epoch))  # behind the proxy's last access
         if not self._failures() and not self._lost():
             self._local.allow()
 

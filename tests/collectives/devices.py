@@ -15,8 +15,8 @@ from llvmlite import ir
 
 from distxla.collectives.protocols import control_block as block
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
-from distxla.collectives.transports.shared_memory.emitter import SharedMemory
-from distxla.collectives.transports.shared_memory.wait_and_wake import abort_waits
+from distxla.collectives.transports.shared_memory.emitter import SharedMemoryEmitter
+from distxla.collectives.transports.shared_memory.transport import release_waits
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.compiler.execution_context import ExecutionContext
 from distxla.ir.computation import Computation
@@ -58,7 +58,7 @@ class Code:
     """
 
     def __init__(self, modules: Sequence[Module], replicas: int, partitions: int) -> None:
-        transport = SharedMemory()
+        transport = SharedMemoryEmitter()
         llvm_module = CodeModule("test", native_target().code)
         self.specs: list[CommunicatorSpec] = []
         for number, module in enumerate(modules):
@@ -162,7 +162,7 @@ class World:
     def release(self) -> list[int]:
         view = memoryview(self.control)
         try:
-            return abort_waits(view)
+            return release_waits(view)
         finally:
             view.release()
 

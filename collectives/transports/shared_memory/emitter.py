@@ -25,7 +25,7 @@ from distxla.ir.shape import Shape
 FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), ChannelFamily())
 
 
-class SharedMemory:
+class SharedMemoryEmitter:
     """`compiler.lower.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
 
     def __init__(self, families: Sequence[Family] = FAMILIES, *, timed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Sleeping on a word of shared memory and waking sleepers: emitted once a module, and the Python side of a release.
+"""Sleeping on a word of shared memory and waking sleepers: emitted once a module. Releases: transport.py.
 
 How a device waits. It gives the core away a few times, then sleeps on the word. Where devices
 outnumber cores, giving way lets the very peers run that it waits for; a barrier of 8 on 2 cores takes 5 us instead
@@ -12,9 +12,6 @@ device that was between its check and its sleep is woken by a later sweep.
 """
 
 from __future__ import annotations
-
-import ctypes
-import time
 
 from llvmlite import ir
 
@@ -37,7 +34,6 @@ from distxla.collectives.transports.shared_memory.event_recording import (
 from distxla.compiler.abi import Status
 from distxla.compiler.lower.injection import emit_inside_wait
 from distxla.targets.code import target_of
-from distxla.targets.registry import wake_all
 
 EVERYBODY = 0x7FFFFFFF
 
@@ -178,33 +174,3 @@ def _sleep(atomics: AtomicsBuilder, arguments: tuple[ir.Value, ...], control: ir
     with builder.if_then(builder.icmp_unsigned("==", found, i32(Status.OK)), likely=True):
         note_resumed(atomics, record, read_clock(atomics))
     builder.ret(found)
-
-
-# --- the Python side
-
-
-def abort_waits(control: memoryview, status: Status = Status.ABORTED, *, seconds: float = 10.0) -> list[int]:
-    """Set the abort flag and wake until nobody sleeps; the devices that still did after `seconds`.
-
-    control: the whole writable control block. Every wait that is in flight or begins later returns Status.ABORTED
-    until the abort flag is cleared. Afterwards the communicators' state must be zeroed before another run.
-    """
-    address = ctypes.addressof(ctypes.c_char.from_buffer(control))
-    words = control.cast("B").cast("I")
-    devices = words[block.H_DEVICES // 4]
-    words[block.H_ABORT // 4] = int(status)
-    wake_all(address + block.H_DONE)  # a full fence: devices that sleep without having seen the status are seen below
-    end = time.monotonic() + seconds
-    while True:
-        waiting = []
-        for device in range(devices):
-            record = block.record_offset(device)
-            if words[(record + block.R_STATE) // 4] != block.DeviceState.WAITING:
-                continue
-            place = words[(record + block.R_WAIT_WORD) // 4] | words[(record + block.R_WAIT_WORD) // 4 + 1] << 32
-            waiting.append(device)  # also where the place is not to be seen yet
-            if 0 < place <= len(control) - 4:
-                wake_all(address + place)
-        if not waiting or time.monotonic() > end:
-            return waiting
-        time.sleep(0.0002)

@@ -45,6 +45,7 @@ from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
 from distxla.collectives.transports.tcp.point_to_point import Pairs
 from distxla.collectives.transports.tcp.round_plan import EAGER_BYTES
 from distxla.collectives.transports.tcp.scratch_memory import ReduceRun, Scratch
+from distxla.collectives.transports.transport import Restart, Transport
 from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, InternalError
@@ -61,8 +62,8 @@ LONG_S = 1.0  # that a round waits for other hosts before notices name it
 WORKERS = 2  # threads that reduce and copy for rounds that other hosts must not wait for
 
 
-class Proxy:
-    """The proxy of host `host`.
+class Proxy(Transport):
+    """The proxy of host `host`: its end of the transport to other hosts.
 
     control, memories (by flattened id, None for devices elsewhere): mapped in this process.  hosts: the devices of each
     host of the run.  support: the linked loops (runtime/serve.py).  secret: of this run.
@@ -150,15 +151,11 @@ class Proxy:
         self._thread.start()
 
     def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
-        """Make a program known that local devices run; as LoadedPrograms.load."""
+        """See Transport."""
         self._loaded.load(number, program, communicators)
 
     def unload(self, number: int) -> None:
-        """Remove a program that no device runs any more.
-
-        Blocks until the messages that its devices have enqueued are sent, and the other hosts' last ones are received:
-        the last call may have ended before.
-        """
+        """See Transport. The last call may have ended before its messages were sent, or the other hosts' received."""
         self._come_to_rest()
         self._loaded.unload(number)
 
@@ -172,7 +169,7 @@ class Proxy:
                 return
 
     def release(self) -> None:
-        """Give up every round; devices in them are woken, and find the abort flag."""
+        """See Transport: every round is given up."""
         with self._lock:
             rounds = list(self._rounds.values())
             self._rounds.clear()
@@ -181,8 +178,8 @@ class Proxy:
             round_.abandon()
             round_.area.wake()
 
-    def reset(self, epoch: int) -> None:
-        """Begin anew after a failed call, when no device runs: frames of other epochs will be dropped.
+    def reset(self, restart: Restart) -> None:
+        """See Transport: frames of other epochs will be dropped.
 
         Blocks until no thread works for the call that has failed. ClusterError where that takes too long.
         """
@@ -198,7 +195,7 @@ class Proxy:
         for link in self._links.values():
             link.forget()
         with self._lock:
-            self.epoch = self._takes = epoch
+            self.epoch = self._takes = restart.epoch
 
     def _drain(self) -> None:
         """Drop what devices have handed over; blocks until the proxy's own thread, which alone takes it, has done so
@@ -212,7 +209,7 @@ class Proxy:
             self._queue.wake()  # it was about to sleep
 
     def close(self) -> None:
-        """End all connections and threads. Twice is fine."""
+        """See Transport."""
         self._closed = True
         self.release()
         if self._listener is not None:
@@ -225,7 +222,7 @@ class Proxy:
         self._workers.shutdown(wait=True, cancel_futures=True)
 
     def waits(self) -> list[str]:
-        """A line for each long wait of this proxy: for which host, in what, and since when."""
+        """See Transport: for which host, in what, and since when."""
         now = time.monotonic()
         with self._lock:
             rounds = [round_ for round_ in self._rounds.values() if now - round_.since >= LONG_S]

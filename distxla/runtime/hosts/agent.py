@@ -19,6 +19,7 @@ from distxla.collectives.protocols import call_loops
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.tcp.injected_faults import NetworkFault, PlannedFaults
 from distxla.collectives.transports.tcp.proxy import Proxy
+from distxla.collectives.transports.transport import Transport
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, OutOfMemoryError
 from distxla.machine.segments import Segment
@@ -110,6 +111,7 @@ class Agent:
         memories = [self._memories.get(device) for device in range(count)]
         self._proxy = Proxy(shape.index, self._control, memories, shape.devices, shape.secret, support)
         self._proxy.on_failure(self._on_proxy_failure)
+        self._transports: list[Transport] = [self._proxy, *([] if self._host is None else [self._host.transport])]
         if shape.faults:
             self._proxy.inject(PlannedFaults(shape.faults, self._on_injected))
         proxy_address = shape.address, self._proxy.listen(shape.address)
@@ -141,12 +143,14 @@ class Agent:
             self._image = None
 
     def load(self, number: int, program: CompiledProgram, communicators: dict[int, tuple[int | None, ...]]) -> None:
-        """Be ready to proxy for a program. communicators: offset of each communicator's state, by device here."""
-        self._proxy.load(number, program, communicators)
+        """Let devices here run a program. communicators: offset of each communicator's state, by device here."""
+        for transport in self._transports:
+            transport.load(number, program, communicators)
 
     def unload(self, number: int) -> None:
         """Remove a program that no device runs any more."""
-        self._proxy.unload(number)
+        for transport in self._transports:
+            transport.unload(number)
 
     def _require_driver(self) -> None:
         """A driver that never comes leaves nothing behind."""
@@ -217,7 +221,8 @@ class Agent:
         elif isinstance(frame, commands.Dump):
             connection.send(commands.DeviceRecords(), [self._records()])
         elif isinstance(frame, commands.Waits):
-            connection.send(commands.Waiting(), ["\n".join(self._proxy.waits()).encode()])
+            waits = [line for transport in self._transports for line in transport.waits()]
+            connection.send(commands.Waiting(), ["\n".join(waits).encode()])
         elif isinstance(frame, commands.Punch):
             assert host is not None
             for memory in (host.common,) if frame.common else self._memories.values():
@@ -275,7 +280,8 @@ class Agent:
                     self._say(commands.Cleared())
                 elif isinstance(frame, commands.End | commands.Leave):
                     is_patient = isinstance(frame, commands.Leave)
-                    self._proxy.release()
+                    for transport in self._transports:
+                        transport.release()
                     devices = commands.unpack_devices(memoryview(what))
                     if not is_patient:
                         self._hurried.clear()
@@ -286,7 +292,8 @@ class Agent:
                             break
                     self._say(commands.Ended(), self._records())
                 else:
-                    self._proxy.close()
+                    for transport in self._transports:
+                        transport.close()
                     if self._host is not None:
                         self._host.close_processes()
                     self._say(commands.Ended())
@@ -309,13 +316,10 @@ class Agent:
         self._say(commands.Done(outcome), commands.pack_pairs((d, host.run_ns(d)) for d in self._numbers))
 
     def _clear(self, epoch: int, payload: bytearray) -> None:
-        self._proxy.reset(epoch)
-        areas, words = commands.unpack_clear(memoryview(payload))
+        restart = commands.unpack_clear(epoch, memoryview(payload))
+        for transport in self._transports:
+            transport.reset(restart)
         if self._host is not None:
-            for offset, size in areas:
-                self._host.control_zero(offset, size)
-            for word, value in words:
-                self._control.words[word] = value
             self._host.allow()
 
     def _on_loss(self, device: int, pid: int) -> None:

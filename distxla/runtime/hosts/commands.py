@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from distxla.collectives.protocols.control_block import RECORD_BYTES
+from distxla.collectives.transports.transport import Restart
 from distxla.errors import ClusterError
 from distxla.wire.frame import Frame, Frames, frame, u8, u32, u64
 
@@ -228,18 +229,17 @@ def unpack_pairs(payload: memoryview) -> list[tuple[int, int]]:
     return _Table(payload).rows(_PAIR64, len(payload) // _PAIR64.size)
 
 
-def pack_clear(areas: Sequence[tuple[int, int]], words: Mapping[int, int]) -> bytes:
-    """areas: (offset, bytes) to zero.  words: values of u32 words by their number, written afterwards."""
-    head = _COUNTS.pack(len(areas), len(words), 0)
-    rows = b"".join(_PAIR64.pack(*area) for area in areas)
-    return head + rows + b"".join(_PAIR64.pack(*item) for item in words.items())
+def pack_clear(restart: Restart) -> bytes:
+    """All but the epoch, which the frame has."""
+    rows = [*restart.areas, *restart.words]
+    return _COUNTS.pack(len(restart.areas), len(restart.words), 0) + b"".join(_PAIR64.pack(*row) for row in rows)
 
 
-def unpack_clear(payload: memoryview) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Areas and (word, value)."""
+def unpack_clear(epoch: int, payload: memoryview) -> Restart:
+    """What `pack_clear` has packed."""
     table = _Table(payload)
     areas, words, _ = table.take(_COUNTS)
-    return table.rows(_PAIR64, areas), table.rows(_PAIR64, words)
+    return Restart(epoch, tuple(table.rows(_PAIR64, areas)), tuple(table.rows(_PAIR64, words)))
 
 
 def pack_devices(devices: Iterable[int]) -> bytes:

@@ -11,8 +11,9 @@ from distxla.collectives.protocols import call_loops
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.shared_memory.transport import SharedMemory
 from distxla.collectives.transports.shared_words import SharedWords
-from distxla.compiler.abi import Status
+from distxla.collectives.transports.transport import Transport
 from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import InternalError
 from distxla.machine.segments import Segment
@@ -37,8 +38,9 @@ class Ticket:
 class LocalHost:
     """Control block, device memories and replicas of one host, in the process that made them.
 
-    devices: flattened ids that live here, of `device_count` in the run.  common: the memory that follows each device's
-    own, of the same size.  lost: device -> pid of replicas that have ended; hows: how they did, where that is known.
+    devices: flattened ids that live here, of `device_count` in the run.  transport: between them.  common: the memory
+    that follows each device's own, of the same size.  lost: device -> pid of replicas that have ended; hows: how they
+    did, where that is known.
     One call runs at a time; a host's methods may be called from several threads otherwise.
     """
 
@@ -50,6 +52,7 @@ class LocalHost:
         self.lost: dict[int, int] = {}
         self.hows: dict[int, str] = {}
         self.control = ControlBlock.create(device_count, len(devices))
+        self.transport: Transport = SharedMemory(self.control)
         self.common = Segment.create("distxla-common", memory_bytes)
         self.memories: dict[int, Segment] = {}
         self._watch: Watch | None = None
@@ -130,13 +133,11 @@ class LocalHost:
         patience: seconds after which those that still compute are left to that: False then, and nobody is killed.
         Where all are back, nothing that they still do counts for a later call.
         """
-        from distxla.collectives.transports.shared_memory.wait_and_wake import abort_waits
-
         self._withdraw()
         end = time.monotonic() + (GRACE_S if patience is None else patience)
         killed = False
         while True:
-            abort_waits(self.control.view, Status.ABORTED, seconds=0.05)
+            self.transport.release()
             busy = [d for d in devices if d not in self.lost and self._is_busy(d)]
             # a device counts itself last of all: if the next call began before it did, that would end one too early
             if not busy and (self.lost or self._all_have_counted()):

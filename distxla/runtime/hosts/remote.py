@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distxla.collectives.protocols import call_loops
+from distxla.collectives.transports.transport import Restart
 from distxla.errors import ClusterError, DamagedMessageError, ReplicaLostError
 from distxla.ir.unwritten import empty
 from distxla.location import printable
@@ -134,11 +135,10 @@ class RemoteHost:
             self._lose(f"it did not end a call within {END_S:g} s")
         self._running = False
 
-    def begin_clear(self, epoch: int, areas: Sequence[tuple[int, int]], words: Mapping[int, int]) -> int:
-        """Ask the agent to give its proxy this epoch, to zero communicators' state, then to write these u32 words, and
-        to allow calls again; a number for `finish_clear`."""
+    def begin_clear(self, restart: Restart) -> int:
+        """Ask the agent to reset its transports and to allow calls again; a number for `finish_clear`."""
         expected = self._answers.get(commands.Cleared, 0) + 1
-        self._send(commands.Clear(epoch), [commands.pack_clear(areas, words)])
+        self._send(commands.Clear(restart.epoch), [commands.pack_clear(restart)])
         return expected
 
     def finish_clear(self, expected: int) -> None:

@@ -10,9 +10,10 @@ import random
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 from distxla.collectives.transports.tcp.frames import PROXY_FRAMES
+from distxla.collectives.transports.transport import Restart
 from distxla.errors import ClusterError
 from distxla.runtime.hosts import commands
 from distxla.wire import checksums as records
@@ -26,7 +27,7 @@ TAG = bytes(records.TAG_BYTES)
 READERS: tuple[Callable[[memoryview], object], ...] = (
     commands.unpack_run,
     commands.unpack_pairs,
-    commands.unpack_clear,
+    partial(commands.unpack_clear, 1),
     commands.unpack_devices,
     commands.unpack_records,
 )
@@ -103,7 +104,7 @@ def seeds() -> Iterator[bytes]:
     payloads = [
         b"".join(bytes(part) for part in commands.pack_run({0: 1, 1: 1}, [(64, 4)], [memoryview(b"abcd")])),
         commands.pack_pairs([(1, 2), (3, 1 << 40)]),
-        commands.pack_clear([(0, 64)], {1: 2}),
+        commands.pack_clear(Restart(1, [(0, 64)], [(1, 2)])),
         commands.pack_devices([0, 1, 7]),
         commands.pack_records({0: bytes(commands.RECORD_BYTES)}),
     ]

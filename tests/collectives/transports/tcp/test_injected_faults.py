@@ -10,15 +10,16 @@ import pytest
 from distxla.collectives.transports.tcp.injected_faults import FaultKind, Leaving, NetworkFault, PlannedFaults
 from distxla.collectives.transports.tcp.subject import Subject
 from distxla.compiler.abi import Status
-from tests.collectives.transports.tcp.hosts_in_process import Hosts
-from tests.collectives.transports.tcp.test_proxy import (
+from tests.collectives.transports.hosts_in_process import Hosts
+from tests.collectives.transports.programs import (
     THREE_HOSTS,
-    TWO,
+    TWO_HOSTS,
     arguments,
     collectives,
     compiled,
-    on_one_host,
+    made,
     permuted,
+    require_bits,
 )
 from tests.stopwatch import Stopwatch, eventually
 
@@ -44,17 +45,15 @@ def test_a_fault_hits_one_message_of_one_round():
 
 
 def test_a_delayed_message_arrives_and_results_are_right():
-    program = compiled(collectives(300_000)["all-reduce"])
-    args = arguments(program)
-    want = on_one_host(program, args)
+    program, args, expected = made(collectives(300_000)["all-reduce"])
     faults, told = planned(NetworkFault(FaultKind.DELAY, source=0, round=2, seconds=0.5))
-    with Hosts(TWO, program, faults={0: faults}) as hosts:
+    with Hosts(TWO_HOSTS, program, faults={0: faults}) as hosts:
         hosts.run(args)
         watch = Stopwatch()
         outs = hosts.run(args)
         assert watch.elapsed >= 0.5
         assert not hosts.failures
-    assert [row[0].tobytes() for row in outs] == [row[0].tobytes() for row in want]
+    require_bits(outs, expected)
     assert told == ["READY of round 2 in y of devices 0-3, from host 0 to host 1, delayed by 0.5 s"]
 
 
@@ -72,7 +71,7 @@ def test_a_host_that_is_cut_off_releases_all():
 @pytest.mark.parametrize("n", [8, 200_000])
 def test_a_fault_selects_messages_of_permutes_by_their_instruction(n):
     faults, told = planned(NetworkFault(FaultKind.DELAY, instruction="y", seconds=0.1))
-    with Hosts(TWO, compiled(permuted(n)), faults={1: faults}) as hosts:
+    with Hosts(TWO_HOSTS, compiled(permuted(n)), faults={1: faults}) as hosts:
         outs = hosts.run([[np.full(n, d, np.float32)] for d in range(4)])
         assert outs[0][0][0] == 2
     assert len(told) == 1
@@ -98,7 +97,7 @@ def test_what_does_not_arrive_as_it_was_sent_ends_all_waiting(name, kind, said):
     faults, told = planned(NetworkFault(kind, source=0, target=1, round=2, message=message, bit=8 * 70_000))
     program = compiled(collectives(n)["all-reduce"])
     args = arguments(program)
-    with Hosts(TWO, program, faults={0: faults}) as hosts:
+    with Hosts(TWO_HOSTS, program, faults={0: faults}) as hosts:
         hosts.run(args)
         statuses = hosts.statuses(range(4), seconds=1.5)
         assert Status.ABORTED in statuses.values()
@@ -114,6 +113,6 @@ def test_what_does_not_arrive_as_it_was_sent_ends_all_waiting(name, kind, said):
 def test_damaged_messages_of_permutes_name_their_devices(n):
     """The bit is one of the payload: the header says what the message was about."""
     faults, _ = planned(NetworkFault(FaultKind.CORRUPT, bit=8 * 90))
-    with Hosts(TWO, compiled(permuted(n)), faults={1: faults}) as hosts:
+    with Hosts(TWO_HOSTS, compiled(permuted(n)), faults={1: faults}) as hosts:
         hosts.statuses([0, 2], seconds=1)
         assert any(re.search(r"failed its check: .*of devices 0, 2\)", reason) for *_, reason in hosts.failures)

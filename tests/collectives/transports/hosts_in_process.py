@@ -1,9 +1,10 @@
-"""Hosts of a run without Ray: in this process, a thread a device, each host with memories and a proxy of its own."""
+"""Hosts of a run without Ray: in this process, a thread a device, each host with memories and transports of its own."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols import group as group_words
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.shared_memory.wait_and_wake import abort_waits
+from distxla.collectives.transports.shared_memory.transport import SharedMemory, release_waits
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults
 from distxla.collectives.transports.tcp.proxy import Proxy
+from distxla.collectives.transports.transport import Restart, Transport
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ENTRY_SYMBOL, Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.compiler.execution_context import ExecutionContext
@@ -24,6 +26,7 @@ from distxla.targets.registry import load_image
 from distxla.wire.handshake import new_secret
 
 PAGE = 4096
+GRACE_S = 1.0
 Array = np.ndarray[Any, Any]
 
 
@@ -73,15 +76,29 @@ class Host:
                         if device in rows:
                             rows[device][number] = places[key]
             self.states.append(rows)
-        self.zero()
-        self.proxy = Proxy(index, self.control, self.memories, hosts, secret, support_program())
+        self._proxy: Proxy | None = None
+        self.transports: list[Transport] = [SharedMemory(self.control)]
+        if len(hosts) > 1:
+            self._proxy = Proxy(index, self.control, self.memories, hosts, secret, support_program())
+            self.transports.insert(0, self._proxy)
+        self.transports[-1].reset(self._restart(0))
         self._images = [load_image(program) for program in programs]
         self.contexts = {device: self._context(device, shared) for device in self.devices}
 
     def load(self) -> None:
         for number, (program, rows) in enumerate(zip(self.programs, self.states, strict=True)):
             mine = {d: row for d, row in rows.items() if self.running[d] == number}
-            self.proxy.load(number, program, mine)
+            for transport in self.transports:
+                transport.load(number, program, mine)
+
+    def unload(self, number: int) -> None:
+        for transport in self.transports:
+            transport.unload(number)
+
+    @property
+    def proxy(self) -> Proxy:
+        assert self._proxy is not None, "a run on one host has none"
+        return self._proxy
 
     def _context(self, device: int, shared: list[list[dict[int, int]]]) -> ExecutionContext:
         number = self.running[device]
@@ -127,18 +144,26 @@ class Host:
             status = entry(self.contexts[device].address) or status
         return status
 
-    def zero(self) -> None:
-        for offset, size, configured in self.areas:
-            self.control.segment.bytes[offset : offset + size] = 0
-            for word, value in configured.items():
-                self.control.words[word] = value
+    def _restart(self, epoch: int) -> Restart:
+        areas = [(offset, size) for offset, size, _ in self.areas]
+        return Restart(epoch, areas, [item for _, _, configured in self.areas for item in configured.items()])
+
+    def release(self) -> None:
+        for transport in self.transports:
+            transport.release()
+
+    def begin_anew(self, epoch: int) -> None:
+        """After a failed call, whose devices are back: states are zeroed but for what was configured."""
+        for transport in self.transports:
+            transport.reset(self._restart(epoch))
         self.control.words[control_block.H_ABORT // 4] = 0
 
     def record(self, device: int, field: int) -> int:
         return self.control.record(device, field)
 
     def close(self) -> None:
-        self.proxy.close()
+        for transport in self.transports:
+            transport.close()
         for image in self._images:
             image.close()
 
@@ -161,18 +186,22 @@ class Hosts:
         self.failures: list[tuple[int, int, str]] = []
         self.hosts = [Host(k, hosts, programs, running, secret) for k in range(len(hosts))]
         self.home = {device: self.hosts[k] for k, devices in enumerate(hosts) for device in devices}
-        for host in self.hosts:
+        for host in self.hosts if len(hosts) > 1 else ():
             host.proxy.on_failure(lambda other, reason, _, here=host.index: self._failed(here, other, reason))
             if faults and host.index in faults:
                 host.proxy.inject(faults[host.index])
+        if len(hosts) > 1:
+            self._connect()
+        for host in self.hosts:
+            host.load()
+
+    def _connect(self) -> None:
         addresses = [("127.0.0.1", host.proxy.listen("127.0.0.1")) for host in self.hosts]
         threads = [threading.Thread(target=host.proxy.connect, args=(addresses,)) for host in self.hosts]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        for host in self.hosts:
-            host.load()
 
     def __enter__(self) -> Hosts:
         return self
@@ -193,20 +222,28 @@ class Hosts:
         return [self.home[device].results(device) for device in range(len(args))]
 
     def statuses(self, devices: Sequence[int], repeat: int = 1, seconds: float = 100) -> dict[int, int | None]:
-        """Run these devices; what each returned, None for those that had to be released after `seconds`."""
+        """Run these devices; what each returned, None for those that had to be released after `seconds`.
+
+        Where one fails, those that don't end because of that are released after GRACE_S.
+        """
         found: dict[int, int | None] = dict.fromkeys(devices)
+        failed = threading.Event()
 
         def body(device: int) -> None:
             status = self.home[device].call(device, repeat)
+            found[device] = status
             if status:  # as the serve loop does
                 self.home[device].control.words[control_block.H_ABORT // 4] = status
-            found[device] = status
+                failed.set()
 
         threads = [threading.Thread(target=body, args=(d,), daemon=True) for d in devices]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join(seconds)
+        end, is_failing = time.monotonic() + seconds, False
+        while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
+            if failed.is_set() and not is_failing:
+                end, is_failing = min(end, time.monotonic() + GRACE_S), True
+            time.sleep(0.0005)
         stuck = [d for d, thread in zip(devices, threads) if thread.is_alive()]
         self.release()
         for thread in threads:
@@ -214,18 +251,17 @@ class Hosts:
         return {d: None if d in stuck else status for d, status in found.items()} if stuck else found
 
     def begin_anew(self, epoch: int) -> None:
-        """What follows a failed call, on all hosts: states are zeroed but for what was configured."""
+        """What follows a failed call, on all hosts."""
         for host in self.hosts:
-            host.proxy.release()
+            host.release()
         for host in self.hosts:
-            host.proxy.reset(epoch)
-        for host in self.hosts:
-            host.zero()
+            host.begin_anew(epoch)
 
     def release(self) -> None:
+        """Release the devices that wait."""
         for host in self.hosts:
             if any(host.record(d, control_block.R_STATE) == control_block.DeviceState.WAITING for d in host.devices):
-                abort_waits(host.control.view)
+                release_waits(host.control.view)
 
 
 def _layout(program: CompiledProgram) -> tuple[list[int], list[int], int]:

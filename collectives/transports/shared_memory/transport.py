@@ -1,0 +1,82 @@
+"""The devices of one host, seen from Python. LLVM is not loaded here: agents and drivers import this."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Mapping, Sequence
+
+from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.transport import Restart, Transport
+from distxla.compiler.abi import Status
+from distxla.compiler.artifact import CompiledProgram
+from distxla.targets.registry import wake_all
+
+SWEEP_S = 0.05  # of a release, in which devices that are about to sleep are met, too
+BETWEEN_SWEEPS_S = 0.0002
+
+
+class SharedMemory(Transport):
+    """Compiled code exchanges everything by itself, over memory that all devices of the host map.
+
+    So a program needs nothing to be loaded here, waits are in the devices' records, and there is nothing to close: the
+    memories belong to the host.
+    """
+
+    def __init__(self, block: ControlBlock) -> None:
+        self._block = block
+
+    def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
+        """See Transport."""
+
+    def unload(self, number: int) -> None:
+        """See Transport."""
+
+    def release(self) -> None:
+        """See Transport. Blocks for SWEEP_S at most."""
+        release_waits(self._block.view, seconds=SWEEP_S)
+
+    def reset(self, restart: Restart) -> None:
+        """See Transport."""
+        for offset, size in restart.areas:
+            self._block.segment.bytes[offset : offset + size] = 0
+        for word, value in restart.words:
+            self._block.words[word] = value
+
+    def waits(self) -> list[str]:
+        """See Transport."""
+        return []
+
+    def close(self) -> None:
+        """See Transport."""
+
+
+def release_waits(block: memoryview, *, seconds: float = 10.0) -> list[int]:
+    """Set the abort flag and wake until no device waits; those that still do after `seconds`.
+
+    block: the whole writable control block. Every wait that is in flight or begins later returns Status.ABORTED until
+    the abort flag is cleared. Afterwards the communicators' state must be zeroed before another run.
+    """
+    with block.cast("B").cast("I") as words:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+        words[control.H_ABORT // 4] = int(Status.ABORTED)
+        wake_all(address + control.H_DONE)  # a full fence: who sleeps without having seen the status is seen below
+        end = time.monotonic() + seconds
+        while True:
+            waiting = []
+            for device in range(words[control.H_DEVICES // 4]):
+                record = control.record_offset(device)
+                if words[(record + control.R_STATE) // 4] != control.DeviceState.WAITING:
+                    continue
+                waiting.append(device)  # also where the place is not to be seen yet
+                low, high = words[(record + control.R_WAIT_WORD) // 4], words[(record + control.R_WAIT_WORD) // 4 + 1]
+                place = low | high << 32
+                if 0 < place <= len(block) - 4:
+                    wake_all(address + place)
+            if not waiting or time.monotonic() > end:
+                return waiting
+            time.sleep(BETWEEN_SWEEPS_S)
+
+
+__all__ = ["SharedMemory", "release_waits"]

@@ -1,0 +1,62 @@
+"""What a run asks of a transport, on each host: to know its programs, to let devices go, to begin anew.
+
+A transport has two sides. Compiled code is the fast one: `compiler/lower/communication.py` says what is emitted for a
+communicating instruction. This is the other one, called from Python while no device communicates, or to end that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from distxla.compiler.artifact import CompiledProgram
+
+
+@dataclass(frozen=True)
+class Restart:
+    """How a host begins anew after a failed call.
+
+    epoch: counts up; what is still on its way from an earlier one is dropped.  areas: (offset, bytes) of the host's
+    control block that are zeroed, and then words: (number, value) of u32 that are written.
+    """
+
+    epoch: int
+    areas: Sequence[tuple[int, int]] = ()
+    words: Sequence[tuple[int, int]] = ()
+
+
+class Transport(Protocol):
+    """One host's end of a transport: between the devices of the host, or from them to those of other hosts.
+
+    Order of use: programs are loaded, then devices run them. After a failed call every host releases its waits while
+    the abort flag is set, gets its devices back, and then resets its ends: the one to other hosts first, as it may
+    still write into the memory of the others.
+    """
+
+    def load(self, number: int, program: CompiledProgram, communicators: Mapping[int, Sequence[int | None]]) -> None:
+        """Devices of this host may run the program from now on; no device runs during the call.
+
+        communicators: for each of them, the offset of its group's state in the control block by communicator.
+        """
+
+    def unload(self, number: int) -> None:
+        """Remove a program that no device runs any more; blocks until what its devices have sent has left."""
+
+    def release(self) -> None:
+        """Wake who waits here: the abort flag is set, and they return Status.ABORTED.
+
+        A device may be on its way into a wait, so this is called until all have come back.
+        """
+
+    def reset(self, restart: Restart) -> None:
+        """Begin anew, when no device of the host runs. ClusterError where something of the failed call stays."""
+
+    def waits(self) -> list[str]:
+        """A line for each long wait that no record of a device tells."""
+
+    def close(self) -> None:
+        """End all threads and connections. Twice is fine."""
+
+
+__all__ = ["Restart", "Transport"]
