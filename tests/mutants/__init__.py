@@ -6,5 +6,6 @@
 
 cosmic-ray makes the mutants; it is no dependency of the project, since only `sample.py` needs it. The same code and
 seed give the same mutants. Each is written into a copy of the working tree, where the tests that belong to its module
-run until one fails: first without those marked `exhaustive`, then these alone. None of them starts a cluster.
+run until one fails or all hang: first without those marked `exhaustive`, then these alone. None of them starts a
+cluster.
 """

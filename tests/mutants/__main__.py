@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -20,8 +22,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEST_S = 15  # of processor time, after which a test counts as failed
-MOST = 8  # test files for a module
-SUITE_S = 20  # of processor time, after which a mutant counts as alive
+MOST = 12  # test files for a module
+SUITE_S = 25  # of processor time, after which a mutant counts as alive
+MOST_SAID = 1000  # bytes
+HANG_S = 120  # for all tests together, after which they count as failed
 
 
 def tests_of(module: str, root: Path) -> list[str]:
@@ -83,6 +87,7 @@ def killer(root: Path, files: list[str], exhaustive: bool) -> str:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        os.setpgid(0, 0)
         os.chdir(root)
         sys.path.insert(0, str(root))
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
@@ -99,13 +104,18 @@ def killer(root: Path, files: list[str], exhaustive: bool) -> str:
             said = bounds.killer or ("" if status in (0, 5) else f"pytest ended with {int(status)}")
         except BaseException as error:
             said = repr(error)
-        os.write(writer, said.encode()[:1000])
+        os.write(writer, said.encode()[:MOST_SAID])
         os._exit(0)
     os.close(writer)
-    with open(reader, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
+    is_there = bool(select.select([reader], [], [], HANG_S)[0])
+    said = os.read(reader, MOST_SAID).decode(errors="replace") if is_there else ""
+    os.close(reader)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # also what it has started
     _, status = os.waitpid(child, 0)
-    return said if os.WIFEXITED(status) else f"the process ended by signal {status}"
+    if is_there and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return said  # it had said all
+    return said if os.WIFEXITED(status) else f"the process ended by signal {os.WTERMSIG(status)}"
 
 
 def copied(folder: Path) -> Path:
