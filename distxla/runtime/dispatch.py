@@ -74,8 +74,9 @@ class Dispatcher:
         self._read_at = 0  # ns of CLOCK_MONOTONIC when records were read last
         self._lock = threading.Lock()
         self._epoch = 0  # of proxies: failed calls so far
-        # devices of a failed call of which some still compute, and agents that are waited for
-        self._unsettled: tuple[list[int], list[tuple[RemoteHost, int]]] | None = None
+        # devices of a failed call of which some still compute, and agents that are waited for; None for those where an
+        # interrupt came amid the end
+        self._unsettled: tuple[list[int], list[tuple[RemoteHost, int]] | None] | None = None
         self._kept: list[object] = []
         self.programs: dict[int, CompiledProgram] = {}
         self.modules: dict[int, Module] = {}  # those that are known; reports find source lines in them
@@ -133,6 +134,9 @@ class Dispatcher:
             if self._unsettled is None:
                 return
             devices, late = self._unsettled
+            if late is None:
+                self._end(devices)
+                return
             begun = time.perf_counter()
             end = None if time_limit is None else begun + time_limit
             notice = stragglers.NOTICE_S
@@ -319,8 +323,9 @@ class Dispatcher:
     def _end(self, devices: list[int], *, patient: bool = False) -> None:
         """Release every wait and get all devices of the call back, by force where they do not come.
 
-        patient: those that still compute are left to that, and `settle` gets them back.
+        patient: those that still compute are left to that, and `settle` gets them back. After an interrupt, too.
         """
+        self._unsettled = devices, None
         patient = patient and not self._lost() and not self._failures()
         ending = [
             (agent, agent.begin_end((d for d in devices if d in agent.devices), patient=patient))
@@ -341,17 +346,19 @@ class Dispatcher:
 
     def _begin_afresh(self) -> None:
         """All devices of a failed call are back: be ready for the next one."""
+        if not self._lost() and not self._failures():
+            self._reset()
         self._unsettled = None
-        kept, self._kept = self._kept, []  # freed once no proxy sends from it
-        if self._lost() or self._failures():
-            return
+        self._kept = []  # no proxy sends from it any more
+
+    def _reset(self) -> None:
+        """Let all hosts begin anew."""
         self._epoch += 1
         clearing = [
             (agent, agent.begin_clear(self._communicators.restart(agent.index, self._epoch))) for agent in self._agents
         ]
         for agent, number in clearing:
             agent.finish_clear(number)
-        kept.clear()
         self._local.transport.reset(self._communicators.restart(0, self._epoch))  # behind the proxy's last access
         if not self._failures() and not self._lost():
             self._local.allow()

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from distxla.collectives.protocols import control_block as control
+from distxla.collectives.transports.shared_memory.transport import SharedMemory
+from distxla.errors import DeadlockError
 from distxla.ops.custom_calls import user
 from distxla.runtime.cluster import Cluster
 from distxla.runtime.dispatch import Dispatcher
@@ -120,3 +122,35 @@ def test_an_interrupt_while_a_failure_is_looked_at_costs_nothing(monkeypatch: py
             assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in step([X]))
     finally:
         user._registered.clear()
+
+
+DEADLOCK = """
+ENTRY main {
+  x = f32[4] parameter(0)
+  token = token[] after-all()
+  r = (f32[4], u32[], token[]) recv(token), channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}
+  rd = (f32[4], token[]) recv-done(r), channel_id=1
+  s = (f32[4], u32[], token[]) send(x, token), channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}, control-predecessors={rd}
+  sd = token[] send-done(s), channel_id=1
+  ROOT left = f32[4] get-tuple-element(rd), index=0
+}
+"""  # noqa: E501
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("method", ["release", "reset"])
+def test_an_interrupt_amid_the_end_of_a_failed_call_leaves_the_rest_to_the_next(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: SharedMemory, *arguments: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Cluster(DEVICES) as cluster:
+        step, bad = cluster.adopt(hand_made.add_one(DEVICES)), cluster.compile(parse_module(DEADLOCK, "deadlock.hlo"))
+        monkeypatch.setattr(SharedMemory, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bad([X])
+        assert all(np.array_equal(np.asarray(row[0]), X + 1) for row in step([X]))
+        with pytest.raises(DeadlockError):
+            bad([X])

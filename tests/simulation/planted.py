@@ -172,7 +172,7 @@ for leaf, begin in zip(item.leaves, item.begins, strict=True):""",
     ),
     Planted(
         "state is not zeroed after a failure",
-        "distxla.runtime.communicators:Communicators.zero",
+        "distxla.collectives.transports.shared_memory.transport:SharedMemory.reset",
         "self._block.segment.bytes[offset : offset + size] = 0",
         "pass",
         ("a_collective_in_one_branch_only", "sums"),

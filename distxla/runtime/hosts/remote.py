@@ -78,7 +78,7 @@ class RemoteHost:
         self._fetched = 0
         self._gone = self._closing = False
         self._sign = _Fetch.answered(), 0, 0.0  # of life: asked for when
-        self._expected_end = 0  # answers of that kind that were asked for
+        self._expected_end = self._expected_clear = 0  # answers of these kinds that were asked for
         self._thread = threading.Thread(target=self._receive, name=f"distxla-host-{index}", daemon=True)
         self._thread.start()
 
@@ -137,9 +137,9 @@ class RemoteHost:
 
     def begin_clear(self, restart: Restart) -> int:
         """Ask the agent to reset its transports and to allow calls again; a number for `finish_clear`."""
-        expected = self._answers.get(commands.Cleared, 0) + 1
+        self._expected_clear += 1  # not one more than have come: an interrupt may have left one that is to come
         self._send(commands.Clear(restart.epoch), [commands.pack_clear(restart)])
-        return expected
+        return self._expected_clear
 
     def finish_clear(self, expected: int) -> None:
         """Wait until that is done."""
