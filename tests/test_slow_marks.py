@@ -13,11 +13,11 @@ def report(nodeid: str, seconds: float, slow: bool) -> SimpleNamespace:
 
 def test_what_is_listed() -> None:
     reports = [
-        report("t.py::long[1]", 7.0, False),
+        report("t.py::long[1]", 8.5, False),
         report("t.py::short", 0.1, False),
         report("t.py::sometimes_long[1]", 0.1, True),
         report("t.py::sometimes_long[2]", 9.0, True),
         report("t.py::never_long[1]", 0.1, True),
         report("t.py::never_long[2]", 0.3, True),
     ]
-    assert lines(reports) == ["   7.0 s, not marked slow: t.py::long[1]", "   0.3 s, marked slow: t.py::never_long"]
+    assert lines(reports) == ["   8.5 s, not marked slow: t.py::long[1]", "   0.3 s, marked slow: t.py::never_long"]
