@@ -3,20 +3,20 @@
 An async-start begins all transfers and collectives of its computation together and waits for none of them; the
 async-done waits for what is in flight and does the rest. So the computation is cut in two:
 
-* At the start stands what needs no wait: sends, recvs, the first halves of collectives, and what is computed for them.
-* At the done stands every instruction that waits (recv-done, the second half of a collective, a loop that communicates,
+* At the start: instructions that need no wait (sends, recvs, the first halves of collectives) and their operands.
+* At the done: every instruction that waits (recv-done, the second half of a collective, a loop that communicates,
   an infeed ..) or needs the result of one that does.
 
 Collectives begin in the order of the text, and so do the sends of a channel and its recvs: that order tells which
-belong together, also where other devices run other programs. So behind one that has to begin at the done the others of
-its kind do, too; and where the caller begins any of that kind between start and done, nothing of the computation may
-begin later than the start, which then waits for what it needs. Of a channel's sends and recvs RING begin at the start,
+belong together, also where other devices run other programs. So after one that has to begin at the done the others of
+its kind do, too; and where the caller begins any of that kind between start and done, no part of the computation may
+begin later than the start, which then waits for its operands. Of a channel's sends and recvs RING begin at the start,
 since one more send would wait for the others' recv-done; the next ones begin when as many have ended.
 
 A send or recv that has no done of its own ends at the async-done. Its context is then (the value that was sent or
 received, 0, token), in the computation itself as behind the async-done.
 
-The reference, `check` and the compiler all execute what this gives. An async-start of a single collective, or of a
+The reference, `check` and the compiler all execute the result. An async-start of a single collective, or of a
 computation that doesn't communicate, stays as it is (ops/asynchronous.py). Source: XLA's GPU backend, which executes
 these computations as one group of NCCL calls.
 """
@@ -59,7 +59,7 @@ HOST: Final = "host"
 
 
 class Part(Enum):
-    """What an instruction means for the place at which it is executed."""
+    """Whether an instruction begins or waits: this decides whether the start or the done executes it."""
 
     FREE = "free"
     BEGINS = "begins"  # a round or a transfer, without waiting
@@ -122,7 +122,7 @@ class _Inlining:
         return is_call(instruction) and instruction.op.called_computations[0] in self.effectful
 
     def _with_dones(self, computation: Computation) -> Computation:
-        """With a done behind each send and recv that async-done ends, whose context is then made of what it gives."""
+        """With a done behind each send and recv that async-done ends; the done's results form its context."""
         names = Names(computation.by_name)
         stands_for: dict[str, str] = {}
         instructions: list[Instruction] = []
@@ -216,10 +216,10 @@ def _ending(start: Instruction, names: Names) -> Iterator[Instruction]:
 
 
 class _Cut:
-    """What of an asynchronous computation its start executes, and what its done.
+    """An asynchronous computation divided into the instructions of its start and those of its done.
 
     early: in order.  late: in order.  halved: names of collectives of which the first half is early and the second one
-    late.  kinds: of all that begins; late_kinds: of what begins at the done.
+    late.  kinds: of all that begin; late_kinds: of those that begin at the done.
     """
 
     def __init__(self, inlining: _Inlining, body: Computation) -> None:
@@ -258,7 +258,7 @@ class _Cut:
             self.late = self._by_waves()
 
     def _by_waves(self) -> list[Instruction]:
-        """What the done executes: of a channel's transfers RING are ended before more begin."""
+        """The instructions of the done: of a channel's transfers RING are ended before more begin."""
         names = {instruction.name for instruction in self.late}
 
         def place(instruction: Instruction) -> tuple[int, bool]:
@@ -278,7 +278,7 @@ class _Cut:
         return [self.body[instruction.name] for instruction in found]
 
     def before_the_last_beginning(self) -> list[Instruction]:
-        """Of what is late, what has to be executed for everything to have begun, and what ends earlier waves."""
+        """The late instructions that must be executed before the last one begins, and those that end earlier waves."""
         last = max(k for k, i in enumerate(self.late) if self.parts[i.name] in BEGINNINGS and i.name not in self.halved)
         by_waves = any(self._waves.values())
         needed: set[str] = set()
@@ -298,7 +298,7 @@ class _Begun:
 
     start: its async-start, async-updates and async-done, as far as they have been seen.  names: by name in the
     computation, the name in the caller.  halves: of collectives that are cut in two, the name of the first half.
-    left: what the done executes.
+    left: the instructions that the done executes.
     """
 
     start: list[Instruction]
@@ -317,7 +317,7 @@ class _Caller:
         self.instructions: list[Instruction] = []
         self.begun: dict[str, _Begun] = {}  # by the name of the async-start, or of an async-update
         self.stands_for: dict[str, str] = {}  # async-done -> its computation's root
-        self.waits_for: dict[str, tuple[str, ...]] = {}  # of what is gone: what a control successor waits for
+        self.waits_for: dict[str, tuple[str, ...]] = {}  # of removed instructions: what a control successor waits for
 
     def run(self) -> Computation:
         for position, instruction in enumerate(self.computation):
@@ -364,7 +364,7 @@ class _Caller:
         self.waits_for[start.name] = tuple(acting) or start.control_predecessors
 
     def _begun_until_done(self, position: int, start: Instruction) -> set[Hashable]:
-        """The kinds of what begins between an async-start and its async-done."""
+        """The kinds of all instructions that begin between an async-start and its async-done."""
         found: set[Hashable] = set()
         name = start.name
         for instruction in self.computation.instructions[position + 1 :]:
@@ -405,7 +405,7 @@ class _Caller:
         return acting
 
     def _add(self, begun: _Begun, inner: Instruction, name: str) -> None:
-        """An instruction of the asynchronous computation, behind what its async instructions so far stand behind."""
+        """Add an instruction of the asynchronous computation, after the predecessors of its async instructions."""
         before = [begun.names[p] for p in inner.control_predecessors]
         before += [p for i in begun.start for p in i.control_predecessors]
         self.instructions.append(

@@ -1,4 +1,4 @@
-"""What a send or recv says of its channel. Apart from channels.py: replicas read it, and they import no IR."""
+"""The attributes of a send or recv. Apart from channels.py: replicas read it, and they import no IR."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class End:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What sends and recvs have to agree in."""
+        """Equal for sends and recvs that belong together."""
         return self.channel, self.stream
 
     def __str__(self) -> str:

@@ -1,11 +1,11 @@
-"""Channels: whose value each recv gets, over all programs of a run.
+"""Channels: the send that each recv gets its value from, over all programs of a run.
 
 A send and a recv are a pair if they name the same channel (an absent id counts as 0) and the same of its two streams,
 and agree on source and target:
 
 * With source-target pairs (frontend attribute `_xla_send_recv_source_target_pairs`) the ids are replicas, for each
   partition; on a channel above 0 they are partitions, for each replica. Where the run has only one of these, and where
-  sends and recvs stand in different programs, they are flattened device ids. A device that is no source sends nothing,
+  sends and recvs are in different programs, they are flattened device ids. A device that is no source sends nothing,
   one that is no target receives zeros. Several sends and recvs may share a channel: between two devices, values
   arrive in the order in which they are sent.
 * Without pairs one program has the channel's only send, another one its only recv; the i-th device of the one sends to
@@ -43,9 +43,9 @@ PAIRS, PIPELINE, VALIDATION = (
     "_xla_send_recv_pipeline",
     "_xla_send_recv_validation",
 )
-NEVER = (1, 0)  # bounds that no execution is within
-MOST_NEAR = 2  # ends that an error names since they might be meant for one that has no counterpart
-# The program is fine, but it waits for what no program of this run does, or gets what it can't take.
+NEVER = (1, 0)  # bounds that exclude every execution
+MOST_NEAR = 2  # ends that an error names as possible partners of one that has no counterpart
+# The program is fine, but it waits for a transfer that no program of this run makes, or gets a value of a wrong type.
 ERRORS: Mapping[str, type[DeadlockError]] = {
     "channel.send": DeadlockError,
     "channel.recv": DeadlockError,
@@ -61,7 +61,7 @@ _PAIR_LIST = re.compile(rf"\s*\{{\s*(?:{_PAIR}\s*(?:,\s*{_PAIR}\s*)*)?\}}\s*")
 
 @dataclass(frozen=True)
 class Program:
-    """What the devices of one program do on channels. devices: flattened ids."""
+    """The sends and recvs of one program. devices: flattened ids."""
 
     devices: tuple[int, ...]
     ends: tuple[End, ...]
@@ -73,7 +73,7 @@ def is_end(instruction: Instruction) -> bool:
 
 
 def read_end(instruction: Instruction, module: Module | None = None) -> End:
-    """What a send or recv says of its transfer; VerificationError where its attributes can't be read.
+    """The transfer attributes of a send or recv; VerificationError where they can't be read.
 
     module: tells locations.
     """
@@ -116,7 +116,7 @@ def instruction_ends(module: Module) -> Iterator[tuple[Instruction, End]]:
 
 
 def read_ends(module: Module) -> tuple[End, ...]:
-    """What `instruction_ends` finds."""
+    """The ends that `instruction_ends` finds."""
     return tuple(end for _, end in instruction_ends(module))
 
 
@@ -129,7 +129,7 @@ def module_transfers(
 
 
 def payload_of(instruction: Instruction) -> Shape:
-    """What a send or recv transfers: the first part of its context."""
+    """The value that a send or recv transfers: the first part of its context."""
     assert instruction.shape.elements is not None
     return instruction.shape.elements[0]
 
@@ -140,7 +140,7 @@ def pair_up(
     """Everything that is sent in a run of these programs on disjoint devices of a world of that size.
 
     compiled: the programs' computations are expanded where they are called, so that a send or recv of the text may
-    stand in several places.
+    occur in several places.
 
     Raises, located at one of the instructions concerned, DeadlockError where a send or a recv has no counterpart,
     CollectiveMismatchError where they are of other shapes, and VerificationError where one has more than one, where
@@ -175,7 +175,7 @@ def channels_called(channels: Sequence[int]) -> str:
 
 
 def _without_counterpart(lonely: Sequence[End], *, apart: bool) -> DistxlaError:
-    """The error of the first end that has none; with what comes near to one."""
+    """The error of the first end that has no counterpart; its notes name the most similar ends."""
     some = min(lonely, key=lambda end: end.key)
     missing = "recv" if some.sends else "send"
     message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands: it never ends"
@@ -207,7 +207,7 @@ class _World:
         if source == target and len(sources) == 1:
             raise _error("channel.pairs", send, f"device {sources[0]} would receive in {recv} what it sends in {send}")
         if source == target:
-            raise _error("channel.pairs", send, f"{send} and {recv} stand in one program, where they need {PAIRS}")
+            raise _error("channel.pairs", send, f"{send} and {recv} are in one program, where they need {PAIRS}")
         if len(sources) != len(targets):
             message = f"{len(sources)} devices run {send} and {len(targets)} run {recv}, which needs {PAIRS}"
             raise _error("channel.devices", send, message)
@@ -228,8 +228,8 @@ class _World:
         senders, receivers = ({number for number, end in ends if end.sends is sends} for sends in (True, False))
         across = not senders & receivers
         running = {device: number for number, program in enumerate(self.programs) for device in program.devices}
-        # Programs name the same pairs many times: what says the same is followed once, by the number of its first end.
-        # What they have of a pair is a list of (number, bounds), by the side.
+        # Programs name the same pairs many times: equal ends are followed once, by the number of the first of them.
+        # For each pair and side there is a list of (number, bounds).
         by_kind: dict[tuple[Hashable, ...], list[tuple[int, Route]]] = {}
         ids: dict[int, None] = {}
         for place, (number, end) in enumerate(ends):
@@ -320,7 +320,7 @@ def check_pairs(end: End, count: int) -> None:
 
 
 def _check_agreement(sends: Sequence[End], recvs: Sequence[End]) -> None:
-    """What is sent is what is received. Which of several sends meets which recv only the run can tell."""
+    """Each side has a counterpart of its shape. Which of several sends each recv gets, only the run can tell."""
     for mine, theirs in ((sends, recvs), (recvs, sends)):
         for end in mine:
             if not any(end.payload.compatible(other.payload) for other in theirs):

@@ -21,7 +21,7 @@ class Start(NamedTuple):
     instruction: Instruction
 
 
-Leaf = frozenset[Start | None]  # starts whose context a leaf may belong to; None: nobody knows
+Leaf = frozenset[Start | None]  # starts whose context a leaf may belong to; None: unknown
 NOTHING: Leaf = frozenset()
 UNKNOWN: Leaf = frozenset((None,))
 
@@ -89,7 +89,7 @@ class ContextFlow:
         return operands[0] if views and len(operands[0]) == len(nothing) else nothing
 
     def _call(self, name: str, arguments: Sequence[tuple[Leaf, ...]], nothing: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
-        """Give a computation arguments; what its root has so far."""
+        """Add arguments to a computation's parameters; the leaves of its root as known so far."""
         parameters = self._parameters[name]
         for number, argument in enumerate(arguments[: len(parameters)]):
             joined = _union(parameters[number], argument)
@@ -103,7 +103,7 @@ class ContextFlow:
 
 def ended_by_async_done(module: Module, flow: ContextFlow) -> frozenset[Start]:
     """The sends and recvs in asynchronous computations whose contexts reach no done of their own: async-done ends
-    them, so that from there on a context is a value as others are (its first part is what was sent or received)."""
+    them, so that from there on a context is an ordinary value (its first part is the value sent or received)."""
     waiting = [i.op.calls for c in module.computations for i in c if isinstance(i.op, AsyncStart)]
     inside: set[str] = set()
     while waiting:

@@ -11,6 +11,6 @@ from distxla.ops.custom_calls.host_execute import with_host_calls
 
 def executed_form(module: Module) -> Module:
     """A verified module with conversions where floats of several types meet, with collectives that are spread over
-    fusions as pairs, with calls of what it wants run on the host, and without asynchronous computations that
+    fusions as pairs, with calls of the host computations that it names, and without asynchronous computations that
     communicate in other ways than by one collective; the same object where nothing changes."""
     return with_async_inlined(with_spread_collectives(with_explicit_precision(with_host_calls(module))))

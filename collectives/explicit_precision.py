@@ -56,7 +56,7 @@ class _Conversions:
         if computation.name in self.begun and single_collective(computation) is not None:
             return self._hoisted(computation)
         rewriter = Rewriter(computation)
-        pending: dict[str, Shape] = {}  # what was begun in another type -> the type that the text states
+        pending: dict[str, Shape] = {}  # a start executed in another type -> the type that the text states
         for old in computation:
             operands = tuple(operand.shape for operand in computation.operands(old))
             instruction = self._of_kind(rewriter.current(old), operands)
@@ -152,7 +152,7 @@ class _Conversions:
     def _completed(
         self, rewriter: Rewriter, old: Instruction, instruction: Instruction, pending: dict[str, Shape]
     ) -> None:
-        """An update or a done of what was begun in another type."""
+        """An update or a done of an instruction that was begun in another type."""
         stated, begun = pending[old.operands[0]], rewriter[instruction.operands[0]].shape
         if isinstance(old.op, AsyncUpdate):
             rewriter.keep(instruction.replace(shape=begun))
@@ -184,7 +184,7 @@ def _forward_converted(rewriter: Rewriter, made: Instruction, stated: Shape) -> 
 
 
 def _converted(rewriter: Rewriter, origin: Instruction, name: str, wanted: Shape) -> str:
-    """Add what makes a value one of other floats; the value itself where it has them."""
+    """Add conversions of a value to other floats; the value itself where it has them."""
     have = rewriter[name].shape
     if _types(have) == _types(wanted):
         return name

@@ -49,7 +49,7 @@ def implied_counts(
 
 @dataclass
 class _Needs:
-    """Counts worth a try, and what has to be possible with the right ones.
+    """Counts worth a try, and the conditions that the right ones fulfil.
 
     checked: one collective for each combination of class, groups and shapes, with its shapes.  pairs: (channel, the
     number of ids that a transfer's pairs name).  least_partitions: by the device ids of shardings.

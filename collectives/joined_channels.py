@@ -1,4 +1,4 @@
-"""Channels joined by their pairs: one that nobody receives on and one that nobody sends on, with the same pairs.
+"""Channels joined by their pairs: one that has only sends and one that has only recvs, with the same pairs.
 
 XLA's runtime for GPUs never compares channel ids: between two devices the k-th send that is executed meets the k-th
 recv, and modules written for it give a send and its recv different ids. So where no recv has a send's channel, those
@@ -27,7 +27,7 @@ def joined(channels: Mapping[Key, Ends], *, apart: bool) -> dict[Key, Ends]:
     apart: whether ids in pairs mean other devices on channel 0 (replicas) than on others (partitions).
     """
     found = dict(channels)
-    for with_shape in (True, False):  # of other shapes only what has no better one: an error names both
+    for with_shape in (True, False):  # other shapes only as a last resort: an error then names both
         for keys in _components(one_sided(found), apart=apart, with_shape=with_shape):
             ends = [end for key in keys for end in found.pop(key)]
             stream = keys[0][1]

@@ -1,4 +1,4 @@
-"""The flight recorder: what a device did last, in a ring of events in the control block. Layout, and how to read it.
+"""The flight recorder: each device's last events, in a ring in the control block. Layout, and how to read it.
 
 An event is one execution of a communicating instruction (a site), from its begin to its end, with the wait in between;
 where a trace is taken also one of a step that computes. The device writes it into its record (R_EVENT), and copies it
@@ -8,13 +8,14 @@ was in when its wait was released or the round failed; such a one is never copie
 Times are readings of the cycle counter, which all cores of a host have in common. The record has two
 moments in both that counter and CLOCK_MONOTONIC (R_CLOCK), from which reading makes nanoseconds.
 
-To look at the clock takes longer than all the rest. Who waits looks anyway. Otherwise a device looks at the begin of an
-event if since its last look there was a step that may take more than a microsecond, or about LOOK_EVERY events, and at
-both ends of one that moves LARGE_BYTES, that belongs to a program compiled for traces, or while a trace is taken.
-Events in between have the time of the last look, so times are never late, and early by some microseconds at most.
+Reading the clock takes longer than all the rest. A device that waits reads it anyway. Otherwise a device reads it at
+the begin of an event if since its last reading there was a step that may take more than a microsecond, or about
+LOOK_EVERY events, and at both ends of one that moves LARGE_BYTES, that belongs to a program compiled for traces, or
+while a trace is taken. Events in between have the time of the last reading, so times are never late, and early by some
+microseconds at most.
 
-Event n (from 0) lies at ring + (n & mask) * EVENT_BYTES. Reading needs no lock: an event that is overwritten meanwhile
-is known by its number.
+Event n (from 0) is at ring + (n & mask) * EVENT_BYTES. Reading needs no lock: an event that is overwritten during the
+read is known by its number.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class RecordedEvent:
     the device took no part.  edge: of sends and recvs, equal for both ends of a pair; 0 for others.
     iteration: of the innermost loop with rounds around it, from 1; 0 outside loops.
     ended: None if it has not, or failed.  waited, resumed: begin of its first wait and end of the last one, None if
-    there was none, or it goes on.  waits_for: a device or WAITS_FOR_*, for whom the last wait was, if waited.
+    there was none, or it goes on.  waits_for: the device or WAITS_FOR_* of the last wait, if waited.
     """
 
     device: int
@@ -131,8 +132,8 @@ def events(records: Recorded, device: int) -> list[RecordedEvent]:
 
 
 def decode(data: bytes, row: bytes, device: int) -> Iterator[RecordedEvent]:
-    """Events out of what `pieces` of the record `row` name, one behind the other, and the last one, which is still in
-    the record."""
+    """Events from the memory that `pieces` of the record `row` name, one after the other, and the last one, which is
+    still in the record."""
     clock, count = Clock.of(row), block.R_EVENTS.read(row)
     begun, before, waited, resumed, round_, mark, *others = _EVENT.unpack_from(row, block.R_EVENT)
     moments = waited, resumed, round_ - before, mark

@@ -1,4 +1,4 @@
-"""What a communicating instruction does, whatever the names in its module are: as a number, and in words."""
+"""The operation of a communicating instruction, independent of the names in its module: as a number, and in words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Facet:
 
 
 def facets(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[Facet, ...]:
-    """Opcode, operand shapes without layout, every attribute; of called computations what they compute."""
+    """Opcode, operand shapes without layout, every attribute; of called computations their structure."""
     op = instruction.op
     opcode = getattr(op, "round_opcode", op.opcode)
     shapes = ", ".join(str(o.without_layout()) for o in operands)
@@ -70,7 +70,7 @@ def meaning(module: Module, instruction: Instruction, operands: tuple[Shape, ...
 
 
 def summary(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[tuple[str, str], ...]:
-    """What `differences` compares: name and text of every facet; of transfers between devices the value's type."""
+    """The facets that `differences` compares, each as name and text; of transfers between devices the value's type."""
     if instruction.op.effects is Effects.CHANNEL:
         parts = instruction.shape.elements
         leaves = operands[:-2] if parts is None else tuple(parts[0].leaves())
@@ -87,7 +87,7 @@ def differences(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]
 
 
 def differing(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> list[str]:
-    """The names of what differs."""
+    """The names of the facets that differ."""
     mine, theirs = dict(one), dict(other)
     names = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
     if "opcode" in names:  # then the attributes differ because of it
@@ -105,7 +105,7 @@ def _text(value: object) -> str:
 
 
 def _computation(computation: Computation, structure_: str) -> str:
-    """`add` for one that is only that, otherwise its name and a mark for what it computes."""
+    """`add` for a computation that is only that, otherwise its name and a digest of its structure."""
     root, others = computation.root_instruction, [i for i in computation if not i.op.is_parameter]
     if others == [root] and root.operands == tuple(p.name for p in computation.parameters):
         return root.opcode

@@ -44,7 +44,7 @@ DONE: Final = "AsyncCollectiveDone"
 def with_spread_collectives(module: Module) -> Module:
     """The module, verified, with each spread collective as one that begins and ends; the same object where it has none.
 
-    One of which start and done don't stand in the same computation stays as it is: its custom-calls can't be executed.
+    One whose start and done are in different computations stays as it is: its custom-calls can't be executed.
     """
     starts = {c.name for c in module.computations for i in c if i.op.called_target == START}
     if not starts or has_dynamic_dimensions(module):
@@ -73,7 +73,7 @@ def _holds_collective(module: Module, instruction: Instruction) -> bool:
 
 @dataclass
 class _Spread:
-    """One spread collective. parts: what carries on with it, of which the text says that it is the collective."""
+    """One spread collective. parts: the fusions that carry on with it, which the text marks as the collective."""
 
     start: Instruction
     collective: Instruction

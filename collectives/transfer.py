@@ -1,4 +1,4 @@
-"""What goes from one device to another on a channel, and the sends and recvs that take part."""
+"""A transfer from one device to another on a channel, and the sends and recvs that take part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What one device sends to another on one stream of a channel: the sends and the recvs that take part.
+    """A transfer from one device to another on one stream of a channel: the sends and the recvs that take part.
 
     channels: all of their ids; `channel` is one of those that are sent on.
     """

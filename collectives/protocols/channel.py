@@ -1,13 +1,13 @@
-"""Shared state of channels: layout in bytes. Lies in the control block, zeroed before a run; written by devices but
+"""Shared state of channels: layout in bytes. It is in the control block, zeroed before a run; written by devices but
 for the words that the driver configures.
 
     end         of each send and recv of a program, one a device
-    directory   one for all devices: where the state of each pair lies, by its number
+    directory   one for all devices: where the state of each pair is, by its number
     pair        one for each (channel, stream, source, target): counters, then RING slots
 
 A context's u32 is its transfer's ticket: the pair's number and the low half of the transfer's number within it; 0
 where the device takes no part. Transfer q of a pair uses slot q % RING. Words that count transfers hold q + 1 for the
-last one that they speak of, so they are compared by the sign of a difference, and nobody resets them.
+last one that they speak of, so they are compared by the sign of a difference, and are never reset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distxla.ir.shape import Shape
 
 ALIGNMENT = 64
 
-_DRIVER, _SOURCE, _TARGET, _MOVER = "driver", "source", "target", "who claims"
+_DRIVER, _SOURCE, _TARGET, _MOVER = "driver", "source", "target", "the side that claims"
 
 END_BYTES = 64
 END = Area("end of a channel", "one a device for each send and recv of a program", END_BYTES)
@@ -52,7 +52,7 @@ W_MOVED = SLOT.u32(
     128, "moved", _MOVER, Order.RELEASE, "a message that was posted in place has been copied from there", futex=True
 )
 W_MOVED_SLEEPERS = SLOT.u32(132, "moved sleepers", "the other side", Order.UPDATED, "about to sleep on `moved`")
-W_CLAIM = SLOT.u32(192, "claim", "source and target", Order.UPDATED, "exchanged; who finds an older one copies")
+W_CLAIM = SLOT.u32(192, "claim", "source and target", Order.UPDATED, "exchanged; the finder of an older one copies")
 M_SIGNATURE = SLOT.u64(256, "signature", _SOURCE, Order.PLAIN, "of the value's type")
 M_SITE = SLOT.u32(264, "site", _SOURCE, Order.PLAIN, "of the send")
 M_DEVICE = SLOT.u32(268, "device", _SOURCE, Order.PLAIN, "the source")
@@ -96,7 +96,7 @@ C_BOUNCE_BUFFER_DEVICE = PAIR.u32(
     "bounce buffer device",
     _DRIVER,
     Order.PLAIN,
-    "whose memory: the source's, or on another host than its the target's",
+    "the device with the memory: the source, or the target if the source is on another host",
 )
 C_SENDS = PAIR.u32(64, "sends", _SOURCE, Order.PLAIN, "sends executed")
 PAIR.part(C_SENDS + COUNTED, "counts of sends", COUNTS, "when the call began")
@@ -111,7 +111,7 @@ EAGER_BYTES = 32768  # values up to here travel in their message
 
 
 def packed(payload: Shape) -> tuple[tuple[int, ...], int]:
-    """Where the leaves of a value lie in a message or a bounce buffer, each aligned; the bytes of all."""
+    """The offsets of a value's leaves in a message or a bounce buffer, each aligned; the bytes of all."""
     places, end = [], 0
     for leaf in payload.leaves():
         places.append(end)

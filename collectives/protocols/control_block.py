@@ -31,7 +31,7 @@ H_VERSION = _H.u32(8, "version", DRIVER, Order.PLAIN, "VERSION")
 H_DEVICES = _H.u32(12, "devices", DRIVER, Order.PLAIN, "devices of the whole run, which have records")
 H_CORES = _H.u32(16, "cores", DRIVER, Order.PLAIN, "CPU cores that the replicas of this host may use together")
 H_HERE = _H.u32(20, "here", DRIVER, Order.PLAIN, "devices that live on this host")
-H_ABORT = _H.u32(64, "abort", "anybody", Order.FENCED, "0, or a Status that ends every wait")
+H_ABORT = _H.u32(64, "abort", "any side", Order.FENCED, "0, or a Status that ends every wait")
 H_COMMAND = _H.u32(
     128, "command", DRIVER, Order.FENCED, "number of the newest command; idle replicas sleep on it", futex=True
 )
@@ -43,16 +43,16 @@ H_DONE_TARGET = _H.u32(
     "done target",
     DRIVER,
     Order.PLAIN,
-    "value of `done` that ends the call in flight; who reaches it wakes the driver",
+    "value of `done` that ends the call in flight; the device that reaches it wakes the driver",
 )
-# what devices leave to the proxy of this host (proxy_queue.py); set before devices run where there are several hosts
+# the queue from devices to this host's proxy (proxy_queue.py); set before devices run where there are several hosts
 H_PROXY_RING = _H.u64(256, "proxy ring", "proxy", Order.PLAIN, "offset of the ring in this block")
 H_PROXY_TICKETS = _H.u32(264, "proxy tickets", "devices", Order.UPDATED, "entries that have a place in the ring")
 H_PROXY_POSTED = _H.u32(
     320, "proxy posted", "devices", Order.UPDATED, "entries that were written; the proxy sleeps on it", futex=True
 )
 
-# what others read often has lines apart from those that every event writes
+# words that others read often have lines apart from those that every event writes
 RECORD_BYTES = 384  # a multiple of two cache lines, which processors fetch together
 RECORD = Area("device record", "one a device, by flattened id", RECORD_BYTES)
 _R = RECORD
@@ -77,14 +77,14 @@ R_NUMBER = _R.u32(
 )
 R_SITE = _R.u32(R_EVENT + 44, "site", DEVICE, Order.PLAIN, "communicating site it is in, of its program")
 R_EDGE = _R.u32(
-    R_EVENT + 48, "edge", DEVICE, Order.PLAIN, "of a send or recv: where its pair's state lies, in units of 64 bytes"
+    R_EVENT + 48, "edge", DEVICE, Order.PLAIN, "of a send or recv: offset of its pair's state, in units of 64 bytes"
 )
 for _word in EVENT.words:
     if _word not in (R_BEFORE - R_EVENT, R_ROUND - R_EVENT, R_NUMBER - R_EVENT, R_SITE - R_EVENT, R_EDGE - R_EVENT):
         RECORD.place(_word, R_EVENT, DEVICE)
 R_EVENTS = _R.u64(64, "events", DEVICE, Order.RELEASE, "events that it has recorded")
 R_NOW = _R.u64(72, "now", DEVICE, Order.PLAIN, "the cycle counter when the device looked at its clock last")
-R_RING = _R.u64(80, "ring", DRIVER, Order.PLAIN, "how far behind its place its ring lies: 0 but where a trace is taken")
+R_RING = _R.u64(80, "ring", DRIVER, Order.PLAIN, "distance of its ring from its place: 0 but where a trace is taken")
 R_RING_MASK = _R.u32(88, "ring mask", DRIVER, Order.PLAIN, "or-ed with EVENTS - 1: mask of numbers in its ring")
 R_BUSY = _R.u32(92, "busy", DEVICE, Order.PLAIN, "not 0 where something may have taken a while since `now`")
 R_RUN = _R.u32(96, "run", DEVICE, Order.PLAIN, "runs of programs that it has begun")
@@ -103,7 +103,7 @@ R_PID = _R.u32(136, "pid", DRIVER, Order.PLAIN, "of its process")
 R_WAITS_FOR = _R.i32(140, "waits for", DEVICE, Order.PLAIN, "device it waits for, or WAITS_FOR_*")
 R_WAIT_WORD = _R.u64(144, "wait word", DEVICE, Order.PLAIN, "offset of the futex word it sleeps on, 0 if none")
 R_WAIT_VALUE = _R.u32(152, "wait value", DEVICE, Order.PLAIN, "it sleeps while the word has this value")
-R_STATUS = _R.i32(156, "status", DEVICE, Order.PLAIN, "what the last call returned")
+R_STATUS = _R.i32(156, "status", DEVICE, Order.PLAIN, "status that the last call returned")
 R_CALLS = _R.u64(160, "calls", DEVICE, Order.PLAIN, "calls finished")
 R_RUN_NS = _R.u64(168, "run ns", DEVICE, Order.PLAIN, "ns (CLOCK_MONOTONIC) that the last call took on this device")
 R_RUNS_BEFORE = _R.u32(176, "runs before", DEVICE, Order.PLAIN, "`run` when it began the command `served`")
@@ -123,7 +123,7 @@ R_MISMATCH_SITE = _R.u32(268, "mismatch site", DEVICE, Order.PLAIN, "that member
 R_STEP = _R.u32(272, "step", DEVICE, Order.PLAIN, "number of the step of its program that it is in or was in last")
 R_SIGNAL = _R.u32(276, "signal", DEVICE, Order.PLAIN, "the signal that ends the process, by its handler; 0 if none")
 R_FAULT = _R.u64(280, "fault", DEVICE, Order.PLAIN, "the address that such a signal complains of")
-R_DETAIL = _R.u64(288, "detail", DEVICE, Order.PLAIN, "what a status says more (OUT_OF_RANGE: number of the entry)")
+R_DETAIL = _R.u64(288, "detail", DEVICE, Order.PLAIN, "detail of the status (OUT_OF_RANGE: number of the entry)")
 R_CLOCK = _R.u64(
     296,
     "clock",
@@ -133,7 +133,7 @@ R_CLOCK = _R.u64(
     count=4,
 )
 R_INJECTED = _R.u64(328, "injected", DEVICE, Order.PLAIN, "a bit for each injected fault of this device that happened")
-R_IS_STOPPED = _R.u32(336, "is stopped", "nobody", Order.PLAIN, "1 in copies of records of stopped processes")
+R_IS_STOPPED = _R.u32(336, "is stopped", "no device", Order.PLAIN, "1 in copies of records of stopped processes")
 
 RECORDERS = HEADER_BYTES + MOST_DEVICES * RECORD_BYTES
 RECORDER_BYTES = EVENTS * EVENT_BYTES
@@ -164,7 +164,7 @@ def record_offset(device: int) -> int:
 def iterations_field(depth: int) -> int:
     """Field of the record that counts the iterations of a loop; depth: loops with rounds around its body, itself too.
 
-    That of depth 0, which is always 0, stands for loops that are not counted.
+    Depth 0 has a field of its own, always 0, for loops that are not counted.
     """
     return R_ITERATIONS + 4 * (depth if depth < LOOP_DEPTHS else 0)
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from distxla.collectives.protocols import channel, control_block, event, group, permute, proxy_queue, rounds, stream
 from distxla.collectives.protocols.layout import Area, Part, Word, areas
 
-MODULES = (event, control_block, rounds, group, permute, channel, stream, proxy_queue)  # before who imports their areas
+MODULES = (event, control_block, rounds, group, permute, channel, stream, proxy_queue)  # before those that import them
 LINE = 64
 
 

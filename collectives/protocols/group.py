@@ -1,11 +1,11 @@
-"""Shared state of a group that meets in rounds. Lies in the control block, zeroed before a run.
+"""Shared state of a group that meets in rounds. It is in the control block, zeroed before a run.
 
 Words that the driver writes, a counter a member, then ROUNDS areas, one for each round that may be in flight at a time;
 round r of the group uses area r % ROUNDS.
 
     G_LOCAL, G_PROXY    G_BEGUN + position * LINE    G_BEGUN + members * LINE + area * round_bytes(members)
 
-A round's area: words, then one slot a member in which it posts what it came with.
+A round's area: words, then one slot a member, in which it posts its signature and buffers.
 
     E_*                 E_SLOTS + position * SLOT_BYTES
 """
@@ -54,7 +54,7 @@ E_ONCE = ROUND.u32(
     "once",
     "last member or proxy",
     Order.PLAIN,
-    "0, or that its results are written once, to shared places: 1 + position of a member who posted them",
+    "0, or that its results are written once, to shared places: 1 + position of a member that posted them",
 )
 E_SLOTS = ROUND.part(384, "slots", POST, "one a member", count=0)
 

@@ -1,4 +1,4 @@
-"""Declarations of shared words: name, offset, width, who writes it, memory order.
+"""Declarations of shared words: name, offset, width, writer, memory order.
 
     ROUND = Area("round of a group", "..")
     E_ARRIVED = ROUND.u32(0, "arrived", "members", Order.UPDATED, "members that have come")
@@ -9,7 +9,7 @@ an error.
 
 Readers of a word that publishes (Order.publishes) read it with acquire order, unless they are its only writer. One rule
 for sleeping: a seq_cst store followed by an acquire load is no fence on every processor (the load may be an LDAPR).
-Whoever stores a word and then reads another one that the other side stores before it reads this one needs a full fence
+A side that stores a word and then reads another one that the other side stores before it reads this one needs a fence
 in between. Going to sleep is one; `fetch_add` and `fence` of atomics_builder.py are one; a release store is none.
 """
 
@@ -41,7 +41,7 @@ class Order(Enum):
 class Word(int):
     """The offset of a shared word in its area, in bytes, and what was declared of it.
 
-    bits: its width.  writer: who writes it while programs run.  futex: somebody sleeps on it.  count: of an array, its
+    bits: its width.  writer: its writer while programs run.  futex: waiters sleep on it.  count: of an array, its
     words; 0: as many as the instance has.  reset: it is also stored plainly by a writer that is alone with it.
     """
 
@@ -169,13 +169,13 @@ class Area:
         return self._declare(at, name, 16, by, order, meaning, signed=True)
 
     def place(self, word: Word, at: int, by: str) -> Word:
-        """Declare a word of another area, which lies within this one from `at` on."""
+        """Declare a word of another area, which is within this one, from `at` on."""
         return self._declare(
             at + word, word.name, word.bits, by, word.order, word.meaning, signed=word.signed, count=word.count
         )
 
     def part(self, at: int, name: str, area: Area, meaning: str, *, count: int = 1) -> int:
-        """Lay another area out within this one; its offset."""
+        """Place another area within this one; its offset."""
         self._require_free(at, at + area.size * max(1, count), name)
         self.parts.append(Part(at, name, area, count, meaning))
         return at

@@ -1,10 +1,10 @@
-"""Programs over shared words, for the models of the protocols: what a process does, one access after the other.
+"""Programs over shared words, for the models of the protocols: the accesses of a process, one after the other.
 
     with the words of group.py:    p.store(E_PHASE, 2)    p.load("now", E_PHASE)    p.add("arrived", E_ARRIVED, 1)
 
 Every access has the order that its word declares (layout.py). Nothing but integers, names of registers and comparisons
-of two of them: so a program can be explored, drawn, and compared with emitted code. What may follow what, with weak
-memory, is decided by who explores a program.
+of two of them: so a program can be explored, drawn, and compared with emitted code. The program that explores a model
+decides which orders of accesses weak memory allows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Step:
     """One step of a process.
 
     kind: load, store, add, swap, cas, fence, sleep, nap, wake, assign, increment, jump, check, end, call.  word: None
-    for memory that is no shared word.  tag: for mutants.  routine: what the step is a part of, of code that is shared
+    for memory that is no shared word.  tag: for mutants.  routine: the shared routine that the step belongs to
     ("wait", "work"), with its arguments.  again: a pass of a loop over members or leaves after the first.  depth: of
     branches and loops around it.  role: of a jump: when, else, leave, again,
     repeat; of a sleep: timed.
@@ -83,7 +83,7 @@ class Process:
 
     @contextmanager
     def routine(self, name: str, *words: Word) -> Iterator[None]:
-        """The with-body is what a shared routine does with these words."""
+        """The with-body is the part of a shared routine that uses these words."""
         kept = self.part_of
         self.part_of = self.part_of or " ".join([name, *(f"[{word.name}]" for word in words)])
         yield
@@ -144,7 +144,7 @@ class Process:
         self._add("swap", place=_place(word, at), register=register, value=value, order=word.order, word=word)
 
     def compare_and_swap(self, register: str, word: Word, expected: Value, value: Value, at: int = 0) -> None:
-        """Set a word if it is what was expected, a full fence; 1 if it was, else 0."""
+        """Set a word if it has the expected value, a full fence; 1 if it had, else 0."""
         condition = ("", "==", expected)
         place = _place(word, at)
         self._add("cas", place=place, register=register, value=value, order=word.order, condition=condition, word=word)
@@ -159,11 +159,11 @@ class Process:
         self._add("sleep", place=_place(word, at), value=value, order=word.order, word=word, role=role)
 
     def nap(self, word: Word, value: Value, at: int = 0) -> None:
-        """Sleep with a time limit: it may return at any time, so nobody need wake it."""
+        """Sleep with a time limit: it may return at any time, so it needs no wake."""
         self._add("nap", place=_place(word, at), value=value, order=word.order, word=word)
 
     def wake(self, word: Word, at: int = 0) -> None:
-        """Wake all who sleep there. Models take it for no fence."""
+        """Wake all processes that sleep there. Models take it for no fence."""
         self._add("wake", place=_place(word, at), word=word)
 
     def call(self, routine: str) -> None:
@@ -172,7 +172,7 @@ class Process:
             self._add("call")
 
     def check(self, register: str, value: Value, tag: str) -> None:
-        """What must hold here: the register has this value. tag: says what that means."""
+        """What must hold here: the register has this value. tag: a name of the condition."""
         self.steps.append(Step("check", condition=(register, "==", value), tag=tag, routine=self.part_of))
 
     def end(self, status: int = OK) -> None:

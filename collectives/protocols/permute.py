@@ -1,5 +1,5 @@
 """Shared state of a permute: one pair for each member of the group, at its position as the target: counters, then RING
-messages; message r is the device's r-th round. Lies in the control block, zeroed before a run.
+messages; message r is the device's r-th round. It is in the control block, zeroed before a run.
 
 A message is a slot of a pair's ring, used for the messages slot, slot + RING, ..
 """
@@ -49,7 +49,7 @@ M_LEAVES = MESSAGE.u32(
     "of a large message, for a proxy, which finds their bytes behind their offsets; 0 for a small one",
 )
 M_TAKEN = MESSAGE.u32(
-    64, "taken", "who copies", Order.RELEASE, "messages that were taken out of this slot, or delivered", futex=True
+    64, "taken", "the copier", Order.RELEASE, "messages that were taken out of this slot, or delivered", futex=True
 )
 M_TAKEN_SLEEPS = MESSAGE.u32(68, "taken sleeps", _BOTH, Order.UPDATED, "sides that are about to sleep on `taken`")
 M_CLAIM = MESSAGE.u32(
@@ -57,9 +57,9 @@ M_CLAIM = MESSAGE.u32(
     "claim",
     _BOTH,
     Order.UPDATED,
-    "raised by both sides of a large message; who finds it odd came second and copies",
+    "raised by both sides of a large message; the side that finds it odd is second and copies",
 )
-M_TARGET_POST = MESSAGE.part(192, "target post", POST, "what the target of a large message posts")
+M_TARGET_POST = MESSAGE.part(192, "target post", POST, "the post of the target of a large message")
 M_PAYLOAD = MESSAGE.u64(
     _PAYLOAD,
     "payload",
@@ -71,7 +71,7 @@ M_PAYLOAD = MESSAGE.u64(
 
 PAIR = Area("pair of a permute", "one a target")
 P_SENT = PAIR.u64(
-    0, "sent", _SOURCE, Order.PLAIN, "rounds that the source has begun; used by sources that are nobody's target"
+    0, "sent", _SOURCE, Order.PLAIN, "rounds that the source has begun; used by sources that are no target"
 )
 PAIR.part(P_SENT + COUNTED, "counts of sent", COUNTS, "when the call began")
 P_READY = PAIR.u64(64, "ready to receive", _TARGET, Order.PLAIN, "rounds that the target has begun")

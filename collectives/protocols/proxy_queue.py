@@ -1,14 +1,14 @@
 """How devices hand work to the proxy of their host: a ring of u64 entries at the end of the control block.
 
 A device takes a ticket, stores its entry in the ticket's place (modulo ENTRIES), raises H_PROXY_POSTED and wakes the
-proxy. An entry's low half is the offset in the control block of what the proxy shall look at, a multiple of 64, plus
-what happened there; the upper half is a number that belongs to it. The proxy empties places in the order of the
-tickets, by storing 0.
+proxy. An entry's low half is the offset in the control block of the subject, a multiple of 64, plus the kind of the
+event; the upper half is a number that belongs to it. The proxy empties places in the order of the tickets, by storing
+0.
 
 A device has one synchronous instruction in flight and a bounded number of asynchronous ones, so the ring is never full:
 MOST_DEVICES devices could each leave 16 entries.
 
-What a proxy needs of native code (transports/shared_memory/proxy_reduce.py) is linked with the loops of a call:
+The native code that a proxy needs (transports/shared_memory/proxy_reduce.py) is linked with the loops of a call:
 
     void distxla_reduce_run(ptr targets, i64 target_count, ptr sources, i64 source_count, i64 bytes, ptr reduction,
                           i64 element, i32 streamed)
@@ -34,10 +34,10 @@ REDUCE_RUN = "distxla_reduce_run"
 
 
 class ProxyEvent(IntEnum):
-    """What happened at an entry's offset."""
+    """The kind of an event at an entry's offset."""
 
     ROUND = 0  # all local members of a group have reached a round: the offset is its area's
-    # of a pair of a permute, whose other end lives elsewhere: the offset is a message's, the number that of its use
+    # of a pair of a permute, whose other end is on another host: the offset is a message's, the number that of its use
     POSTED = 1  # the source has posted it
     READY = 2  # the target has posted where a large one goes
     TAKEN = 3  # the target has taken it

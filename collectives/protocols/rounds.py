@@ -1,4 +1,4 @@
-"""What groups and pairs of permutes have in common: what a device posts for a round, and counters of rounds.
+"""The common parts of groups and pairs of permutes: a device's post for a round, and counters of rounds.
 
 Words that are written by different sides have cache lines of their own.
 """
@@ -10,15 +10,15 @@ from distxla.collectives.protocols.layout import Area, Order
 LINE = 64
 COUNTED = 8  # from a counter of rounds or transfers to these two
 COUNTS = Area("counts behind a counter", "for reports, which count from the begin of the call")
-_OWNER = "who raises the counter"
+_OWNER = "the side that counts"
 N_CALL = COUNTS.u32(0, "call", _OWNER, Order.PLAIN, "low half of R_CALLS when the counter was raised last")
-N_BEFORE = COUNTS.u64(8, "before", _OWNER, Order.PLAIN, "what the counter was when that call began")
+N_BEFORE = COUNTS.u64(8, "before", _OWNER, Order.PLAIN, "value of the counter when that call began")
 
 POST_BYTES = 4096
 SLOT_BYTES = POST_BYTES + LINE  # no power of two, so that slots don't compete for the same lines of a cache
-POST = Area("post", "what a device comes with: a slot of a round, one a member; the head of a message", SLOT_BYTES)
+POST = Area("post", "a device's post: a slot of a round, one a member; the head of a message", SLOT_BYTES)
 _MEMBER = "its device"
-S_SIGNATURE = POST.u64(0, "signature", _MEMBER, Order.PLAIN, "what the instruction does; equal for all of a round")
+S_SIGNATURE = POST.u64(0, "signature", _MEMBER, Order.PLAIN, "digest of the instruction; equal for all of a round")
 S_SITE = POST.u32(8, "site", _MEMBER, Order.PLAIN, "the instruction's site, of the device's program")
 S_DEVICE = POST.u32(12, "device", _MEMBER, Order.PLAIN, "the device")
 S_SHARES = POST.u64(
@@ -26,7 +26,7 @@ S_SHARES = POST.u64(
     "shares",
     _MEMBER,
     Order.PLAIN,
-    "not 0 where shared places stand behind the result leaves, one for each, 0 for none",
+    "not 0 where shared places follow the result leaves, one for each, 0 for none",
 )
 _LEAVES = (POST_BYTES - 24) // 8
 S_OFFSETS = POST.u64(

@@ -2,11 +2,11 @@
 
 A stream carries items, arrays in nested tuples, from one producer to one consumer, in order. It has
 
-    state   in the control block, T_*: words that both sides read and that somebody sleeps on
+    state   in the control block, T_*: words that both sides read and sleep on
     block   in the device's memory: SLOTS slots of SLOT_BYTES, then the area
 
-Item n is described by slot n % SLOTS; its leaves lie one behind the other, each aligned, in the area or, where the host
-puts an item for which that has no room, in a block of its own. The producer fills slot and payload and then raises
+Item n is described by slot n % SLOTS; its leaves follow one another, each aligned, in the area or, where the host
+puts an item that does not fit there, in a block of its own. The producer fills slot and payload and then raises
 T_POSTED; the consumer reads them and then raises T_TAKEN. So an item is in the stream as a whole or not at all, and a
 call that fails in between loses nothing.
 
@@ -62,17 +62,17 @@ T_IDLE = STREAM.u32(260, "idle", _DEVICE, Order.PLAIN, "`taken` as it has seen i
 T_WRITE = STREAM.u64(264, "write", _DEVICE, Order.PLAIN, "where in the area its last item of the near ring ends")
 T_WRITE_FAR = STREAM.u64(272, "write far", _DEVICE, Order.PLAIN, "of the far ring")
 T_COUNTED = STREAM.part(280, "counts", COUNTS, "of the items that the device has taken or posted")
-T_BLOCK = STREAM.u64(320, "block", _HOST, Order.PLAIN, "where the block lies in the device's memory")
+T_BLOCK = STREAM.u64(320, "block", _HOST, Order.PLAIN, "offset of the block in the device's memory")
 T_CAPACITY = STREAM.u64(328, "capacity", _HOST, Order.PLAIN, "bytes of the area")
 
 SLOT_BYTES = 64
 SLOT = Area("slot of a stream", "SLOTS in the stream's block, in the device's memory", SLOT_BYTES)
-L_OFFSET = SLOT.u64(0, "offset", _PRODUCER, Order.PLAIN, "where the payload lies in the device's memory")
+L_OFFSET = SLOT.u64(0, "offset", _PRODUCER, Order.PLAIN, "offset of the payload in the device's memory")
 L_BYTES = SLOT.u64(8, "bytes", _PRODUCER, Order.PLAIN, "of the payload, a multiple of ALIGNMENT, at least that")
 L_TYPE = SLOT.u64(16, "type", _PRODUCER, Order.PLAIN, "number of the item's type")
 L_PROGRAM = SLOT.u32(24, "program", _PRODUCER, Order.PLAIN, "number of the program that has posted it")
 L_SITE = SLOT.u32(28, "site", _PRODUCER, Order.PLAIN, "its site")
-L_TAKEN = SLOT.u32(32, "taken", "device", Order.PLAIN, "taken before its turn; 0 when posted")
+L_TAKEN = SLOT.u32(32, "taken", "device", Order.PLAIN, "taken out of order; 0 when posted")
 SLOTS = 4096
 SLOTS_BYTES = SLOTS * SLOT_BYTES
 
@@ -121,8 +121,8 @@ def aligned(size: int) -> int:
 def room(first: int | None, write: int, size: int, begin: int, end: int) -> int | None:
     """Where in a ring of the area from `begin` to `end` the next item of `size` bytes goes; None if it has to wait.
 
-    first: where the first item of the ring begins that was not taken yet, None if all were: then it starts at `begin`
-    anew.  write: where its last one ended.
+    first: where the ring's first item not yet taken begins, None if all were taken: then it starts at `begin` again.
+    write: where its last one ended.
     """
     if first is None:
         return begin if begin + size <= end else None

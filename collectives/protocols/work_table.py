@@ -1,4 +1,4 @@
-"""What a group's routine says of the work of its rounds: a table of movements, and the arguments of a round.
+"""A group routine's description of the work of its rounds: a table of movements, and the arguments of a round.
 
 Both are read by the native code that does the work, and by proxies, which do it for members on several hosts.
 """
@@ -35,7 +35,7 @@ ROW_BYTES = 8 * len(COLUMNS)
 RAGGED = (1 << 64) - 1
 RAGGED_COLUMNS = ("stretches", "row_bytes", "pieces", "piece_rows", "rows")
 
-# what `distxla_group_round` is called with, in this order, as u64
+# the arguments of `distxla_group_round`, in this order, as u64
 DESCRIBED = (
     "context",
     "site",

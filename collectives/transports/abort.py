@@ -9,7 +9,7 @@ from distxla.targets.registry import wake_all
 
 
 def abort(block: ControlBlock, device: int | None = None) -> None:
-    """Set the abort flag and wake who waits for the end of the call and releases the others.
+    """Set the abort flag and wake the thread that waits for the end of the call and releases the other devices.
 
     device: one to be marked as gone.
     """

@@ -1,4 +1,4 @@
-"""The control block of a host as Python sees it: its words, and space for what programs share."""
+"""The control block of a host as Python sees it: its words, and space for the state that programs share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ControlBlock:
 
     @staticmethod
     def open(pid: int, descriptor: int, devices: int) -> ControlBlock:
-        """The driver's control block in a replica; ClusterError where its header is not what this version writes."""
+        """The driver's control block in a replica; ClusterError where its header is not of this version."""
         block = ControlBlock(Segment.open(pid, descriptor, CONTROL_BYTES), devices)
         found = (
             block.longs[control.H_MAGIC // 8],

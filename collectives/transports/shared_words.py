@@ -19,8 +19,8 @@ _PUBLISH_LONG = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)
 class SharedWords:
     """Words at addresses of this process, aligned.
 
-    read, read_long: the u32 or u64 at an address; what was written before its value was published is visible.
-    publish, publish_long: store a value at an address, after all that was written before.
+    read, read_long: the u32 or u64 at an address; all writes before its publication are visible.
+    publish, publish_long: store a value at an address, after all earlier writes.
     """
 
     def __init__(self, program: CompiledProgram) -> None:

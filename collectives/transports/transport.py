@@ -1,4 +1,4 @@
-"""What a run asks of a transport, on each host: to know its programs, to let devices go, to begin anew.
+"""The operations of a transport on a host: load and remove programs, wake devices on abort, start a new epoch.
 
 A transport has two sides. Compiled code is the fast one: `compiler/lower/communication.py` says what is emitted for a
 communicating instruction. This is the other one, called from Python while no device communicates, or to end that.
@@ -17,7 +17,7 @@ from distxla.compiler.artifact import CompiledProgram
 class Restart:
     """How a host begins anew after a failed call.
 
-    epoch: counts up; what is still on its way from an earlier one is dropped.  areas: (offset, bytes) of the host's
+    epoch: counts up; messages still on their way from an earlier one are dropped.  areas: (offset, bytes) of the host's
     control block that are zeroed, and then words: (number, value) of u32 that are written.
     """
 
@@ -41,10 +41,10 @@ class Transport(Protocol):
         """
 
     def unload(self, number: int) -> None:
-        """Remove a program that no device runs any more; blocks until what its devices have sent has left."""
+        """Remove a program that no device runs any more; blocks until its devices' messages have left."""
 
     def release(self) -> None:
-        """Wake who waits here: the abort flag is set, and they return Status.ABORTED.
+        """Wake the devices that wait here: the abort flag is set, and they return Status.ABORTED.
 
         A device may be on its way into a wait, so this is called until all have come back.
         """

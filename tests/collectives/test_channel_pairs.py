@@ -225,7 +225,7 @@ def test_what_cannot_be_paired_is_located(programs: list[list[str]], message: st
 
 def test_what_cannot_be_paired_in_one_program() -> None:
     for ends, message in (
-        ([end("send"), end("recv")], r"channel.pairs: s.* and r.* stand in one program, where they need _xla"),
+        ([end("send"), end("recv")], r"channel.pairs: s.* and r.* are in one program, where they need _xla"),
         ([end("send", 0, "{{0,1}}"), end("recv", 0, "{{1,0}}")], r"deadlock: s.* device 1 has no recv for it"),
         ([end("send", 0, "{{0,1},{2,1}}"), end("recv", 0, RING)], r"channel.pairs: 1 is the target of two pairs"),
     ):

@@ -1,1 +1,1 @@
-"""Models of the protocols: what each side does with the shared words, over one place, which every round uses again."""
+"""Models of the protocols: the accesses of each side to shared words, over one place, which every round uses again."""

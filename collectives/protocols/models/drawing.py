@@ -31,7 +31,7 @@ SECTIONS = {  # of the documentation: which routines, by the begins of their nam
 
 
 def markdown_models() -> str:
-    """A section a protocol: a table of who accesses which word how, and a diagram of each routine."""
+    """A section a protocol: a table of each routine's accesses to each word, and a diagram of each routine."""
     return "\n".join(text for heading, names in SECTIONS.items() for text in _section(heading, names))
 
 
@@ -59,7 +59,7 @@ def drawn(process: Process) -> Iterator[str]:
 
 
 def _line(step: Step) -> tuple[str, str]:
-    """A step's text and its memory order; nothing for the end of a loop, and for what is checked."""
+    """A step's text and its memory order; nothing for the end of a loop, and for checks."""
     name = _short(step.place[0], step.word)
     if step.routine:
         return step.routine, ""
@@ -74,7 +74,7 @@ def _line(step: Step) -> tuple[str, str]:
         "fence": "fence",
         "sleep": f"sleep while {name} = {_value(step.value)}",
         "nap": f"sleep while {name} = {_value(step.value)}, for a short time",
-        "wake": f"wake who sleeps on {name}",
+        "wake": f"wake those that sleep on {name}",
         "assign": f"{step.register} ← {_value(step.value)}",
         "increment": f"{step.register} ← {_value(step.value)} + 1",
         "end": "return",
@@ -110,7 +110,7 @@ def _value(value: Value) -> str:
 
 
 def accesses(processes: Sequence[Process]) -> Iterator[str]:
-    """A table: which routine reads, writes and updates each word, in which order, and who sleeps on it."""
+    """A table: the routines that read, write and update each word, the memory orders, and the routines that sleep."""
     rows: dict[str, dict[str, list[str]]] = {}
     for process in processes:
         for step in process.steps:

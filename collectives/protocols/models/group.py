@@ -32,7 +32,7 @@ def group_round(p: Process, me: int, members: int, r: int) -> None:
 
 
 def group_begin(p: Process, me: int, members: int, r: int) -> None:
-    """Its first half: emit_group_begin. Waits for nobody."""
+    """Its first half: emit_group_begin. Never waits."""
     p.data("operand", r + 1, me)
     with p.when("describes", "!=", 0):
         p.end()
@@ -88,7 +88,7 @@ def _follow(p: Process, me: int, members: int, r: int) -> None:
 def _lead(p: Process, me: int, members: int, r: int) -> None:
     for member in p.each(_from(me, members)):
         p.load("signature", rounds.S_SIGNATURE, member)
-        p.check("signature", r + 1, "everybody's signature")
+        p.check("signature", r + 1, "every member's signature")
     with p.tagged("note the outcome"):
         p.store(group.E_OUTCOME, r + 1)
     with p.when("shared", "!=", 0):
@@ -126,11 +126,11 @@ def _help(p: Process, me: int, members: int, r: int) -> None:
 
 
 def work(p: Process, me: int, members: int, r: int, items: range | list[str]) -> None:
-    """Items of the work: read everybody's operand, write a part of the result."""
+    """Items of the work: read every member's operand, write a part of the result."""
     with p.routine("work"), p.tagged("work"):
         for member in _from(me, members):
             p.read("operand", "operand", member)
-            p.check("operand", r + 1, "everybody's operand")
+            p.check("operand", r + 1, "every member's operand")
         for item in range(ITEMS):
             if isinstance(items, range):
                 p.data(f"result {item}", r + 1)
@@ -140,7 +140,7 @@ def work(p: Process, me: int, members: int, r: int, items: range | list[str]) ->
 
 
 def _name_the_other(p: Process, me: int, members: int) -> None:
-    """Look who has come with something else."""
+    """Look for members that run another instruction."""
     for member in p.each(_from(me, members)):
         p.load("signature", rounds.S_SIGNATURE, member)
 

@@ -1,4 +1,4 @@
-"""What an exploration begins with."""
+"""The initial state of an exploration."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class Model:
     symmetric: bool = False
 
     def with_abort(self) -> Model:
-        """And somebody who aborts them at any time. No longer symmetric: who aborts goes from device to device."""
+        """With a process that aborts at any time. No longer symmetric: the aborter goes from device to device."""
         return Model([*self.members, aborter(len(self.members), self.sleeps)], self.sleeps)

@@ -18,7 +18,7 @@ START = {"sends": 1, "receives": 1}
 
 @dataclass(frozen=True)
 class Ends:
-    """A device, to whom it sends, and who sends to it."""
+    """A device, its target and its source."""
 
     me: int
     target: int

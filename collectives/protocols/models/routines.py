@@ -1,4 +1,4 @@
-"""What each emitted routine does with the shared words, by the models: its first round, transfer, item or call.
+"""The accesses of each emitted routine to shared words, by the models: its first round, transfer, item or call.
 
 The documentation draws them, and a test compares them with the emitted code.
 """

@@ -109,7 +109,7 @@ def _sleep(p: Process) -> None:
 
 
 def _wait_a_little(p: Process) -> None:
-    """Sleep for a short time without being counted; nobody need wake it."""
+    """Sleep for a short time without being counted; it needs no wake."""
     p.nap(stream.T_TAKEN, "taken")
     p.load("abort", H_ABORT)
     with p.when("abort", "!=", 0):

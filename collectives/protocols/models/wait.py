@@ -10,15 +10,15 @@ from distxla.collectives.protocols.layout import Area, Order, Word
 from distxla.collectives.protocols.machine import ABORTED, Process, Value, title
 
 RUNNING, WAITING = DeviceState.RUNNING, DeviceState.WAITING
-Sleep = tuple[Word, int]  # a word on which somebody sleeps, and of which instance
+Sleep = tuple[Word, int]  # a word on which processes sleep, and of which instance
 
-ANY = Area("argument", "what the routines of waiting and waking are given")
-A_WORD = ANY.u32(0, "word", "anybody", Order.RELEASE, "somebody sleeps on it", futex=True)
+ANY = Area("argument", "words given to the routines of waiting and waking")
+A_WORD = ANY.u32(0, "word", "any side", Order.RELEASE, "processes sleep on it", futex=True)
 A_SLEEPERS = ANY.u32(4, "sleepers", "sleepers", Order.UPDATED, "about to sleep on the word")
 
 
 def wait(p: Process, device: int, word: Word, seen: str, sleepers: Word, at: int = 0) -> None:
-    """Sleep while the word is what register `seen` holds; ends the process if the abort flag was set."""
+    """Sleep while the word equals register `seen`; ends the process if the abort flag was set."""
     with p.routine("wait", word, sleepers):
         waiting(p, device, word, seen, sleepers, at)
     with p.when("now", "==", seen):
@@ -63,7 +63,7 @@ def await_word(p: Process, device: int, word: Word, value: Value, sleepers: Word
 
 
 def wake(p: Process, word: Word, sleepers: Word, at: int = 0) -> None:
-    """Wake who sleeps on a word that was changed before; no system call if nobody does."""
+    """Wake the processes that sleep on a word that was changed before; no system call if there are none."""
     with p.routine("wake", word, sleepers):
         waking(p, word, sleepers, at)
 
@@ -79,12 +79,12 @@ def waking(p: Process, word: Word, sleepers: Word, at: int = 0) -> None:
 
 
 def place_number(word: Word, at: int) -> int:
-    """What R_WAIT_WORD says of a word; in the code its offset in the control block."""
+    """The number of a word in R_WAIT_WORD; in the code its offset in the control block."""
     return 1 + crc32(f"{title(word)} {at}".encode())
 
 
 def aborter(devices: int, sleeps: Sequence[Sleep]) -> Process:
-    """Sets the abort flag, then wakes whom it sees waiting, where that sleeps, until it sees nobody.
+    """Sets the abort flag, then wakes the WAITING devices on the words they sleep on, until it sees none.
 
     sleeps: the words on which devices sleep.
     """

@@ -1,16 +1,16 @@
 """Sends and recvs between devices: values that wait in messages, in place, or in a place of their own.
 
-How a value travels. Up to EAGER_BYTES it lies in the message: the send copies it there, the recv-done from there. A
-larger one that is `zero_copy` (compiler/passes/keep_transfers.py) is posted as a rendezvous: the first of send-done and
-recv-done claims the message by compare-and-swap and copies it, into the place that a kept recv has posted or the
-recv-done has. Where the recv has none (its context travels, or RING recvs before it are in flight), a send-done that
-comes first copies into a bounce buffer of the pair. A send that is not zero-copy copies its value at once: into the
+How a value travels. A value of up to EAGER_BYTES is in the message: the send copies it there, the recv-done from there.
+A larger one that is `zero_copy` (compiler/passes/keep_transfers.py) is posted as a rendezvous: the first of send-done
+and recv-done claims the message by compare-and-swap and copies the value, into the place that a kept recv has posted or
+the recv-done has. Where the recv has none (its context travels, or RING recvs before it are in flight), a send-done
+that is first copies into a bounce buffer of the pair. A send that is not zero-copy copies its value at once: into the
 recv's place if that is posted, otherwise into the bounce buffer.
 
 Between hosts each side has the pair's state, and bounce buffers, on its own host. A value goes into the message or a
 bounce buffer; the proxies carry it, and the words that the other side waits for, across.
 
-So the four edges hold, and no others: a send waits for nobody while fewer than RING values are in flight, a send-done
+So the four edges hold, and no others: a send does not wait while fewer than RING values are in flight, a send-done
 waits for the recv, a recv-done for the send. Each word has one writer, but for the claim.
 """
 
@@ -45,7 +45,7 @@ ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the
 
 
 class ChannelFamily:
-    """`family.Family`: what a send or recv begins is known by the number in its context.
+    """`family.Family`: the number in the context of a send or recv identifies the transfer.
 
     The driver writes into the state of each end which pair the device is in for the call (protocols/channel.py).
     """
@@ -92,7 +92,7 @@ def _signature(payload: Shape) -> int:
 
 
 class _Routine(ABC):
-    """What all four have in common: i32 name(Context*, u32 site, u64* operands, u64* results, state)."""
+    """Shared by send, recv and their dones: i32 name(Context*, u32 site, u64* operands, u64* results, state)."""
 
     def __init__(self, module: ir.Module, name: str, payload: Shape) -> None:
         self.module, self.signature = module, _signature(payload)
@@ -113,7 +113,7 @@ class _Routine(ABC):
     # --- pairs and slots
 
     def end_pair(self) -> tuple[ir.Value, ir.Value]:
-        """The pair of this send or recv and its number; returns from the function, without one, what takes no part."""
+        """The pair of this send or recv and its number; a device without a pair returns from the function."""
         atomics, builder = self.atomics, self.builder
         run = atomics.load(I32, self.record, block.R_RUN)
         known = builder.icmp_unsigned("==", run, atomics.load(I32, self.state, state.E_RUN))
@@ -171,7 +171,7 @@ class _Routine(ABC):
         return atomics.at(base, builder.add(atomics.load(I64, pair, state.C_BOUNCE_BUFFERS), offset))
 
     def note_round(self, pair: ir.Value, transfer: ir.Value, counter: Word, *, begins: bool = False) -> ir.Value:
-        """Say in the record which transfer of which pair it is; what words of that transfer hold.
+        """Write the pair and the number of the transfer into the record; return the value of its words.
 
         counter: the word that counts this side's transfers.  begins: whether this is a new one.
         """
@@ -189,7 +189,7 @@ class _Routine(ABC):
     # --- the other end on another host
 
     def is_elsewhere(self, pair: ir.Value, device: int) -> ir.Value:
-        """Whether the device whose number stands at `device` of the pair lives on another host."""
+        """Whether the device whose number is at `device` of the pair belongs to another host."""
         return is_elsewhere(self.atomics, self.context, self.atomics.load(I32, pair, device))
 
     def tell(self, pair: ir.Value, device: int, event: ProxyEvent, mark: ir.Value) -> None:
@@ -213,7 +213,7 @@ class _Routine(ABC):
             atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
     def publish(self, mark: ir.Value, base: ir.Value, word: int, sleepers: int) -> None:
-        """Set the word, after all that was written before, and wake who sleeps on it."""
+        """Set the word, after all earlier writes, and wake the device that sleeps on it."""
         atomics = self.atomics
         atomics.release(mark, base, word)
         self.builder.call(emit_wake(self.module), [atomics.at(base, word), atomics.at(base, sleepers), i32(1)])
@@ -233,7 +233,7 @@ class _Routine(ABC):
         return [self.buffer(self.memory, offsets, leaf) for leaf in range(len(self.sizes))]
 
     def elsewhere(self, pair: ir.Value, device: int, offsets: ir.Value) -> list[ir.Value]:
-        """The value's leaves in the memory of the device whose number stands at `device` of the pair."""
+        """The value's leaves in the memory of the device whose number is at `device` of the pair."""
         memory = self.atomics.device_memory(self.context, self.atomics.load(I32, pair, device))
         return [self.buffer(memory, offsets, leaf) for leaf in range(len(self.sizes))]
 
@@ -365,7 +365,7 @@ class _SendDone(_Routine):
 
 
 class _Recv(_Routine):
-    """Say that the value may come, and where it goes if that is known; waits for nobody."""
+    """Announce that the value may come, and its destination if that is known; never waits."""
 
     zero_copy = False
 

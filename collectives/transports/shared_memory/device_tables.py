@@ -1,4 +1,4 @@
-"""Read-only tables in the image: what a routine looks up by its device's id."""
+"""Read-only tables in the image, which a routine indexes by its device's id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The serve loop and the driver's call, emitted: see collectives/protocols/call_loops.py for what they do."""
+"""The serve loop and the driver's call, emitted; collectives/protocols/call_loops.py describes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
 from distxla.collectives.transports.shared_memory.event_recording import read_clock
 from distxla.collectives.transports.shared_memory.proxy_reduce import emit_reduce_run
 from distxla.collectives.transports.shared_memory.shared_word_functions import emit_shared_access
-from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY
+from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
 from distxla.compiler.artifact import CompiledProgram
 from distxla.ir.shape import Shape
 from distxla.targets.code import CodeModule, target_of
@@ -163,7 +163,7 @@ def _nanoseconds(atomics: AtomicsBuilder, time: ir.Value) -> ir.Value:
 
 
 def _note_time(atomics: AtomicsBuilder, record: ir.Value, nanoseconds: ir.Value, moment: int) -> None:
-    """Write what both clocks say now, for readers of the flight recorder. moment: 0 or 1 in R_CLOCK."""
+    """Write the time of both clocks, for readers of the flight recorder. moment: 0 or 1 in R_CLOCK."""
     atomics.store(read_clock(atomics), record, block.R_CLOCK + 16 * moment)
     atomics.store(nanoseconds, record, block.R_CLOCK + 16 * moment + 8)
 
@@ -184,7 +184,7 @@ def _finish(atomics: AtomicsBuilder, control: ir.Value, record: ir.Value, status
     done = atomics.at(control, block.H_DONE)
     mine = builder.add(atomics.fetch_add(1, done), i32(1))
     with atomics.when(builder.or_(failed, builder.icmp_unsigned("==", mine, target))):
-        target_of(builder).emit_wake(builder, done, i32(EVERYBODY))
+        target_of(builder).emit_wake(builder, done, i32(ALL_SLEEPERS))
 
 
 def _emit_call(module: ir.Module) -> None:
@@ -199,7 +199,7 @@ def _emit_call(module: ir.Module) -> None:
     atomics.store(builder.srem(nanoseconds, i64(1_000_000_000)), timeout, 8)
     with atomics.when(builder.icmp_unsigned("!=", atomics.acquire(command), sequence)):
         atomics.sequential_store(sequence, command)
-        target_of(builder).emit_wake(builder, command, i32(EVERYBODY))
+        target_of(builder).emit_wake(builder, command, i32(ALL_SLEEPERS))
     cores, devices = atomics.load(I32, control, block.H_CORES), atomics.load(I32, control, block.H_HERE)
     left = builder.alloca(I64)
     atomics.store(builder.select(builder.icmp_unsigned("<", devices, cores), i64(SPINS), i64(0)), left)

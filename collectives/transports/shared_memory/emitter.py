@@ -48,7 +48,8 @@ class SharedMemoryEmitter:
         instruction: Instruction,
         operands: tuple[Shape, ...],
     ) -> ir.Function:
-        """The routine of `site`; what several sites need is added to `llvm_module` once, with internal linkage."""
+        """The routine of `site`; functions that several sites share are added to `llvm_module` once, with internal
+        linkage."""
         arguments: list[ir.Type] = [POINTER, I32, POINTER, POINTER]
         name = ROUND_SYMBOL.format(site=site.index)
         function, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False)

@@ -1,9 +1,9 @@
 """The code that writes the flight recorder (collectives/recorder.py).
 
-What an event costs is less its instructions than what a processor that has just switched between devices must fetch and
-predict anew: cache lines, calls, and above all returns. So an event is written into lines of the record that routines
-use anyway, it goes into the ring when the next one begins, and the routine is jumped to, not called: the caller of the
-site counts the event when it is over (R_EVENTS).
+The cost of an event is less its instructions than what a processor that has just switched between devices must fetch
+and predict again: cache lines, calls, and above all returns. So an event is written into lines of the record that
+routines use anyway, it is copied into the ring when the next one begins, and the routine is jumped to, not called: the
+caller of the site counts the event when it is over (R_EVENTS).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _begin(
     builder, event = atomics.builder, atomics.at(record, block.R_EVENT)
     busy = builder.icmp_unsigned("!=", atomics.load(I32, record, block.R_BUSY), i32(0))
     is_turn = builder.icmp_unsigned("==", builder.and_(number, i64(event_words.LOOK_EVERY - 1)), i64(0))
-    # who has waited in the event before has looked
+    # a device that has waited earlier in the event has read the clock then
     has_not = builder.icmp_unsigned("==", atomics.load(I64, event, event_words.E_WAITED), i64(0))
     due = builder.or_(busy, builder.and_(is_turn, has_not))
     with atomics.when(builder.or_(exact, due), likely=False):
@@ -145,7 +145,7 @@ def emit_step_recorded(llvm_module: ir.Module) -> ir.Function:
 
 
 def note_wait(atomics: AtomicsBuilder, record: ir.Value, waits_for: ir.Value) -> None:
-    """Record for whom the site is about to wait."""
+    """Record the device that the site is about to wait for."""
     atomics.store(i64(0), record, block.R_EVENT + event_words.E_RESUMED)
     atomics.store(atomics.builder.trunc(waits_for, I16), record, block.R_EVENT + event_words.E_WAITS_FOR)
 

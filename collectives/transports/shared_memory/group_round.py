@@ -1,21 +1,21 @@
 """Rounds of a group: members post their buffers, the last one to come starts the work, and each waits for its end.
 
-Nobody copies into shared memory, so operands are read and results written in place. A round has two halves: to begin
+Operands are read and results written in place; nothing is copied into shared memory. A round has two halves: to begin
 it (post, arrive) never waits for others, to end it does. A synchronous collective is both, a start is the first, its
 done the second. Members count the rounds that they begin; round r of all of them is one round, in area r % ROUNDS of
 the state, so up to ROUNDS rounds may be in flight, and be ended in any order. A member that begins one more ends its
-own oldest first, whose done then finds it over: an area is posted to again only when everybody has left the round
+own oldest first, whose done then finds it over: an area is posted to again only when all members have left the round
 that used it before.
 
-The phase word of an area tells what may happen in its g-th round. 2g: it gathers. The last arriver (whose increment
+The phase word of an area holds the state of its g-th round. 2g: it gathers. The last arriver (whose increment
 completes `arrived`) is alone between its arrival and its store of the next phase, since no member can arrive again
 before the round is over; there it resets the counters. Small work it does itself and stores 2g + 2. Otherwise it
-stores 2g + 1, and everyone who ends the round takes items from `next` until there are none left; the member that
+stores 2g + 1, and each member that ends the round takes items from `next` until there are none left; the member that
 finishes the last item stores 2g + 2. A member that is late for `next` gets a number beyond the items: the counter is
-reset only after all have reached the area's next round. Those who sleep or compute through the work lose nothing, which
-is why only as many are woken for it as there are cores.
+reset only after all have reached the area's next round. Members that sleep or compute through the work lose nothing, so
+only as many are woken for it as there are cores.
 
-Results that are the same for everybody are written once where all members of this host posted the same shared places
+Results that are the same for all members are written once where all members of this host posted the same shared places
 for them (why that is safe: compiler/plan/buffers.py). Each member then finds those places in its table of results.
 """
 
@@ -33,7 +33,7 @@ from distxla.collectives.protocols.work_table import DESCRIBED
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, POINTER, AtomicsBuilder, i32, i64
 from distxla.collectives.transports.shared_memory.proxy_queue import emit_describe, emit_enqueue
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
-from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY, emit_wait, emit_wake
+from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
 from distxla.collectives.transports.shared_memory.work_items import ITEMS_TYPE
 from distxla.compiler.abi import Status
 
@@ -95,7 +95,7 @@ class _Round:
         return self._end()
 
     def emit_begin(self, end: ir.Function) -> ir.Function:
-        """Begin, and leave behind what the end will need."""
+        """Begin, and leave in the slot the values that the end needs."""
         number = self._begin(end)
         self.atomics.store(number, self.argument["ticket"])
         self.builder.ret(i32(Status.OK))
@@ -113,7 +113,7 @@ class _Round:
         return self._end()
 
     def _begin(self, end: ir.Function | None = None) -> ir.Value:
-        """Post, arrive, and lead if everybody has; the round's number, u64."""
+        """Post, arrive, and lead if this member is the last; the round's number, u64."""
         atomics, builder, argument = self.atomics, self.builder, self.argument
         proxy = atomics.load(I32, argument["state"], group_words.G_PROXY)
         with atomics.when(builder.icmp_unsigned("==", proxy, i32(group_words.DESCRIBE)), likely=False):
@@ -149,7 +149,7 @@ class _Round:
     def _compare_with_the_first(self) -> None:
         """Return MISMATCH at once where an earlier comer runs something else: the rest may never come.
 
-        Two that come at the same time may both take themselves for the first; the last one compares everybody.
+        Two that arrive at the same time may both find no first member; the last arriver compares all members.
         """
         atomics, builder, argument = self.atomics, self.builder, self.argument
         first = atomics.racing_load(I64, self.area, group_words.E_FIRST)
@@ -163,7 +163,7 @@ class _Round:
                     builder.ret(i32(Status.MISMATCH))
 
     def _end(self) -> ir.Function:
-        """Wait until the round is over, doing shared items meanwhile, and return how it went."""
+        """Wait until the round is over, doing shared items in that time, and return its outcome."""
         atomics, builder = self.atomics, self.builder
         self._follow()
         outcome = atomics.load(I32, self.area, group_words.E_OUTCOME)
@@ -175,7 +175,7 @@ class _Round:
         return self.function
 
     def _enter(self, number: ir.Value) -> None:
-        """Find the area of a round and what its phase is while it gathers."""
+        """Find the area of a round and the value of its phase while it gathers."""
         atomics, builder, argument = self.atomics, self.builder, self.argument
         self.number = number
         size = argument["size"]
@@ -210,7 +210,7 @@ class _Round:
         return self.atomics.at(self.slots, self.builder.mul(position, i64(round_words.SLOT_BYTES)))
 
     def _post(self, end: ir.Function | None) -> None:
-        """Say what this member came with: signature, site, and where its buffers are. end: who will end the round,
+        """Write this member's signature, site and buffers into its slot. end: the routine that will end the round,
         if not this function."""
         atomics, builder, argument = self.atomics, self.builder, self.argument
         slot = self._slot(argument["position"])
@@ -275,7 +275,7 @@ class _Round:
                 atomics.store(place, argument["results"], at)
 
     def _lead(self, *, stays: bool) -> None:
-        """What the last arriver does: compare the signatures, then do the work or share it out.
+        """The last arriver's part: compare the signatures, then do the work or share it out.
 
         stays: whether it then helps.
         """
@@ -298,7 +298,7 @@ class _Round:
                 with atomics.when(agreed, likely=True):
                     self._do_items(i64(0), argument["items"])
                 atomics.release(self.over, self.area, group_words.E_PHASE)
-                self._wake(i32(EVERYBODY))
+                self._wake(i32(ALL_SLEEPERS))
 
     def _share(self, helpers: int) -> None:
         """Hand out the work to the members that end the round. helpers: how many are awake for it."""
@@ -313,7 +313,7 @@ class _Round:
             self._wake(builder.trunc(wanted, I32))
 
     def _follow(self) -> None:
-        """Wait for the end of the round, doing shared items meanwhile."""
+        """Wait for the end of the round, doing shared items in that time."""
         atomics, builder, argument = self.atomics, self.builder, self.argument
         wait = emit_wait(self.module)
         with atomics.forever() as finished:
@@ -337,7 +337,7 @@ class _Round:
             done = builder.add(atomics.fetch_add(1, self.area, group_words.E_DONE), i32(1))
             with atomics.when(builder.icmp_unsigned("==", done, items)):
                 atomics.release(self.over, self.area, group_words.E_PHASE)
-                self._wake(i32(EVERYBODY))
+                self._wake(i32(ALL_SLEEPERS))
 
     def _do_items(self, first: ir.Value, end: ir.Value) -> None:
         argument = self.argument
@@ -374,7 +374,7 @@ def emit_group_round(llvm_module: ir.Module) -> ir.Function:
 
 
 def emit_group_begin(llvm_module: ir.Module) -> ir.Function:
-    """i32 distxla_group_begin(ARGUMENTS, ticket): OK, or what ending the oldest round returned.
+    """i32 distxla_group_begin(ARGUMENTS, ticket): OK, or the status with which the oldest round ended.
 
     Blocks only where ROUNDS rounds of this member are in flight.
     """

@@ -155,7 +155,7 @@ class _GroupSite:
         builder.ret(i32(Status.OK))
 
     def _ticket(self) -> ir.Value:
-        """Where the number of the first round stands: behind what the first half writes and the second one reads."""
+        """Where the number of the first round is: after the words that the first half writes for the second."""
         table = self.function.args[3 if self.half is Half.BEGUN else 2]
         return ticket(self.atomics, self.function.args[0], table, self.result)
 
@@ -170,7 +170,7 @@ class _GroupSite:
         return self._arguments(site, size, batch, (operands, results), plan, self._items(size), self._reduce(size))
 
     def _ragged(self, op: RaggedAllToAll, site: Site, size: int) -> list[ir.Value]:
-        """The one round of a ragged-all-to-all, behind what each member does for itself."""
+        """The one round of a ragged-all-to-all, after the part that each member does for itself."""
         atomics, (context, _, sent, received) = self.atomics, self.function.args
         _, output, table, *_ = self.operands
         movement = op.ragged_movement(self.operands, size)
@@ -225,8 +225,8 @@ class _GroupSite:
         return emit_reduce_items(self.llvm_module, self._reduction_name(reducer), reducer)
 
     def _reduce(self, size: int) -> tuple[ir.Value, ir.Value]:
-        """What a proxy needs to reduce operands as they come, in group order: a routine that reduces two, and the bytes
-        of an element. No routine where another order is asked for: then it collects the operands and does the items."""
+        """For a proxy, to reduce operands as they arrive, in group order: a routine that reduces two, and the bytes of
+        an element. No routine where another order is asked for: then it collects the operands and does the items."""
         reduction = self.op.reduction
         if reduction is None or size == 1:
             return ir.Constant(POINTER, None), i64(0)
@@ -237,8 +237,8 @@ class _GroupSite:
         name = f"{self._reduction_name(two)}_tile"
         if size == 2:
             return emit_reduce_tile(self.llvm_module, name, two), element
-        # Made small, because every program would take longer to compile for what most never do: 2 ms instead of 15, and
-        # as fast for f32.
+        # Kept small, because every program would take longer to compile for a routine that most never call: 2 ms
+        # instead of 15, and as fast for f32.
         found = emit_reduce_tile(self.llvm_module, f"{name}_small", two)
         for attribute in ("minsize", "optsize"):
             found.attributes.add(attribute)

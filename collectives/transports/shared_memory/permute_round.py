@@ -1,23 +1,24 @@
 """Rounds of a permute: every device sends to one device and waits only for the one that sends to it.
 
 A pair has a ring of messages. The source may be RING messages ahead of its target and waits only when the ring is full.
-A round has two halves. To begin it the device sends, and says where it wants to receive; to end it, it waits for the
+A round has two halves. To begin it the device sends, and posts where it wants to receive; to end it, it waits for the
 message, and until its own operand may be overwritten. A synchronous permute is both, a start is the first, its done the
 second. A device counts the rounds that it begins; round r is message r of both its pairs, in slot r % RING, so rounds
 may be ended in any order. A device that begins one more than RING ends its own oldest first, whose done then finds it
 over.
 
-Nobody waits for a device that has begun the round and computes something else: who begins second does the copying
+No device waits for one that has begun the round and computes something else: the device that begins second copies
 before it goes on.
 Small operands travel in the message. A target that has begun a round which it will end later has set `ready`: if the
-message is there it takes it at once, else the source puts the operands straight into the results behind its post. If
-both come at the same time, who changes `copier` does it. A target that will wait anyway asks for nothing.
-Of large operands the message holds only where they are, and one side copies from the source's operand into the target's
-result: both raise `claim`, and who finds it odd came second, knows the other side's buffer, and copies. If that is the
-source, it goes on at once; if it is the target, the source's operand must stay as it is until the message is taken.
-Whoever has copied raises `taken`, and the slot is free.
-Where one end lives on another host, its proxy and the one of this host take its part: they post and take messages, and
-a large target asks for what the source keeps in its operand.
+message is there, it takes it at once, otherwise the source puts the operands straight into the results behind its post.
+If both come at the same time, the one whose change of `copier` succeeds does it. A target that will wait anyway does
+not set `ready`.
+Of large operands the message holds only the addresses, and one side copies from the source's operand into the target's
+result: both raise `claim`, and the side that finds it odd is second, knows the other side's buffer, and copies. If that
+is the source, it goes on at once; if it is the target, the source's operand must stay as it is until the message is
+taken. The side that has copied raises `taken`, and the slot is free.
+Where one end is on another host, its proxy and the one of this host take its part: they post and take messages, and a
+large target asks the source's host for the bytes of its operand.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from distxla.collectives.transports.shared_memory.atomics_builder import I32, I6
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_zero
 from distxla.collectives.transports.shared_memory.proxy_queue import enqueue, is_elsewhere
 from distxla.collectives.transports.shared_memory.round_numbers import count_from, note_round
-from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY, emit_wait, emit_wake
+from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS, emit_wait, emit_wake
 from distxla.compiler.abi import Status
 
-NOBODY = 0xFFFFFFFF
+NO_PAIR = 0xFFFFFFFF
 ROUND_ARGUMENTS = (
     ("context", POINTER),
     ("site", I32),
@@ -52,7 +53,7 @@ END_TYPE = ir.FunctionType(I32, [kind for _, kind in END_ARGUMENTS])
 class _Round:
     """The parts of a round while a function of them is written.
 
-    The device row is four u32: the pair in which the device is the source (NOBODY if none), that pair's target device,
+    The device row is four u32: the pair in which the device is the source (NO_PAIR if none), that pair's target device,
     the pair in which it is the target, that pair's source device. A pair is its target's position in the group.
     """
 
@@ -80,8 +81,8 @@ class _Round:
         self.record = atomics.context_field(self.context, "record")
         self.memory = atomics.device_memory(self.context, atomics.context_field(self.context, "device"))
         out_pair, self.target, in_pair, self.source = (atomics.load(I32, self.argument["row"], 4 * i) for i in range(4))
-        self.sends = builder.icmp_unsigned("!=", out_pair, i32(NOBODY))
-        self.receives = builder.icmp_unsigned("!=", in_pair, i32(NOBODY))
+        self.sends = builder.icmp_unsigned("!=", out_pair, i32(NO_PAIR))
+        self.receives = builder.icmp_unsigned("!=", in_pair, i32(NO_PAIR))
         self.out_pair, self.in_pair = self._pair(out_pair), self._pair(in_pair)
 
     # --- the functions
@@ -93,7 +94,7 @@ class _Round:
         return self.function
 
     def emit_begin(self, end: ir.Function) -> ir.Function:
-        """Begin, and leave behind what the end will need."""
+        """Begin, and leave in the slot the values that the end needs."""
         number = self._begin(end)
         self.atomics.store(number, self.argument["ticket"])
         self.builder.ret(i32(Status.OK))
@@ -169,7 +170,7 @@ class _Round:
         builder.ret(i32(Status.OK))
 
     def _enter(self, number: ir.Value) -> None:
-        """Find the messages of a round, and what their words say before and after it."""
+        """Find the messages of a round, and the values of their words before and after it."""
         builder = self.builder
         offset = builder.mul(builder.and_(number, i64(permute_words.RING - 1)), i64(permute_words.MESSAGE_BYTES))
         offset = builder.add(offset, i64(permute_words.P_RING))
@@ -255,7 +256,7 @@ class _Round:
     # --- the target's side
 
     def _post_results(self, end: ir.Function | None) -> None:
-        """Say where the results go. end: who will end the round, if not this function."""
+        """Post where the results go. end: the routine that will end the round, if not this function."""
         atomics = self.atomics
         post = atomics.at(self.incoming, permute_words.M_TARGET_POST)
         self._post(post)
@@ -331,7 +332,7 @@ class _Round:
 
     def _pair(self, number: ir.Value) -> ir.Value:
         builder = self.builder
-        known = builder.icmp_unsigned("!=", number, i32(NOBODY))
+        known = builder.icmp_unsigned("!=", number, i32(NO_PAIR))
         index = builder.select(known, builder.zext(number, I64), i64(0))
         return self.atomics.at(self.argument["state"], builder.mul(index, i64(permute_words.PAIR_BYTES)))
 
@@ -360,7 +361,7 @@ class _Round:
 
     def _raise_taken(self, message: ir.Value) -> None:
         self.atomics.release(self.after, message, permute_words.M_TAKEN)
-        self._wake(message, permute_words.M_TAKEN, permute_words.M_TAKEN_SLEEPS, EVERYBODY)
+        self._wake(message, permute_words.M_TAKEN, permute_words.M_TAKEN_SLEEPS, ALL_SLEEPERS)
 
     def _await_taken(self, message: ir.Value, peer: ir.Value, generation: ir.Value) -> None:
         """Until that many messages were taken out of the slot."""
@@ -374,7 +375,7 @@ class _Round:
         return self.atomics.at(memory, self.atomics.load(I64, offsets, 8 * leaf))
 
     def _wait(self, message: ir.Value, word: int, seen: ir.Value, peer: ir.Value, sleepers: int) -> None:
-        """Sleep until the word differs from what was seen; returns from the function if the wait was released."""
+        """Sleep until the word differs from the value seen; returns from the function if the call was aborted."""
         atomics, builder = self.atomics, self.builder
         arguments = [self.context, atomics.at(message, word), seen, peer, atomics.at(message, sleepers)]
         status = builder.call(emit_wait(self.module), arguments)

@@ -8,7 +8,7 @@ from distxla.collectives.signature import signature
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, I64, i32, i64
 from distxla.collectives.transports.shared_memory.device_tables import by_device, constant, device_row, digest, ticket
 from distxla.collectives.transports.shared_memory.permute_round import (
-    NOBODY,
+    NO_PAIR,
     emit_permute_begin,
     emit_permute_end,
     emit_permute_round,
@@ -49,10 +49,10 @@ class PermuteFamily:
         targets, sources = dict(spec.pairs), {target: source for source, target in spec.pairs}
         rows = {
             device: (
-                places[targets[device]] if device in targets else NOBODY,
-                targets.get(device, NOBODY),
-                position if device in sources else NOBODY,
-                sources.get(device, NOBODY),
+                places[targets[device]] if device in targets else NO_PAIR,
+                targets.get(device, NO_PAIR),
+                position if device in sources else NO_PAIR,
+                sources.get(device, NO_PAIR),
             )
             for device, position in places.items()
         }

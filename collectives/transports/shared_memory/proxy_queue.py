@@ -1,4 +1,4 @@
-"""What routines do for the proxy of their host: hand work over to it, and tell it what they do."""
+"""Routines that enqueue work for the proxy of their host, and tell it of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distxla.collectives.protocols import group as group_words
 from distxla.collectives.protocols import proxy_queue
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.shared_memory.atomics_builder import I64, POINTER, VOID, AtomicsBuilder, i32, i64
-from distxla.collectives.transports.shared_memory.wait_and_wake import EVERYBODY
+from distxla.collectives.transports.shared_memory.wait_and_wake import ALL_SLEEPERS
 from distxla.targets.code import target_of
 
 ENQUEUE_FUNCTION = "distxla_enqueue"
@@ -20,7 +20,7 @@ ENQUEUE_FUNCTION = "distxla_enqueue"
 def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
     """void distxla_enqueue(ptr control, ptr place, i64 event): let the proxy look at a place in the control block.
 
-    event: what happened there, and in the upper half the number that belongs to it.
+    event: its kind, and in the upper half the number that belongs to it.
     """
     found = llvm_module.globals.get(ENQUEUE_FUNCTION)
     if found is not None:
@@ -34,7 +34,7 @@ def emit_enqueue(llvm_module: ir.Module) -> ir.Function:
     offset = builder.sub(builder.ptrtoint(place, I64), builder.ptrtoint(control, I64))
     atomics.release(builder.add(offset, event), atomics.at(ring, index), proxy_queue.Q_ENTRY)
     atomics.fetch_add(1, control, block.H_PROXY_POSTED)
-    target_of(builder).emit_wake(builder, atomics.at(control, block.H_PROXY_POSTED), i32(EVERYBODY))
+    target_of(builder).emit_wake(builder, atomics.at(control, block.H_PROXY_POSTED), i32(ALL_SLEEPERS))
     builder.ret_void()
     return function
 

@@ -1,4 +1,4 @@
-"""The native part of a proxy's work: reduce pieces of operands in group order and write them to all who get them."""
+"""The native part of a proxy's work: reduce pieces of operands in group order and write them to all receivers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The work of a round whose offsets and sizes are known at run time only (ragged-all-to-all), cut into items.
 
 An item is a stretch of one member's result rows: the member that takes it looks through all senders' entries for that
-target and copies what falls into its rows, in the order of senders and entries. So items touch disjoint memory, and
-where entries overlap the same one stays, on whatever member.
+target and copies the parts that fall into its rows, in the order of senders and entries. So items touch disjoint
+memory, and where entries overlap the same one stays, whichever member copies.
 
-A member's entries are checked by itself before it reaches the round: nobody is made to read or write beyond an array.
+Each member checks its own entries before it reaches the round, so no member reads or writes beyond an array.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def emit_ragged_start(
     bytes_: int,
     entries: int,
 ) -> None:
-    """What a member does before it reaches the round: check its entries, and begin with the values of `output`.
+    """A member's part before it reaches the round: check its entries, and begin with the values of `output`.
 
     memory: the member's own.  offsets: u64* of the operand and of the result leaves.  bytes_: of the result.
     Returns Status.OUT_OF_RANGE from the function for an entry that reaches beyond its arrays.

@@ -1,8 +1,8 @@
 """Combining the elements of several buffers with a computation, a tile at a time, in a stated order.
 
-A tile stays near the core; what has been reduced is written out by the caller. The order of combination (see
-REDUCTION_ORDERS in ops/support/collective.py) is a matter of where the members' buffers stand in the list of sources
-(rank, ring) or of how passes combine (tree).
+A tile stays near the core; the caller writes out the reduced values. The order of combination (see REDUCTION_ORDERS in
+ops/support/collective.py) follows from the positions of the members' buffers in the list of sources (rank, ring) or
+from how passes combine (tree).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _one_pass(
     *,
     begins: bool = True,
 ) -> None:
-    """Fold `count` sources from `first` on into the tile, behind what it holds unless the pass `begins`."""
+    """Reduce `count` sources from `first` on into the tile, after the values it holds unless the pass `begins`."""
     tile, sources, offset, elements = function.args
     builder = atomics.builder
     places = []
@@ -122,7 +122,7 @@ def _emit_large_tree(llvm_module: ir.Module, name: str, reducer: TileReducer) ->
         builder.store(builder.add(builder.load(depth, typ=I64), i64(1)), depth)
 
     def merge_two() -> None:
-        """The topmost two become one, by way of the tile, which nobody else uses until the end."""
+        """The topmost two become one, by way of the tile, which is otherwise unused until the end."""
         atomics.store(place(2), pair)
         atomics.store(place(1), pair, 8)
         builder.call(merge, [tile, pair, i64(0), elements])

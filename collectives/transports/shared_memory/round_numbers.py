@@ -1,5 +1,5 @@
-"""Which round of the call a device is in. Counters of rounds go on from call to call; what a counter was when the call
-began stands behind it (round_words.N_*)."""
+"""Which round of the call a device is in. Counters of rounds go on from call to call; the value of a counter when the
+call began is in the word after it (round_words.N_*)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distxla.collectives.transports.shared_memory.atomics_builder import I32, I6
 
 
 def count_from(atomics: AtomicsBuilder, record: ir.Value, counted: ir.Value, number: ir.Value) -> None:
-    """A counter is about to be raised; if that is for the first time in this call, note what it is. number: that, u64.
+    """A counter is about to be raised; if that is for the first time in this call, note its value. number: that, u64.
 
     counted: where its N_* are.  record: the device's.
     """

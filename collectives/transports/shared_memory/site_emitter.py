@@ -1,4 +1,4 @@
-"""What a family of communicating instructions brings along to be compiled for devices that share memory."""
+"""The interface of a family of communicating instructions, for compiling them for devices that share memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distxla.ir.shape import Shape
 class Routine:
     """The routine of one site while it is written: i32 (Context*, u32 site, u64* operands, u64* results).
 
-    state: address of what the members of this device's communicator share.  operands: shapes of the operand leaves.
+    state: address of the state that this device's communicator shares.  operands: shapes of the operand leaves.
     """
 
     atomics: AtomicsBuilder
@@ -36,7 +36,7 @@ class Family(Protocol):
     """Instructions that communicate in one way."""
 
     def handles(self, op: Op) -> bool:
-        """Whether the op belongs here; a family never looks at what another one handles."""
+        """Whether the family compiles this op; families handle disjoint sets of ops."""
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int

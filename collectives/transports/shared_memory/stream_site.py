@@ -136,7 +136,7 @@ class _StreamSite:
         self.atomics.return_if(self.atomics.builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
 
 
-# --- what the sites of a program share: one function each
+# --- functions that the sites of a program share, one each
 
 
 def _slot(atomics: AtomicsBuilder, state: ir.Value, memory: ir.Value, word: ir.Value) -> ir.Value:
@@ -161,7 +161,7 @@ def _count_from(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, wor
 
 
 def _wait(atomics: AtomicsBuilder, context: ir.Value, state: ir.Value, word: int, seen: ir.Value) -> None:
-    """Sleep until the other side's word differs from what was seen; returns from the function if released."""
+    """Sleep until the other side's word differs from the value seen; returns from the function if aborted."""
     builder = atomics.builder
     arguments = [
         context,

@@ -61,7 +61,7 @@ def release_waits(block: memoryview, *, seconds: float = 10.0) -> list[int]:
     with block.cast("B").cast("I") as words:
         address = ctypes.addressof(ctypes.c_char.from_buffer(block))
         words[control.H_ABORT // 4] = int(Status.ABORTED)
-        wake_all(address + control.H_DONE)  # a full fence: who sleeps without having seen the status is seen below
+        wake_all(address + control.H_DONE)  # a full fence: a device asleep that hasn't read the status is seen below
         end = time.monotonic() + seconds
         while True:
             waiting = []

@@ -1,14 +1,14 @@
 """Sleeping on a word of shared memory and waking sleepers: emitted once a module. Releases: transport.py.
 
-How a device waits. It gives the core away a few times, then sleeps on the word. Where devices
-outnumber cores, giving way lets the very peers run that it waits for; a barrier of 8 on 2 cores takes 5 us instead
-of 25 to 40. But where a stranger competes for the core, a yield costs a time slice (1.5 ms a barrier was measured),
-so a wait whose yields took long makes the device sleep at once for its next waits: 64 of them, then twice as many
-each time, until yielding pays again. Where cores outnumber devices it spins instead.
+How a device waits. It yields the core a few times, then sleeps on the word. Where devices outnumber cores, a yield
+lets the very peers run that it waits for; a barrier of 8 on 2 cores takes 5 us instead of 25 to 40. But where another
+process competes for the core, a yield costs a time slice (1.5 ms a barrier was measured), so a wait whose yields took
+long makes the device sleep at once for its next waits: 64 of them, then twice as many each time, until yielding pays
+again. Where cores outnumber devices it spins instead.
 
 Before it sleeps it writes into its record what it waits on, then checks the abort flag; it checks again after every
-wake. Whoever aborts sets the abort flag first and then wakes every WAITING device's word until none is WAITING, so a
-device that was between its check and its sleep is woken by a later sweep.
+wake. The thread that aborts sets the abort flag first and then wakes every WAITING device's word until none is WAITING,
+so a device that was between its check and its sleep is woken by a later sweep.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from distxla.compiler.abi import Status
 from distxla.compiler.lower.injection import emit_inside_wait
 from distxla.targets.code import target_of
 
-EVERYBODY = 0x7FFFFFFF
+ALL_SLEEPERS = 0x7FFFFFFF
 
 YIELDS = 8
 SPINS = 4000  # about 40 to 60 us
@@ -67,9 +67,9 @@ def emit_wake(llvm_module: ir.Module) -> ir.Function:
 def emit_wait(llvm_module: ir.Module) -> ir.Function:
     """i32 distxla_wait(Context*, ptr word, i32 expected, i32 waits_for, ptr sleepers).
 
-    Blocks while *word == expected. Status.OK, with everything visible that was written before the word was changed, or
+    Blocks while *word == expected. Status.OK, with all writes visible that were made before the word was changed, or
     Status.ABORTED when the abort flag was set. waits_for: a device, or one of control_block.WAITS_FOR_*.
-    word and sleepers lie in the control block.
+    word and sleepers are in the control block.
     """
     found = llvm_module.globals.get(WAIT_FUNCTION)
     if found is not None:

@@ -1,8 +1,8 @@
 """The work of a round cut into items that any member can do, because all members' memory is mapped everywhere.
 
 An item is a stretch of one movement (ops/support/collective_movement.py) from one source, or reduced from all, to
-one target or all. Items touch disjoint parts of the results, and each reduction runs in group order, so who does which
-item changes no bit.
+one target or all. Items touch disjoint parts of the results, and each reduction runs in group order, so no bit depends
+on which member does which item.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PIECE_BYTES = 128 * 1024  # of an operand, in one item of shared work
 class WorkPlan:
     """table: one row of COLUMNS a movement.  items: of the whole round.  shared: whether members share them.
 
-    Members that share items find them in tables of their own, so table and items follow from what all members agree on;
-    whether the items are shared, and results written once, the last one to come decides.
+    Members that share items find them in tables of their own, so table and items follow from values that all members
+    agree on; the last arriver decides whether the items are shared, and results written once.
     """
 
     table: tuple[tuple[int, ...], ...]
@@ -95,8 +95,8 @@ def plan_work(
 def _parts(movements: Sequence[Movement], members: int, order: str) -> Iterator[tuple[Movement, int, int]]:
     """Movements with the element at which each begins and, of a ring, the member behind its target that comes first.
 
-    A reduction for everybody falls into as many chunks of ceil(elements / members) as there are members, the last ones
-    shorter or empty; what a target reduces for itself is its chunk.
+    A reduction for all members is cut into as many chunks of ceil(elements / members) as there are members, the last
+    ones shorter or empty; a target that reduces for itself has its chunk.
     """
     for m in movements:
         if order != RING or not m.reduces:

@@ -1,1 +1,1 @@
-"""The proxy of a host: it finishes what devices here began together with devices elsewhere, over TCP."""
+"""The proxy of a host: it finishes rounds and transfers between devices here and devices elsewhere, over TCP."""

@@ -26,8 +26,8 @@ ITEMS = ctypes.CFUNCTYPE(
 
 
 class AddressedRound:
-    """An area of a group's round (protocols/group.py) outside of any control block. What its members have posted are
-    addresses of this process, and the context's memories begin at 0: so items work on any memory."""
+    """An area of a group's round (protocols/group.py) outside of any control block. Its members post addresses of this
+    process, and the context's memories begin at 0: so items work on any memory."""
 
     def __init__(self, description: Description, members: Sequence[int]) -> None:
         """members: device ids in group order."""
@@ -43,7 +43,7 @@ class AddressedRound:
         self._area[begin // 8 : begin // 8 + len(addresses)] = addresses
 
     def posted(self, position: int, leaf: int, count: int) -> list[int]:
-        """What a member has posted."""
+        """The slot that a member has filled."""
         begin = group_words.E_SLOTS + position * round_words.SLOT_BYTES + round_words.S_OFFSETS + 8 * leaf
         return [int(value) for value in self._area[begin // 8 : begin // 8 + count]]
 
@@ -52,13 +52,14 @@ class AddressedRound:
         self._area.view(np.uint32)[group_words.E_ONCE // 4] = 1
 
     def keep(self) -> None:
-        """Remember what is posted, for `restore`."""
+        """Remember the posted slots, for `restore`."""
         self._kept = self._area.copy()
 
     def restore(self) -> None:
         self._area[:] = self._kept
 
     def do_items(self, targets: int, first: int, end: int) -> None:
-        """Do these items. targets: members that get what all get, from the first place on; or the group's size."""
+        """Do these items. targets: members that get the common results, from the first place on; or the group's
+        size."""
         slots, description = int(self._area.ctypes.data) + group_words.E_SLOTS, self._description
         self._items(self._context.address, slots, description.members, targets, description.table, first, end)

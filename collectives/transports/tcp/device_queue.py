@@ -10,7 +10,7 @@ from distxla.targets.registry import sleep_on, wake_all
 
 
 class Queue:
-    """What devices leave to the proxy. Made before they run: it sets up the ring; only its owner takes from it."""
+    """The ring in which devices enqueue events. Made before they run, since it sets it up; only its owner takes."""
 
     def __init__(self, block: ControlBlock, shared: SharedWords) -> None:
         self._shared, self._mapped = shared, block.segment.bytes  # mapped as long as this is used

@@ -1,7 +1,7 @@
 """The frames between the proxies of two hosts.
 
 Every frame but PULSE names its epoch: those from before a failed call are dropped. Nothing but READY is sent for a
-round to a host that has not said that it is ready, so what comes always has a place to go.
+round to a host that has not said that it is ready, so all data that arrives has a place to go.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Ask(MessageFrame):
     epoch: int = u32(_EPOCH)
     message: int = u32(_MESSAGE)
     use: int = u32(_USE)
-    signature: int = u64("of what the target runs")
+    signature: int = u64("of the target's instruction")
 
 
 @frame(19, payload="the piece")

@@ -1,4 +1,4 @@
-"""One round of a group across hosts, on one of them: what is still to come, to be sent, and to be done here."""
+"""One round of a group across hosts, on one of them: the bytes still to arrive and to send, and the work here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WINDOW = 8  # reduced pieces of one round that wait to be sent
 
 
 class Exchange(Protocol):
-    """What a round asks of the proxy that it belongs to."""
+    """The proxy's methods that a round calls."""
 
     host: int
     scratch: Scratch
@@ -49,7 +49,7 @@ class Exchange(Protocol):
 
 
 class Round:
-    """A round that all local members have come to.
+    """A round that all local members have reached.
 
     Methods are called by several threads; those that write to different places run at the same time. The round
     ends once, when everything that was expected has come, everything was sent, and the work of this host is done.
@@ -62,7 +62,7 @@ class Round:
         self.since = time.monotonic()
         self.is_over = False
         self._lock = threading.Lock()
-        self._left = 1  # bytes to come, frames to leave; and 1 for what `start` does
+        self._left = 1  # bytes to arrive, frames to leave; and 1 for the work of `start`
         self._once = 0
         self._window = threading.Semaphore(WINDOW)
         self._mirrors: dict[tuple[int, int], np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = {}
@@ -107,7 +107,7 @@ class Round:
         ]
 
     def _make_mirrors(self, plan: RoundPlan) -> None:
-        """Memory for remote members' operands, of which only what is needed here will be filled."""
+        """Memory for remote members' operands, of which only the parts needed here will be filled."""
         ends: dict[tuple[int, int], int] = {}
         for regions in plan.incoming.values():
             for region in regions:
@@ -119,12 +119,12 @@ class Round:
             self._mirrors[key] = empty([end], np.uint8)
 
     def _destinations(self, region: PlannedRegion) -> list[int]:
-        """Where the bytes of an incoming region go, and how far apart their rows lie is `region.given` or `taken`."""
+        """Where the bytes of an incoming region go; the distance of their rows is `region.given` or `taken`."""
         if region.targets:
             return self.results(region.targets, region.given, region.common)
         return [int(self._mirrors[region.source, region.taken.leaf].ctypes.data) + region.taken.offset]
 
-    # --- what comes along with READY
+    # --- operands that travel with READY
 
     def eager(self, host: int) -> list[Buffer]:
         """The bytes that another host gets at once; a copy, because the operands may be results as well."""
@@ -163,7 +163,7 @@ class Round:
     # --- the work of this host
 
     def start(self) -> None:
-        """All hosts are ready, and agree: send what others need, and do what needs nobody else."""
+        """All hosts are ready, and agree: send the operands that others need, and do the items that need none."""
         plan = self.plan
         assert plan is not None
         if plan.algorithm is Algorithm.CHAIN:
@@ -180,7 +180,7 @@ class Round:
         self.settle(1)
 
     def settle(self, amount: int) -> None:
-        """So much less is left; what was last ends the round."""
+        """`amount` less is left; the last one ends the round."""
         with self._lock:
             self._left -= amount
             if self._left or self.is_over:
@@ -201,7 +201,7 @@ class Round:
             self._left += amount
 
     def _do_items(self, plan: RoundPlan) -> None:
-        """Call the program's own function for what local members get: reductions of all, or copies from local
+        """Call the program's own function for the results of local members: reductions of all, or copies from local
         members."""
         group, description, base = self.group, plan.description, self.proxy.base
         count, here = description.operands + description.results, AddressedRound(description, self.group.members)
@@ -220,7 +220,7 @@ class Round:
                     for t in group.local:
                         here.do_items(len(group.members), m.item(s, t), m.item(s, t) + m.pieces)
                 continue
-            # what all get goes to the first places of the table, one for each local member
+            # common results go to the first places of the table, one for each local member
             for position, given in enumerate(results):
                 here.post(position, description.operands, given)
             if self._once:
@@ -308,7 +308,7 @@ class Round:
     def _reduce(
         self, stream: Stream, targets: list[int], before: list[int], positions: tuple[int, ...], offset: int, size: int
     ) -> None:
-        """Fold a piece of local members' operands onto what came before."""
+        """Reduce a piece of local members' operands onto the earlier ones."""
         assert self.plan is not None
         rows, description = stream.taken, self.plan.description
         gathered = []
@@ -443,7 +443,7 @@ def _given(region: PlannedRegion) -> Rows:
 
 
 def _pieces(*sides: Rows) -> list[tuple[int, int]]:
-    """(offset, size) of pieces of packed rows: where rows lie apart on a side, whole rows or parts of one."""
+    """(offset, size) of pieces of packed rows: where rows are apart on a side, whole rows or parts of one."""
     rows = sides[0]
     if all(side.is_whole for side in sides):
         return [(at, min(PIECE_BYTES, rows.bytes - at)) for at in range(0, rows.bytes, PIECE_BYTES)]
@@ -458,7 +458,7 @@ def _pieces(*sides: Rows) -> list[tuple[int, int]]:
 
 
 def _piece_at(place: int, rows: Rows, offset: int, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """A piece of rows that lie apart and begin at `place`."""
+    """A piece of rows that are apart and begin at `place`."""
     first, inside = divmod(offset, rows.row)
     begin = place + first * rows.stride + inside
     if size < rows.row:

@@ -12,7 +12,7 @@ from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.targets.registry import wake_all
 
-HEAD_BYTES = 16  # of what a member posts: signature, site, device
+HEAD_BYTES = 16  # of a member's slot: signature, site, device
 
 
 class Area:
@@ -69,7 +69,7 @@ class Area:
 
 
 class Group:
-    """A group whose members live on several hosts.
+    """A group whose members are on several hosts.
 
     offset: of its state in the control block, the same on all hosts, and so its name among the proxies.
     members: device ids in group order.  homes: the host of each.  local: positions on this host.

@@ -1,8 +1,8 @@
 """A connection to one other proxy: frames leave in order of urgency, frames that come in are handed to the proxy.
 
-Whoever has something to send tries to give it to the kernel at once; what the kernel does not take is left to a thread
-of the link. So a small frame costs no switch of threads, and nobody who receives ever waits for sending: two proxies
-could otherwise each wait for the other one to receive.
+A thread that sends gives its bytes to the kernel at once; those that the kernel does not take are left to a thread of
+the link. So a small frame costs no switch of threads, and no receiver ever waits for sending: two proxies could
+otherwise each wait for the other one to receive.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Link:
                 thread.join(2.0)
 
     def _drain(self, *, wait: bool) -> None:
-        """Send what waits, unless another thread does; without `wait` what the kernel takes at once."""
+        """Send the queue, unless another thread does; without `wait`, as much as the kernel takes at once."""
         while (self._begun or self._urgent or self._bulk) and not self._closed:
             if not self._sending.acquire(blocking=wait):
                 return  # its holder looks again after it has let go

@@ -1,8 +1,8 @@
 """Pairs of devices on two hosts: messages of permutes and of channels, carried from one host's state to the other's.
 
 Each host has the whole state of a pair, at the same offset, and its device uses it as if the other one were here. The
-proxy of the source's host carries messages to the target's host, and posts them there as the source would; the other
-way it carries the words that say what the target has taken. A source has no more messages in flight than its pair's
+proxy of the source's host carries messages to the target's host, and posts them there as the source would; in the other
+direction it carries the words that count the taken messages. A source has no more messages in flight than its pair's
 ring has places, so a message always has a place at the other side.
 
 A large message of a permute goes from the source's operand to the target's result, once the target has said where that
@@ -47,8 +47,8 @@ from distxla.wire.checksums import Buffer
 from distxla.wire.frame import Frame
 
 HEAD_BYTES = 16  # signature, site, device
-SETTLE_S = 2.0  # for what was told last to cross from host to host
-PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is held to run something else
+SETTLE_S = 2.0  # for the last frames to cross from host to host
+PATIENCE_S = 1.0  # until a target that waits, but asks for no large message, is taken to run another instruction
 
 
 class MessageSlot(NamedTuple):
@@ -71,7 +71,7 @@ class Incoming:
 
 
 class Exchange(Protocol):
-    """What pairs ask of the proxy that they belong to."""
+    """The proxy's methods that pairs call."""
 
     host: int
     epoch: int
@@ -100,7 +100,7 @@ class Pairs:
         self._base, self._size = block.segment.address, block.segment.size
         self._mapped = block.segment.bytes  # as long as this is used
         self.messages: dict[int, MessageSlot] = {}
-        self._places: dict[int, set[int]] = {}  # of messages, by where their permute's state lies
+        self._places: dict[int, set[int]] = {}  # of messages, by the offset of their permute's state
         self._lock = threading.Lock()
         self._posted: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}  # use, places, sizes; not yet sent
         self._ready: dict[int, tuple[int, int]] = {}  # use, signature: the target's, here or elsewhere
@@ -135,7 +135,7 @@ class Pairs:
             self.messages.pop(place, None)
 
     def reset(self) -> None:
-        """Forget what is in flight."""
+        """Forget all messages in flight."""
         with self._lock:
             self._posted.clear()
             self._ready.clear()
@@ -153,7 +153,7 @@ class Pairs:
     # --- events of devices here
 
     def handle(self, place: int, event: int, number: int) -> None:
-        """What a device here has left: see proxy_queue.ProxyEvent."""
+        """An event that a device here has enqueued: see proxy_queue.ProxyEvent."""
         if event in (ProxyEvent.POSTED, ProxyEvent.READY, ProxyEvent.TAKEN):
             message = self.messages[place]
             if event == ProxyEvent.POSTED:
@@ -181,7 +181,7 @@ class Pairs:
         places = tuple(self._long(payload + 8 * k) for k in range(leaves))
         sizes = tuple(self._long(payload + 8 * (leaves + k)) for k in range(leaves))
         self._send(host, Large(self._proxy.epoch, place, use), [head, struct.pack(f"<{leaves}Q", *sizes)])
-        with self._lock:  # only now: no part may overtake what announces it
+        with self._lock:  # only now: no part may overtake its announcement
             self._posted[place] = (use, places, sizes)
         self._send_parts(place)
 
@@ -208,7 +208,7 @@ class Pairs:
         self._compare(place)
 
     def _compare(self, place: int) -> None:
-        """Post what has come to a target that runs something else: it will see that."""
+        """Post a message to a target that runs another instruction: it will detect that."""
         with self._lock:
             coming, (use, signature) = self._incoming.get(place), self._ready.get(place, (0, 0))
             if coming is None or coming.use != use or int.from_bytes(coming.head[:8], "little") == signature:
@@ -386,7 +386,7 @@ class Pairs:
         return self._words[offset // 4]
 
     def _published(self, offset: int) -> int:
-        """A word that a device publishes, and with it what that has written before."""
+        """A word that a device publishes, and with it the device's earlier writes."""
         return self._shared.read(self._base + offset)
 
     def _long(self, offset: int) -> int:

@@ -1,14 +1,14 @@
 """The proxy of one host of a run: joins the host's shared memory and exchanges with the other hosts' proxies over TCP.
 
-It does for groups with members on several hosts what the last member to come does in a group on one host. Devices here
-hand a round over when all local members have come (collectives/protocols/proxy_queue.py). The proxy then tells the
-group's other hosts that it is ready; when all are, and all came with the same instruction, each sends the others what
-they need of its members' operands, straight from their memory and straight into that of the members that get it
+It does for groups with members on several hosts what the last arriver does in a group on one host. Devices here
+enqueue a round when all local members have arrived (collectives/protocols/proxy_queue.py). The proxy then tells the
+group's other hosts that it is ready; when all are, and all run the same instruction, each sends the others the parts
+that they need of its members' operands, straight from their memory and straight into that of the members that get them
 (round_plan.py, group_round.py). At the end it stores the round's phase as a member would, and wakes.
 
 A host may be ahead of another one by as many rounds of a group as may be in flight at a time; nothing but READY, with
-at most EAGER_BYTES of payload, is ever sent to a host that has not said that it is ready, so what comes always has a
-place to go. Frames carry the number of the epoch: those from before a failed call are dropped.
+at most EAGER_BYTES of payload, is ever sent to a host that has not said that it is ready, so all data that arrives has
+a place to go. Frames carry the number of the epoch: those from before a failed call are dropped.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Proxy(Transport):
         return self._listener.address[1]
 
     def connect(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Connect to the proxies of all other hosts, who listen at `addresses` (by host), and begin to serve.
+        """Connect to the proxies of all other hosts, which listen at `addresses` (by host), and begin to serve.
 
         Each connection is made by the higher host number; blocks until all are there. ClusterError otherwise.
         """
@@ -190,7 +190,7 @@ class Proxy(Transport):
         with self._lock:
             if not self._left.wait_for(lambda: self._inside == 0, QUIET_S):
                 raise ClusterError("the proxy still works for a call that has failed")
-        self.release()  # what they have left
+        self.release()  # programs that the drained rounds have left
         self._pairs.reset()
         for link in self._links.values():
             link.forget()
@@ -198,8 +198,8 @@ class Proxy(Transport):
             self.epoch = self._takes = restart.epoch
 
     def _drain(self) -> None:
-        """Drop what devices have handed over; blocks until the proxy's own thread, which alone takes it, has done so
-        and is in no round."""
+        """Drop the events that devices have enqueued; blocks until the proxy's own thread, the only one that takes
+        them, has done so and is in no round."""
         done = self._draining = threading.Event()
         end = time.monotonic() + QUIET_S
         self._queue.wake()
@@ -289,7 +289,7 @@ class Proxy(Transport):
                 reason = f"{reason} ({self._names.subject(error.frame)})"
             self._failure(host, reason, damaged)
 
-    # --- what devices hand over
+    # --- events from devices
 
     def _serve(self) -> None:
         while not self._closed:
@@ -334,7 +334,7 @@ class Proxy(Transport):
         for host, payload in early.items():
             self._host_ready(round_, host, payload)
 
-    # --- what comes from other hosts
+    # --- frames from other hosts
 
     def _on_frame(self, link: Link, frame: EpochFrame) -> None:
         with self._lock:
@@ -364,7 +364,7 @@ class Proxy(Transport):
             self._pairs.receive(link, frame)
 
     def _take_piece(self, link: Link, frame: RoundFrame) -> None:
-        """A piece of what another host sends in a round."""
+        """A piece of another host's data for a round."""
         round_ = self._rounds.get((frame.group, frame.round))
         if round_ is None:
             if self.block.words[control.H_ABORT // 4] == 0:
@@ -441,10 +441,10 @@ class Proxy(Transport):
         """The round is over here."""
         with self._lock:
             if self._rounds.pop((round_.group.offset, round_.number), None) is None:
-                return  # given up meanwhile
+                return  # dropped since
         round_.area.finish(outcome, once)
 
-    # --- what goes to other hosts
+    # --- frames to other hosts
 
     def send_piece(self, round_: Round, host: int, number: int, offset: int, piece: memoryview, done: Done) -> None:
         """A piece of an operand. `done` is called when `piece` may change."""

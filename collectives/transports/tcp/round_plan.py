@@ -1,4 +1,4 @@
-"""What the proxies of a group's hosts do in a round: who sends what to whom. Every host makes the same plan.
+"""The part of each proxy of a group's hosts in a round: transfers between hosts. Every host makes the same plan.
 
 Copied bytes go once to each host that needs them, in one of three ways:
 
@@ -43,11 +43,11 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True)
 class Description:
-    """What a routine says of one round. table, members, do_items, reduction: addresses in this process.
+    """A routine's description of one round. table, members, do_items, reduction: addresses in this process.
 
     element: bytes of an element that is reduced, 0 where bytes are only moved.  reduction: 0 where all operands are
     needed.
-    read: bytes of each operand leaf, where the work depends on what is in them (ragged-all-to-all).
+    read: bytes of each operand leaf, where the work depends on their values (ragged-all-to-all).
     """
 
     signature: int
@@ -233,7 +233,7 @@ def _description(words: dict[str, int]) -> Description:
 
 
 def make_plan(description: Description, homes: Sequence[int], here: int) -> RoundPlan:
-    """What the host `here` does. homes: the host of each member, in group order."""
+    """The part of the host `here`. homes: the host of each member, in group order."""
     hosts = sorted(set(homes))
     regions = {(a, b): _regions(description, homes, a, b) for a in hosts for b in hosts if a != b}
     if max(sum(r.taken.bytes for r in found) for found in regions.values()) <= EAGER_BYTES:
@@ -262,7 +262,7 @@ def _rows(m: Movement, leaf: int, offset: int, stride: int) -> Rows:
 
 
 def _regions(description: Description, homes: Sequence[int], a: int, b: int) -> tuple[PlannedRegion, ...]:
-    """What members on host a have that members on host b need."""
+    """The bytes of members on host a that members on host b need."""
     found = []
     if description.read:
         nowhere = Rows(0, 0, 1, 0, 0)

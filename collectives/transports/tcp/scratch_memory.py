@@ -71,7 +71,7 @@ class Scratch:
         return empty([size], np.uint8)
 
     def give(self, memory: NDArray[np.uint8]) -> None:
-        """Nobody uses it any longer."""
+        """Give the memory back; it must not be in use any longer."""
         if memory.size == PIECE_BYTES:
             with self._lock:
                 if len(self._free) < _KEPT:

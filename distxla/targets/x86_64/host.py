@@ -11,7 +11,7 @@ address_bytes = 1 << 47
 
 # --- waiting
 
-_SYS_FUTEX, _FUTEX_WAIT, _FUTEX_WAKE, _EVERYBODY = 202, 0, 1, 0x7FFFFFFF
+_SYS_FUTEX, _FUTEX_WAIT, _FUTEX_WAKE, _ALL_SLEEPERS = 202, 0, 1, 0x7FFFFFFF
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.argtypes = (
     ctypes.c_long,
@@ -35,7 +35,7 @@ def sleep_on(address: int, value: int, seconds: float) -> None:
 
 
 def wake_all(address: int) -> int:
-    return int(_syscall(_SYS_FUTEX, address, _FUTEX_WAKE, _EVERYBODY, None, None, 0))
+    return int(_syscall(_SYS_FUTEX, address, _FUTEX_WAKE, _ALL_SLEEPERS, None, None, 0))
 
 
 # --- the processor
