@@ -84,7 +84,7 @@ PLANTED = [
     Planted(
         "one of many is woken at the end of a round",
         "distxla.collectives.transports.shared_memory.group_round:_Round._lead",
-        "self._wake(i32(EVERYBODY))",
+        "self._wake(i32(ALL_SLEEPERS))",
         "self._wake(i32(1))",
         ("sums", "loop"),
         (4,),
@@ -131,7 +131,7 @@ PLANTED = [
         """number = builder.zext(item, I64)
 with atomics.when(builder.icmp_unsigned("==", builder.add(item, i32(1)), items)):
     atomics.release(self.over, self.area, group_words.E_PHASE)
-    self._wake(i32(EVERYBODY))""",
+    self._wake(i32(ALL_SLEEPERS))""",
         ("large sums",),
         (3,),
         emitted=True,
