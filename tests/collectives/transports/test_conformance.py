@@ -40,14 +40,16 @@ from tests.collectives.transports.programs import (
 )
 from tests.stopwatch import eventually
 
-PLACEMENTS = {
-    "shared memory": [[0, 1, 2, 3]],
-    "tcp": [[0], [1], [2], [3]],
-    "two hosts": TWO_HOSTS,
-    "interleaved": [[0, 2], [1, 3]],
-    "three hosts": THREE_HOSTS,
-}
-every_transport = pytest.mark.parametrize("placement", list(PLACEMENTS.values()), ids=list(PLACEMENTS))
+every_transport = pytest.mark.parametrize(
+    "placement",
+    [
+        pytest.param([[0, 1, 2, 3]], id="shared memory"),
+        pytest.param([[0], [1], [2], [3]], id="tcp"),
+        pytest.param(TWO_HOSTS, id="two hosts"),
+        pytest.param([[0, 2], [1, 3]], id="interleaved", marks=pytest.mark.exhaustive),
+        pytest.param(THREE_HOSTS, id="three hosts", marks=pytest.mark.exhaustive),
+    ],
+)
 
 
 def require_reference(text: str, placement: Sequence[Sequence[int]], times: int = 1) -> None:
