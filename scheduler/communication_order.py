@@ -3,9 +3,9 @@
 The text's order is kept where it is safe. Where it isn't, devices are followed until they can't go on; the cycle in
 which they wait names pairs of instructions of which one has to change places (joint_order/conflicts.py). Each is tried,
 and its own cycles are resolved in the same way: a search that finds an order wherever there is one, unless it takes too
-long. Where the first attempts don't do, orders of everything at once are tried, too (joint_order/merged_order.py). What
-is found counts only if it has been proved as any other program would be, so nothing here has to be trusted. Scheduled
-programs are never changed.
+long. Where the first attempts fail, orders of all instructions at once are tried, too (joint_order/merged_order.py). An
+order counts only if it has been proved as for any other program, so nothing here has to be trusted. Scheduled programs
+are never changed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Move:
 
 @dataclass(frozen=True)
 class JointOrder:
-    """modules: what to execute, in the order of the programs; those that stay as they are are the same objects.
+    """modules: the modules to execute, in the order of the programs; unchanged ones are the same objects.
 
     is_safe: whether that has been proved to end.  is_complete: whether all orders have been considered, if the text's
     isn't safe.
@@ -74,8 +74,8 @@ _known: list[tuple[tuple[object, ...], JointOrder]] = []  # the last two answers
 def order_communication(programs: Programs, replicas: int, partitions: int) -> JointOrder:
     """An order for all programs of a run, each given with the flattened ids of its devices.
 
-    Their channels must pair up (compiler/verify/world.py). What was found last is remembered, so asking again for the
-    same modules, or for those that were found, costs nothing.
+    Their channels must pair up (compiler/verify/world.py). The last result is remembered, so asking again for the same
+    modules, or for those that were found, costs nothing.
     """
     given = tuple((tuple(devices), module) for devices, module in programs)
     if not _may_differ(given):
@@ -137,7 +137,7 @@ def _ordered(programs: tuple[tuple[tuple[int, ...], Module], ...], replicas: int
 
 
 def _moved(old: Module, new: Module) -> Iterator[tuple[Instruction, Instruction]]:
-    """(instruction, the first one in the text that it is executed before though it stands behind it)."""
+    """(instruction, the first one that it is executed before although it is behind it in the text)."""
     effectful = effectful_computations(old)
     for before, after in zip(old.computations, new.computations, strict=True):
         if before is after:

@@ -1,6 +1,6 @@
 """The order in which a device executes a computation's instructions.
 
-A module that says `is_scheduled=true` keeps the order of its text; what passes have inserted stands where they put it.
+A module that says `is_scheduled=true` keeps the order of its text, with inserted instructions where passes put them.
 
 Otherwise the order is chosen in two steps, computation by computation, called ones first:
 
@@ -12,9 +12,9 @@ Otherwise the order is chosen in two steps, computation by computation, called o
    would cost more, the order stays.
 
 Both keep all edges: operands, control predecessors, and the order of effects, which ir/effects_order.py explains:
-what begins a round or a transfer, and what others wait for, stays in the order of the text, so devices that run one
-module, or modules whose order was decided together, meet as they would in that order. Only the ends of rounds and of
-sends, which nobody waits for, move: behind others.
+instructions that begin a round or a transfer, and those that others wait for, stay in the order of the text, so devices
+that run one module, or modules whose order was decided together, meet as they would in that order. Only the ends of
+rounds and of sends, which no device waits for, move: behind others.
 """
 
 from __future__ import annotations

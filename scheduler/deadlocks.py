@@ -30,7 +30,7 @@ from distxla.scheduler.verdict import Outcome, Verdict
 
 
 def examine(programs: Sequence[tuple[Iterable[int], Module]], replicas: int, partitions: int) -> Verdict:
-    """What is known of a run of these programs, each with the flattened ids of its devices; verified together.
+    """The knowledge of a run of these programs, each with the flattened ids of its devices; verified together.
 
     The text's order is taken for each program's schedule: the compiler keeps it among instructions with effects. It is
     assumed that the host keeps infeeds filled and drains outfeeds.
@@ -47,7 +47,7 @@ def no_deadlock(devices: int) -> Verdict:
 
 
 def refusal(error: DeadlockError, devices: int) -> Verdict:
-    """The verdict on a run that was refused, since a program waits in it for what no program does."""
+    """The verdict on a run that was refused, since a program waits for a transfer that no program makes."""
     return Verdict(Outcome.DEADLOCK, devices, refused(error))
 
 
@@ -61,7 +61,7 @@ class _Examination:
         return self._with_kernels(found) if found.outcome is Outcome.SAFE else found
 
     def _with_kernels(self, safe: Verdict) -> Verdict:
-        """What is left of a proof beside kernels that communicate; the same verdict where there are none."""
+        """The verdict of a proof that ignores kernels that communicate; the same one where there are none."""
         found = [
             (number, devices, instruction)
             for number, (devices, module) in enumerate(self.communication.programs)
@@ -79,7 +79,7 @@ class _Examination:
         )
 
     def _of_instructions(self) -> Verdict:
-        """The verdict on what the text says of communication."""
+        """The verdict on the communication of the instructions."""
         world = World(self.communication.replicas, self.communication.partitions)
         traces: dict[int, Trace] = {}
         for number, (devices, _) in enumerate(self.communication.programs):
@@ -142,7 +142,7 @@ class _Examination:
         return self._deadlock(progress, error, found, states, self._counts(progress, found))
 
     def _counts(self, progress: Progress, found: Deadlock) -> tuple[str, ...]:
-        """How often a device does what another one does more often, where that is known."""
+        """How often a device executes something and how often another one does, where that is known."""
         if found.cycles:
             return ()
         waiter, ended = found.without_end[0]
@@ -151,7 +151,7 @@ class _Examination:
         counts = compared(progress, progress.stops[waiter].thing, waiter, ended, places=True)
         return () if counts is None else (counts,)
 
-    # --- what can't be known
+    # --- unknown verdicts
 
     def _unknown(
         self, summary: str, undecided: Sequence[Undecided], states: dict[int, DeviceState] | None = None

@@ -1,4 +1,4 @@
-"""What the simulation knows of each device when nobody can go on, as the state that a run would have left it in.
+"""The state of each device when no device can go on, in the simulation, as a run would have left it.
 
 It holds the instruction in which each device waits, the devices it waits for, and its history; it has no times.
 """
@@ -27,8 +27,8 @@ class DeviceStates:
     def __init__(self, progress: Progress, modules: Mapping[int, Module]) -> None:
         self._progress, self._modules = progress, modules
         self._holders: dict[int, str] = {}
-        self._made: dict[tuple[int, int], Event] = {}  # by what it stands for and the number: devices share them
-        self._others: dict[tuple[int, int], list[Split | Choice]] = {}  # what is no event, up to a place of a trace
+        self._made: dict[tuple[int, int], Event] = {}  # by the simulated event and the number: devices share them
+        self._others: dict[tuple[int, int], list[Split | Choice]] = {}  # splits and choices, up to a place of a trace
 
     def all(self) -> dict[int, DeviceState]:
         """By device."""
@@ -111,12 +111,12 @@ class DeviceStates:
         """The last that a device has executed; nothing where that depends on a decision that only the run makes."""
         if any(self._has_choice(trace, device, end) for trace, end in self._executed(device)):
             return ()
-        begun: dict[int, int] = {}  # by rendezvous, how many rounds the device has begun up to what is looked at
+        begun: dict[int, int] = {}  # by rendezvous, how many rounds the device has begun up to the event at hand
         found = list(islice(self._numbered(device, begun), most))
         return tuple(reversed(found))
 
     def _numbered(self, device: int, begun: dict[int, int]) -> Iterator[Event]:
-        """What a device has executed, the last first, with the numbers of rounds and transfers."""
+        """The device's executed events, the last first, with the numbers of rounds and transfers."""
         for event in self._passed(device):
             number = self._number(device, event, begun)
             if number is None:
@@ -162,7 +162,7 @@ class DeviceStates:
         return [(trace, end - (depth > 0)) for depth, (trace, end) in enumerate(reversed(places))]
 
     def _passed(self, device: int) -> Iterator[traces.Event]:
-        """What a device has executed, the last first."""
+        """The device's executed events, the last first."""
         for trace, end in self._executed(device):
             yield from _backwards(trace, device, end)
 

@@ -1,4 +1,4 @@
-"""What is known of a run before it begins."""
+"""The verdict on a run before it begins."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Why devices can't go on in the order in which their programs stand, and which instructions could change places.
 
-A cycle of waits says: everybody waits in one instruction for another one that its neighbour has further behind. In any
-order in which nobody waits for ever, at least one of these pairs stands the other way round, since what each waits for
-is the same in every order (reordering.py keeps what tells the k-th of a kind).
+A cycle of waits says: each device waits in one instruction for another one that its neighbour executes later. In any
+order in which no device waits for ever, at least one of these pairs is reversed, since each instruction waits for the
+same ones in every order (reordering.py keeps what tells the k-th of a kind).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from distxla.scheduler.simulation.symmetry import advances_in_step
 from distxla.scheduler.simulation.traces import Act, Event, Trace, events
 from distxla.scheduler.simulation.tracing import TooLongError, Tracer
 
-STARTS = (Act.SEND, Act.RECV, Act.START)  # these wait for nobody
-DONES = (Act.SEND_DONE, Act.RECV_DONE, Act.DONE)  # nobody waits for these
+STARTS = (Act.SEND, Act.RECV, Act.START)  # these never wait
+DONES = (Act.SEND_DONE, Act.RECV_DONE, Act.DONE)  # no device waits for these
 
 
 class Standing(IntEnum):
@@ -37,8 +37,8 @@ class Standing(IntEnum):
 class Reversal:
     """Of a program the instruction that would have to be executed before the one that waits.
 
-    is_free: the first waits for nobody, so that it harms nobody to execute it earlier.  is_late: nobody waits for the
-    second, so that it harms nobody to execute it later.
+    is_free: the first never waits, so that it harms no device to execute it earlier.  is_late: no device waits for the
+    second, so that it harms none to execute it later.
     """
 
     program: int
@@ -50,8 +50,8 @@ class Reversal:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known of an order. ways_out: of which in a better order at least one is there; None if nothing is known
-    of better ones.  cost: events that were followed."""
+    """The result of following an order. ways_out: reversals of which a better order has at least one; None if nothing
+    is known of better ones.  cost: events that were followed."""
 
     standing: Standing
     reversals: tuple[Reversal, ...] | None
@@ -107,8 +107,8 @@ def _breaking(progress: Progress, chain: Iterable[tuple[int, int]]) -> tuple[Rev
 
 
 def _matching(progress: Progress, found: Mismatch) -> tuple[Reversal, ...]:
-    """The reversals that would let two devices enter a round with the same instruction: either comes first with what
-    the other one has."""
+    """The reversals that would let two devices enter a round with the same instruction: either executes the other's
+    instruction first."""
     reversals: list[Reversal] = []
     if isinstance(found.thing, Rendezvous):
         for device, mine, theirs in zip(found.devices, found.sites, reversed(found.sites), strict=True):

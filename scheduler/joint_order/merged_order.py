@@ -1,9 +1,9 @@
-"""One order for what all programs of a run do together, found at once: where their own orders don't contradict.
+"""One order for the communication of all programs of a run, found at once: where their own orders don't contradict.
 
-The k-th round of its kind is one step, in whatever programs and branches. Edges are what has to stay in order
-in any of them, and from each end of a transfer to what waits for it at the other one. Where that has no cycle, every
-program and branch takes its instructions from one order of all steps. Nothing here has to be trusted: such an order is
-followed like any other (order_search.py), and there may be another one where none comes from here.
+The k-th round of its kind is one step, in whatever programs and branches. Edges join steps that have to stay in order
+in any of them, and each end of a transfer to the steps that wait for it at the other end. Where there is no cycle,
+every program and branch takes its instructions from one order of all steps. Nothing here has to be trusted: such an
+order is followed like any other (order_search.py), and there may be another one where none is found here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Graph:
         self._all = [(n, name, lines) for n, r in enumerate(reorderings) for name, lines in r.read.items()]
         self._same: dict[Place, Place] = {}
         shared: dict[Hashable, Place] = {}
-        begun: dict[Hashable, list[Place]] = defaultdict(list)  # end of a transfer -> who begins it
+        begun: dict[Hashable, list[Place]] = defaultdict(list)  # end of a transfer -> the instructions that begin it
         awaited: list[tuple[Place, Hashable]] = []
         for number, name, lines in self._all:
             steps = _steps(lines, reorderings[number].level(name))
@@ -90,7 +90,7 @@ class _Graph:
         return [place for *_, place in sorted(keyed)]
 
     def sorted(self, visits: Callable[[], list[Place]]) -> dict[Place, int] | None:
-        """The number of each step, what has to come earlier just before what needs it; None where there is a cycle."""
+        """The number of each step, with predecessors just before the step that needs them; None if there is a cycle."""
         number = count()
         done: dict[Place, int] = {}
         begun: set[Place] = set()
@@ -111,7 +111,7 @@ class _Graph:
 
 
 def _steps(lines: Lines, level: int) -> dict[str, list[Hashable]]:
-    """What an instruction has in common with those of other computations that do the same thing, by its name.
+    """The steps of each instruction, by its name; instructions of different computations may share a step.
 
     level: as many calls deep are the others. A loop is one step with another one around the same.
     """
@@ -124,7 +124,7 @@ def _steps(lines: Lines, level: int) -> dict[str, list[Hashable]]:
             continue
         steps: list[Hashable] = []
         for key in lines.keys[instruction.name]:
-            if isinstance(key, tuple):  # all but what concerns this device and its host alone
+            if isinstance(key, tuple):  # all but the keys of this device and its host alone
                 first, second = key
                 if op.called_computations and not op.starts_pair and isinstance(first, bool):
                     first = None  # loops around the two ends of a transfer are one step

@@ -12,7 +12,7 @@ from distxla.scheduler.joint_order.reordering import Pair, Reordering
 from distxla.scheduler.simulation.communication import Communication
 
 MOST_EVENTS = 500_000  # followed in search of an order, on all devices and in all attempts: some ten seconds
-ATTEMPT_COST = 200  # what an attempt costs besides, in events
+ATTEMPT_COST = 200  # of an attempt in addition, in events
 SINGLY = 16  # attempts that change places one by one, before whole orders, in which more may move than has to
 EVENTS_SINGLY = 20_000  # followed in these attempts
 
@@ -23,8 +23,8 @@ Pairs = dict[int, dict[str, tuple[Pair, ...]]]  # by program and computation
 class Search:
     """Depth first: where several reversals would do, the second is tried under the condition that the first is not.
 
-    Where the first attempts don't do, whole orders are followed once, however long that takes: what is simple but
-    large needs them, since the search goes from one cycle to the next one.
+    Where the first attempts fail, whole orders are followed once, however long that takes: simple but large programs
+    need them, since the search goes from one cycle to the next one.
     """
 
     def __init__(self, programs: Programs, replicas: int, partitions: int) -> None:
@@ -89,7 +89,7 @@ class Search:
         return finding
 
     def _with_early_starts(self) -> Iterator[tuple[Pairs, list[Module]]]:
-        """All starts before the waits directly before them, which is what many programs need in many places."""
+        """All starts before the waits directly before them, as many programs need in many places."""
         pairs: Pairs = {}
         modules = [module for _, module in self.communication.programs]
         for number, reordering in enumerate(self.reorderings):

@@ -1,4 +1,4 @@
-"""Other orders of a program's instructions with effects: what has to stay in order, and what may change places."""
+"""Other orders of a program's instructions with effects: which pairs stay in order, and which may change places."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST = "host"  # feeds, transfers to the host, custom-calls with effects, random
 
 
 class Lines:
-    """The instructions of a computation, and the pairs of which the order is settled before anybody asks."""
+    """The instructions of a computation, and the pairs of which the order is settled from the start."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Lines:
         keys: Mapping[str, tuple[Hashable, ...]] | None = None,
     ) -> None:
         """effects: those instructions that have any.  kept: besides operands and control predecessors.  keys: by the
-        name of an instruction with effects, what tells its kind (Reordering)."""
+        name of an instruction with effects, the keys of its kind (Reordering)."""
         self.computation = computation
         self.effects = effects
         self.keys = keys or {}
-        self.before: dict[str, tuple[str, ...]] = {}  # what has to come directly before an instruction
+        self.before: dict[str, tuple[str, ...]] = {}  # the direct predecessors of an instruction
         earlier: dict[str, list[str]] = defaultdict(list)
         for one, other in kept:
             earlier[other].append(one)
@@ -74,7 +74,7 @@ class Lines:
 
     @cached_property
     def _earlier(self) -> dict[str, int]:
-        """Bit sets, by position, of what has to come earlier."""
+        """Bit sets, by position, of all predecessors."""
         found: dict[str, int] = {}
         for instruction in self.computation:
             bits = 0
@@ -84,8 +84,8 @@ class Lines:
         return found
 
     def ordered(self, further: Iterable[Pair]) -> tuple[Instruction, ...] | None:
-        """The text's order, in which what has to come earlier than it stands comes just before what needs it; None
-        where the pairs contradict each other."""
+        """The text's order, but with predecessors that are behind in the text moved to just before the instruction that
+        needs them; None where the pairs contradict each other."""
         more: dict[str, list[str]] = defaultdict(list)
         for earlier, later in further:
             more[later].append(earlier)
@@ -159,7 +159,7 @@ class Reordering:
     def _acts(self, instruction: Instruction) -> bool:
         return _acts(instruction, self._effectful)
 
-    # --- what stays in order
+    # --- pairs that stay in order
 
     def _keys_of(self, computation: Computation, instruction: Instruction) -> tuple[Hashable, ...]:
         """Instructions with a key in common stay in the order of the text, which tells the k-th of them for all: of a
@@ -208,7 +208,7 @@ class Reordering:
             self._levels[name] = 1 + max((self.level(caller) for caller, _ in self._callers.get(name, ())), default=-1)
         return self._levels[name]
 
-    # --- what may change places
+    # --- pairs that may change places
 
     def exchanges(self, waits: Instruction, needed: Instruction) -> Iterator[tuple[str, str, str]]:
         """(computation, earlier, later): pairs of which one, if `needed` is to be executed before `waits`."""
@@ -249,7 +249,7 @@ class Reordering:
 
 
 def is_settled(module: Module) -> bool:
-    """Whether data and control predecessors leave no choice in a program; what else stays in order is not looked at."""
+    """Whether data and control predecessors leave no choice in a program; other reasons are not looked at."""
     effectful = effectful_computations(module)
     return all(
         Lines(computation, [i for i in computation if _acts(i, effectful)], ()).is_settled

@@ -6,10 +6,10 @@
       %w = f32[64,128] tanh(%x)                     //  32768 B  +32768
       %n = f32[64,128] dot(%w, %x), ..              //  65536 B  +32768 -32768
 
-The first number counts the bytes of the arena that are in use while the instruction runs; then what its results take
-before, and what is not needed any more behind it. `(.. inside)` says how much of the first number a loop's or a
-branch's own instructions need at their peak; they have their own numbers, which begin from nothing. What runs no code
-has none. Parameters, constants and results of the module are not in the arena (memory.py).
+The first number counts the bytes of the arena that are in use while the instruction runs; then the bytes that its
+results take before it, and those that are free after it. `(.. inside)` is the part of the first number that a loop's or
+a branch's own instructions need at their peak; they have their own numbers, which begin from nothing. Instructions that
+run no code have none. Parameters, constants and results of the module are not in the arena (memory.py).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _notes(memory: ComputationMemory, profile: Profile) -> list[str]:
 
 
 def _peak(computation: Computation, role: Role, profile: Profile) -> str:
-    """What is in the arena at the peak, the largest first."""
+    """The contents of the arena at the peak, the largest first."""
     if not profile.peak:
         return f"// no memory{_INSIDE[role]}"
     position = profile.peak_position

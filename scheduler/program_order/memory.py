@@ -1,13 +1,13 @@
 """How many bytes a computation needs while its instructions run in a given order.
 
 The model of `compiler/plan/planner.py`, for one computation at a time and any order of it, without offsets. Values are
-those of `ops/support/liveness.py`: tuples, their elements, views and what a loop passes on are other names for the same
-bytes. A value takes a place when it is computed and keeps it until its last reader has run. It takes over the place of
-an operand that is read for the last time there, if its op says so. Nothing is counted here for parameters and
-constants, which nobody frees, nor for values that are computed straight into memory of the caller: the entry's results,
-the state of a loop. What a loop or a conditional needs inside is counted while it runs. Sizes are rounded up as in the
-arena, so the peak is what the arena would take if places always fitted into one another: mostly its size, and where
-not, less.
+those of `ops/support/liveness.py`: tuples, their elements, views and values that a loop passes on are other names for
+the same bytes. A value takes a place when it is computed and keeps it until its last reader has run. It takes over the
+place of an operand that is read for the last time there, if its op says so. Nothing is counted here for parameters and
+constants, which are never freed, nor for values that are computed straight into memory of the caller: the entry's
+results, the state of a loop. Memory that a loop or a conditional needs inside is counted while it runs. Sizes are
+rounded up as in the arena, so the peak is the arena's size if places always fitted into one another: mostly its size,
+and where not, less.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTSIDE = -1
 
 
 class Role(Enum):
-    """Who runs a computation, and so where its result has to be."""
+    """The caller of a computation, and so where its result has to be."""
 
     ENTRY = "entry"
     BODY = "body"
@@ -57,8 +57,8 @@ class BufferPlace:
 class Profile:
     """The memory of a computation in one order, in bytes, by position in it.
 
-    running: what is in use while the instruction there runs.  inside: of that, what the computations need that it
-    calls.  added: what its results take before.  freed: what is given back when it is over.  places: all, by `start`.
+    running: bytes in use while the instruction there runs.  inside: of these, the bytes that the computations need that
+    it calls.  added: taken by its results before it.  freed: given back when it is over.  places: all, by `start`.
     """
 
     running: tuple[int, ...]
@@ -99,7 +99,7 @@ class ModuleMemory:
         return found
 
     def of(self, computation: Computation) -> ComputationMemory:
-        """The memory of a computation that the entry runs; what it calls must be settled."""
+        """The memory of a computation that the entry runs; the computations that it calls must be settled."""
         return ComputationMemory(self, computation, self.roles[computation.name])
 
     def settle(self, memory: ComputationMemory, order: Sequence[int]) -> None:
@@ -109,12 +109,12 @@ class ModuleMemory:
         self.swapped[name] = memory.swapped(order)
 
     def peak_inside(self, instruction: Instruction) -> int:
-        """What the computations need that a control instruction runs, one at a time."""
+        """The bytes that the computations need that a control instruction runs, one at a time."""
         return max((self.profiles[name].peak for name in instruction.op.called_computations), default=0)
 
 
 def _roles(module: Module) -> dict[str, Role]:
-    """The computations that the entry runs as a whole: itself, and what control instructions call."""
+    """The computations that the entry runs as a whole: itself, and those that control instructions call."""
     roles = {module.entry: Role.ENTRY}
     pending = [module.entry]
     while pending:
@@ -134,7 +134,7 @@ def _roles(module: Module) -> dict[str, Role]:
 
 @dataclass
 class ComputationMemory:
-    """What is the same in every order. Instructions are numbered by their position in the text.
+    """The properties that are the same in every order. Instructions are numbered by their position in the text.
 
     runs: whether an instruction runs code of its own.  reads, makes: the values that it reads and computes.  size: by
     value.  takes: by value, the operand's value whose place it takes over if it is the last to read it.  maker: by
@@ -343,7 +343,7 @@ class ComputationMemory:
     def _put_outside(
         self, value: int, occupant: Value, position: Sequence[int], last: Sequence[int], outside: set[int]
     ) -> bool:
-        """Let a result, and what it overwrites in place, be computed in the result's place, if nobody reads there."""
+        """Let a result, and the operand that it overwrites, be computed in the result's place, if no reader is left."""
         found = False
         while value in self.maker and value not in outside:
             made = position[self.maker[value]]

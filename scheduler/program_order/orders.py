@@ -1,7 +1,7 @@
 """Orders of a computation that need little memory: a few simple ones, from which `computation_order.py` takes the best.
 
-Instructions are numbers: their positions in the text. What runs no code (parameters, constants, tuples, views) needs no
-memory either and stands before its first reader.
+Instructions are numbers: their positions in the text. Instructions that run no code (parameters, constants, tuples,
+views) need no memory either and are placed before their first reader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Order = list[int]
 
 
 class Graph:
-    """What must come before what: operands, control predecessors and further (earlier, later) pairs of names."""
+    """The order between instructions: operands, control predecessors and further (earlier, later) pairs of names."""
 
     def __init__(self, instructions: Sequence[Instruction], edges: Iterable[tuple[str, str]] = ()) -> None:
         number = {instruction.name: k for k, instruction in enumerate(instructions)}
@@ -47,7 +47,7 @@ def candidates(graph: Graph, memory: ComputationMemory) -> Iterator[Order]:
 
 
 def aliases_late(order: Iterable[int], graph: Graph, memory: ComputationMemory) -> Order:
-    """The order with what runs no code in front of its first reader, parameters at the top."""
+    """The order with instructions that run no code in front of their first reader, parameters at the top."""
     found = parameters(graph, memory)
     for number in order:
         if memory.runs[number]:
@@ -63,7 +63,7 @@ def parameters(graph: Graph, memory: ComputationMemory) -> dict[int, None]:
 
 
 def pull(number: int, graph: Graph, found: dict[int, None]) -> list[int]:
-    """Add an instruction to `found`, and before it what is missing of all that must come before; what was added."""
+    """Add an instruction to `found`, and before it all its predecessors that are missing; the added ones."""
     added: list[int] = []
     pending = [number]
     while pending:
@@ -125,7 +125,7 @@ class _Greedy:
         self._placed = [False] * len(before)
 
     def run(self, cost: Callable[[int], int], placed: Callable[[int], Iterable[int]]) -> Order:
-        """cost: of an instruction now.  placed: told of each one; gives those whose cost has fallen."""
+        """cost: of an instruction now.  placed: called with each one; gives those whose cost has fallen."""
         order: Order = []
         for k, count in enumerate(self._waiting):
             if not count:
@@ -150,12 +150,12 @@ class _Greedy:
         heapq.heappush(self._ready, (cost(number), self._sign * number))
 
 
-# What runs no code is placed as soon as it can be.
+# An instruction that runs no code is placed as soon as it can be.
 _AT_ONCE = -(1 << 62)
 
 
 def _forwards(graph: Graph, memory: ComputationMemory) -> Order:
-    """From the beginning: first what frees more than it takes."""
+    """From the beginning: first the instruction that frees most beyond the bytes it takes."""
     size, readers = _sizes(memory), _readers(memory)
     left = [len(found) for found in readers]
     placed_ones: set[int] = set()
@@ -177,7 +177,7 @@ def _forwards(graph: Graph, memory: ComputationMemory) -> Order:
 
 
 def _backwards(graph: Graph, memory: ComputationMemory) -> Order:
-    """From the end: first what needs, before it, fewer bytes than it makes."""
+    """From the end: first the instruction that needs, before it, fewest bytes beyond those it makes."""
     size, readers = _sizes(memory), _readers(memory)
     live: set[int] = set()
 
@@ -197,7 +197,7 @@ def _backwards(graph: Graph, memory: ComputationMemory) -> Order:
 
 
 def _depth_first(graph: Graph, memory: ComputationMemory) -> Order:
-    """Each instruction right behind what it needs; of that first what needs much and leaves little."""
+    """Each instruction right behind its operands; of these first the one that needs much and leaves little."""
     size = _sizes(memory)
     held = [sum(size[v] for v in memory.made_of(number)) for number in range(len(graph))]
     need = [0] * len(graph)

@@ -1,12 +1,12 @@
-"""Asynchronous pairs: what begins a round or a transfer comes early, what ends it late, and computations between.
+"""Asynchronous pairs: starts of rounds and transfers come early, their dones late, and computations between.
 
-List scheduling with one clock, which counts the bytes that instructions touch. What begins comes first, and before it
-what it needs. What ends, and what reads its result, can only be had some time after: until then everything else goes
-first, in the order that is given. Then it comes where its first reader stands.
+List scheduling with one clock, which counts the bytes that instructions touch. Starts come first, each after its
+operands. A done, and readers of its result, are available only some time after the start: until then everything else
+goes first, in the given order. Then the done comes just before its first reader.
 
-So many rounds may be in flight at a time: more would end the oldest one first (group_round.py and permute_round.py in
-collectives/transports/shared_memory/). Which order of effects is kept, and why nobody waits for ever, says
-ir/effects_order.py.
+The rounds in flight at a time are limited: more would end the oldest one first (group_round.py and permute_round.py in
+collectives/transports/shared_memory/). ir/effects_order.py says which order of effects is kept, and why no device waits
+for ever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FACTOR = 8
 
 
 def pairs_of(computation: Computation) -> dict[int, int]:
-    """What begins a round or a transfer between devices -> what ends it, by their positions in the text."""
+    """The start of each round or transfer between devices -> its done, by their positions in the text."""
     position = {instruction.name: k for k, instruction in enumerate(computation)}
     found = {}
     for k, instruction in enumerate(computation):
@@ -132,7 +132,7 @@ class Overlap:
         return len(self._open[kind]) >= min(limit, self.most)
 
     def _look_ahead(self) -> None:
-        """Make urgent what the next instruction with effects needs, if that is one that begins something."""
+        """Make the predecessors of the next instruction with effects urgent, if that is a start."""
         while self._next_effects and self._next_effects[-1] in self.placed:
             self._next_effects.pop()
         if not self._next_effects or self._next_effects[-1] not in self.pairs:
@@ -199,6 +199,6 @@ def touched(memory: ComputationMemory, number: int) -> int:
 
 
 def cost(memory: ComputationMemory, work: Mapping[str, int], number: int) -> int:
-    """The same with what the computations touch that it calls, a loop's body once. work: theirs."""
+    """The same, with the bytes that called computations touch, a loop's body once. work: theirs."""
     called = memory.computation.instructions[number].op.called_computations
     return touched(memory, number) + sum(work.get(name, 0) for name in called)

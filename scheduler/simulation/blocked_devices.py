@@ -1,4 +1,4 @@
-"""Devices that are advanced as far as they can go: which device waits for which, and for what."""
+"""Devices that are advanced as far as they can go: the device and the event that each waits for."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def never_go_on(progress: Progress) -> set[int]:
 
 
 def chain_of(progress: Progress, stuck: set[int]) -> list[tuple[int, int]]:
-    """(device, for whom it waits): a cycle if there is one, else one device that waits for a device whose program has
-    ended."""
+    """(device, the device it waits for): a cycle if there is one, else one device that waits for a device whose
+    program has ended."""
     seen: dict[int, int] = {}
     for start in sorted(stuck):
         path: list[tuple[int, int]] = []
@@ -67,7 +67,7 @@ def wait_graph(progress: Progress, stuck: set[int]) -> Deadlock:
 
 
 def needed_event(progress: Progress, stop: Stop, peer: int) -> Event | None:
-    """What the peer would have to execute, of what it still has to."""
+    """The event that the peer would have to execute, among those that it still has to."""
     thing, counters = stop.thing, progress.counters
     if isinstance(thing, Rendezvous):
         rounds = counters.of(thing)
@@ -111,7 +111,7 @@ def rounds_from(progress: Progress, device: int, rendezvous: Rendezvous, number:
 
 
 def behind(progress: Progress, device: int) -> Iterator[Event]:
-    """What a device has executed, of choices every branch; all if it has ended."""
+    """The events that a device has executed, of choices every branch; all if it has ended."""
     places = progress.places[device]
     if not places:
         yield from _own(progress.traces[device], device)
@@ -122,7 +122,7 @@ def behind(progress: Progress, device: int) -> Iterator[Event]:
 
 
 def ahead(progress: Progress, device: int) -> Iterator[Event]:
-    """What a device still has to execute, beginning with where it stands; nothing if it is not among those followed."""
+    """The events that a device still has to execute, from its place on; nothing if it is not among those followed."""
     left = MOST_LOOKED_AT
     for trace, position in reversed(progress.places.get(device, ())):
         for event in _own(trace[position:], device):

@@ -1,6 +1,6 @@
-"""Counts and summarises what calls execute, without following each execution.
+"""Counts and summarises the executions of calls, without following each of them.
 
-f1 calls f0 twice, f2 calls f1 twice, … f30: a billion executions of what is in f0, of which one stands for all.
+f1 calls f0 twice, f2 calls f1 twice, … f30: a billion executions of f0's instructions, of which one stands for all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CallSummaries:
     def executions(self) -> dict[str, int]:
         """By computation the instructions of one execution; loops count one iteration, conditionals all branches."""
         found: dict[str, int] = {}
-        for computation in self.module.computations:  # called ones stand before their callers
+        for computation in self.module.computations:  # called ones precede their callers
             count = 0
             for instruction in computation:
                 count += 1 + sum(found[name] for name in instruction.op.called_computations)
@@ -48,8 +48,8 @@ class CallSummaries:
         return found
 
     def collectives(self, name: str) -> list[tuple[str, Instruction]] | None:
-        """(computation, instruction): each collective that the computation executes, once; None where it does anything
-        else with others, or where what it executes depends on values."""
+        """(computation, instruction): each collective that the computation executes, once; None where it communicates
+        otherwise, or where its executions depend on values."""
         found: list[tuple[str, Instruction]] = []
         for computation in self.module.reached(name):
             if computation.name not in self.effectful:

@@ -1,4 +1,4 @@
-"""The communicating instructions of a program: which devices take part in each, and who sends to whom.
+"""The communicating instructions of a program: the devices that take part in each, and the sender of each value.
 
 A program is simulated in two modes. In synchronous mode a permute waits for all devices that its pairs join, in one
 sequence of rounds with the collectives of the same devices, and a send's slot is free when its value was received. The
@@ -122,7 +122,7 @@ class CommunicationSite:
         return summary(self.module, self.acting, self.operands)
 
     def differing(self, other: CommunicationSite) -> list[str]:
-        """The names of what `difference` tells; of operands "operands' type" or "operands' shape"."""
+        """The names of the facets in `difference`; of operands "operands' type" or "operands' shape"."""
         mine, theirs = dict(self.summary), dict(other.summary)
         found = [name for name in dict.fromkeys((*mine, *theirs)) if mine.get(name) != theirs.get(name)]
         if "opcode" in found:  # the others differ because of it

@@ -48,7 +48,7 @@ def trip_count(frame: CallFrame, loop: Instruction, state: Deferred) -> int | No
 def _side(
     frame: CallFrame, condition: Computation, name: str, body: Computation, state: Deferred
 ) -> tuple[int, int] | None:
-    """(value now, what an iteration adds) of an operand of the test."""
+    """(value now, increment of an iteration) of an operand of the test."""
     instruction = condition[name]
     if isinstance(instruction.op, GetTupleElement) and condition[instruction.operands[0]].op.is_parameter:
         index = instruction.op.index
@@ -99,8 +99,8 @@ def passes_on(module: Module, loop: Instruction, index: int) -> bool:
 
 
 def differing_bound(frame: CallFrame, loop: Instruction, elements: Sequence[Deferred]) -> Instruction | None:
-    """What gives the part of a loop's first state that its condition reads and that is known to differ from device to
-    device; None if there is none. elements: of that state."""
+    """The instruction of the part of a loop's first state that its condition reads and that is known to differ from
+    device to device; None if there is none. elements: of that state."""
     op = loop.op
     assert isinstance(op, While)
     condition, begin = frame.module[op.condition], frame.computation[loop.operands[0]]

@@ -30,7 +30,7 @@ class Rounds:
 
 class Flow:
     """The transfers of an edge. taken: numbers of values that have been received, of the last ones.  asleep: the
-    devices that wait, by what has to happen."""
+    devices that wait, by the event that they wait for."""
 
     __slots__ = ("asleep", "recvs", "sends", "sent", "taken")
 
@@ -77,7 +77,7 @@ class Counters:
         return found if found is not None or self.whole is None else self.whole.begun(device, ticket)
 
     def commit(self) -> None:
-        """What a part has done becomes true of the whole."""
+        """Write the counters of a part into the whole."""
         assert self.whole is not None
         self.whole.rounds.update(self.rounds)
         self.whole.flows.update(self.flows)

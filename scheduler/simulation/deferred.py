@@ -48,7 +48,7 @@ class Deferred(ABC):
 
     @abstractmethod
     def step(self) -> Deferred | None:
-        """Set `value`, or name what has to be forced before."""
+        """Set `value`, or return a value that has to be forced before."""
 
 
 def force(wanted: Deferred) -> Value:
@@ -66,7 +66,7 @@ def force(wanted: Deferred) -> Value:
 
 
 class Given(Deferred):
-    """What is settled."""
+    """A settled value."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
@@ -77,7 +77,7 @@ class Given(Deferred):
 
 @dataclass(eq=False)
 class World:
-    """What all values of a run have in common."""
+    """State that all values of a run share."""
 
     replicas: int
     partitions: int
@@ -227,7 +227,7 @@ class Cases(Deferred):
 
 
 class _Computed(Deferred):
-    """An instruction's result in a frame, for instructions that nobody but the device takes part in."""
+    """An instruction's result in a frame, for instructions in which the device takes part alone."""
 
     def __init__(self, frame: CallFrame, instruction: Instruction) -> None:
         self.frame, self.instruction = frame, instruction
@@ -334,7 +334,7 @@ class _Computed(Deferred):
         uniformity = None if lost else meet([uniformity_of(leaf) for leaf in leaves], frame.devices)
         if asks_who(frame.module, instruction):
             uniformity = None
-        if not leaves:  # a large constant, which nobody compares
+        if not leaves:  # a large constant, which is never compared
             return Unknown(terms.fresh(), uniformity, instruction)
         structure = (meaning(frame.module, instruction, shapes), *(term_of(leaf, terms) for leaf in leaves))
         return Unknown(terms.number(*structure), uniformity, cause.cause if cause else instruction)
@@ -346,7 +346,7 @@ class _Computed(Deferred):
 
 
 def spread(shape: Shape, value: Unknown, terms: Terms) -> Value:
-    """A value of `shape` whose leaves are all unknown like `value`."""
+    """A value of `shape` whose leaves are all as unknown as `value`."""
     if shape.elements is not None:
         parts = (
             spread(s, Unknown(terms.number("part", value.term, k), value.uniformity, value.cause), terms)
@@ -357,7 +357,7 @@ def spread(shape: Shape, value: Unknown, terms: Terms) -> Value:
 
 
 def pending(value: Deferred) -> Iterator[Deferred]:
-    """What of a value, and of its elements, has to be forced."""
+    """The parts of a value, and of its elements, that have to be forced."""
     if value.value is None:
         yield value
     elif isinstance(value.value, Parts):
@@ -408,12 +408,12 @@ def term_of(value: Value, terms: Terms) -> int:
     if isinstance(value, Constant) and not isinstance(value.array, tuple):
         return terms.number("known", content(value))
     if isinstance(value, PerDeviceConstant):
-        return terms.number("each")  # what it is the labels tell
+        return terms.number("each")  # the labels identify it
     return terms.fresh()
 
 
 def is_free_of_chance(module: Module, instruction: Instruction) -> bool:
-    """Whether the result depends on nothing but the operands and who asks."""
+    """Whether the result depends on nothing but the operands and the device."""
     op = instruction.op
     if op.effects is not Effects.PURE or op.advances_state:
         return False

@@ -1,4 +1,4 @@
-"""How often devices do what others have to do equally often, in words."""
+"""How often devices execute something that all of them have to execute equally often, in words."""
 
 from __future__ import annotations
 

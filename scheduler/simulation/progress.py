@@ -1,8 +1,8 @@
 """Advance all devices as far as the happens-before graph allows. An edge of that graph is a condition on counters that
 only grow: a round is over when all members have entered it, a recv-done when the send has been executed, a send-done
 when the recv has, and each device executes its instructions one after the other. So the order in which devices are
-advanced does not matter: either all events happen, in a topological order of the graph, or what is left holds a cycle,
-or waits for what never happens.
+advanced does not matter: either all events happen, in a topological order of the graph, or the remaining ones hold a
+cycle, or wait for events that never happen.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Progress:
             self._ready.append(device)
 
     def _complete(self, key: Hashable) -> None:
-        """A round is over for those who wait for its end, and may make room for those who wait to begin another one."""
+        """A round is over: devices that wait for its end go on, and those that wait to begin another one may."""
         for device in self._waiting.pop(key, ()):
             if not self._stopped.pop(device)[3]:
                 self._rendezvous.pop(device, None)
@@ -172,7 +172,7 @@ class Progress:
         return Stop(event, peers, number, thing, limit)
 
     def _happens(self, device: int, event: Event) -> bool:
-        """Whether the device has executed the event; if not, what it waits for has been noted."""
+        """Whether the device has executed the event; if not, the event that it waits for has been noted."""
         act = event.act
         if act is ROUND or act is START:
             rendezvous = event.site.rendezvous_by_device[self.reading].get(device)

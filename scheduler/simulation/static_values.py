@@ -86,13 +86,13 @@ def meet(uniformity: Iterable[Uniformity], devices: Iterable[int]) -> Uniformity
 
 
 def first_cause(values: Iterable[Value]) -> Unknown | None:
-    """Of what is unknown the one that differs most between devices: it keeps them from taking the same decision."""
+    """The unknown value that differs most between devices: it keeps them from taking the same decision."""
     unknown = [value for value in values if isinstance(value, Unknown)]
     return min(unknown, key=lambda value: 0 if value.uniformity is None else 1 if value.uniformity else 2, default=None)
 
 
 def restricted(value: Value, devices: frozenset[int]) -> Value:
-    """What a value is on some of the devices."""
+    """A value restricted to some of the devices."""
     if not isinstance(value, PerDeviceConstant):
         return value
     mine = {device: value.by_device[device] for device in devices if device in value.by_device}

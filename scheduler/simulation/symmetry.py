@@ -17,7 +17,7 @@ class _Channel:
     """A stream of a channel in a trace: places of its sends, recvs and recv-dones, by the transfer's number.
 
     lag: by how many places a target has to be behind its source (0) and a source behind its target (1), at least, so
-    that what each waits for comes earlier.
+    that each event that a device waits for comes earlier.
     """
 
     pairs: str
@@ -28,7 +28,7 @@ class _Channel:
     lag: list[int] = field(default_factory=lambda: [-(1 << 40)] * 2)
 
     def need(self, side: int, earlier: int, later: int) -> None:
-        """What one side has at place `later` waits for what the other one has at place `earlier`."""
+        """One side's event at place `later` waits for the other side's event at place `earlier`."""
         self.lag[side] = max(self.lag[side], earlier - later + 1)
 
 

@@ -1,4 +1,4 @@
-"""What a program does on its devices, in order, as far as it can be told before the run."""
+"""The events of a program on its devices, in order, as far as they can be told before the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distxla.scheduler.simulation.communication import CommunicationSite
 
 
 class Act(Enum):
-    """What a device does at an event."""
+    """The kind of an event."""
 
     ROUND = "round"  # a round, begun and ended
     START = "start"
@@ -24,7 +24,8 @@ class Act(Enum):
 
 
 class Ticket:
-    """Names what one execution of a start has begun, on every device that has executed it. site: of the start."""
+    """Names the round or transfer that one execution of a start begins, on every device that executes it. site: of the
+    start."""
 
     __slots__ = ("site",)
 
@@ -39,8 +40,8 @@ Loops = tuple[tuple[Instruction, int | None], ...]  # outermost first, with the 
 class Event:
     """One execution of a communicating instruction.
 
-    site: of an END that of the start.  ticket: what it begins or ends; a mapping by device where that differs; None
-    where it can't be told.  by: the instruction itself.  loops: around it.
+    site: of an END that of the start.  ticket: of the round or transfer that it begins or ends; a mapping by device
+    where that differs; None where it can't be told.  by: the instruction itself.  loops: around it.
     """
 
     act: Act
@@ -54,8 +55,8 @@ class Event:
 class Decision:
     """A decision that only the run makes: the trip count of a loop, or the branch that is taken.
 
-    devices with equal `key(device)` take the same decision.  by: the instruction that asks.  cause: from which one the
-    value comes that decides.  program: whose instructions they are.
+    devices with equal `key(device)` take the same decision.  by: the instruction that asks.  cause: the origin of the
+    value that decides.  program: whose instructions they are.
     """
 
     program: int
@@ -73,7 +74,7 @@ class Decision:
 
 @dataclass(eq=False)
 class Split:
-    """Devices of a class take different ways, and which is known. A device that stands in no part does nothing.
+    """Devices of a class take different branches, and which is known. A device that is in no part does nothing.
 
     by: the instruction that asks.
     """

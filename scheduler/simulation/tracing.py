@@ -81,15 +81,15 @@ class Tracer:
         self._left = MOST_DEVICE_EVENTS
         self._iterations_left = MOST_ITERATIONS
         self._uniformity: dict[int, dict[int, Hashable]] = {}
-        self._loops: Loops = ()  # around what is followed
-        # A term for all communication so far. Programs with equal ones have executed the same rounds, so what members
-        # of a group get in the next one is the same also where they run different programs.
+        self._loops: Loops = ()  # around the current instruction
+        # A term for all communication so far. Programs with equal ones have executed the same rounds, so the results of
+        # a group's members in the next one are the same also where they run different programs.
         self._alone = len(self.communication.programs) == 1
         self._past = self.world.terms.number("begin")
-        self._begun: dict[Ticket, int] = {}  # what is in flight: the past with it
+        self._begun: dict[Ticket, int] = {}  # rounds and transfers in flight: the term at their start
 
     def trace(self) -> Trace:
-        """What the program's devices do. Raises TooLongError."""
+        """The events of the program's devices. Raises TooLongError."""
         entry = self.module.entry_computation
         arguments = [
             Given(Unknown(self.world.terms.number("argument", self.program, k), None, parameter))
@@ -100,7 +100,7 @@ class Tracer:
         return found
 
     def _run(self, name: str, arguments: Sequence[Deferred], devices: frozenset[int], into: Trace) -> Deferred:
-        """Follow a computation; what its root gives."""
+        """Follow a computation; its root's value."""
         at(name)
         computation = self.module[name]
         frame = CallFrame(self.world, self.program, self.module, computation, arguments, devices)
@@ -141,7 +141,7 @@ class Tracer:
 
     def _summarised_call(self, frame: CallFrame, instruction: Instruction, into: Trace) -> bool:
         """Summarise a call that is too long to follow: one execution of each collective stands for all. False if it
-        communicates otherwise, or if what it executes depends on values.
+        communicates otherwise, or if its executions depend on values.
 
         All devices that reach the call execute the same collectives in the same order. So if the collectives complete
         once, one after the other, then any sequence of them completes.
@@ -189,7 +189,7 @@ class Tracer:
         into.append(Event(act, site, ticket, ends or site, self._loops))
 
     def _then(self, *what: Hashable) -> None:
-        """What is executed next."""
+        """Note the next communication."""
         self._past = self.world.terms.number("then", self._past, *what)
 
     # --- collectives
@@ -239,7 +239,7 @@ class Tracer:
             frame.set(instruction.name, self._varies(instruction))
 
     def _result(self, site: CommunicationSite, shape: Shape, term: int) -> Value:
-        """What a collective gives: the same to all members, if it is of that kind."""
+        """The result of a collective: the same for all members, if it is of that kind."""
         uniformity: Uniformity = None
         if getattr(site.acting.op, "same_for_all", False):
             uniformity = self._members(site)

@@ -1,7 +1,7 @@
-"""What XLA's compiler for GPUs would refuse in the sends and recvs of a scheduled program that runs here.
+"""Rules of XLA's compiler for GPUs that sends and recvs of a scheduled program break although they run here.
 
 Its rules are stricter than a program needs to end: they look at the text alone, one computation after the other. So
-these are notes for those who take the program there.
+these are notes for users who take the program there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def notes(module: Module) -> Iterator[str]:
 
 def _notes(module: Module, computation: Computation) -> Iterator[str]:
     said: set[str] = set()
-    open_: list[End] = []  # sends, or recvs, whose other half has not come yet
+    open_: list[End] = []  # sends, or recvs, whose counterpart has not come yet
 
     def note(rule: str, end: object, text: str) -> Iterator[str]:
         if rule not in said:

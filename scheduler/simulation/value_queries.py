@@ -9,7 +9,7 @@ from distxla.scheduler.simulation.traces import Ticket
 
 
 def tickets_of(value: Value) -> Ticket | dict[int, Ticket] | None:
-    """What a context names."""
+    """The transfers that a context names."""
     if isinstance(value, Ticket):
         return value
     if isinstance(value, PerDeviceConstant):
