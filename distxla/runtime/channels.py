@@ -1,4 +1,4 @@
-"""Connecting the sends and recvs of the programs of a call: who is at the other end, and where both meet."""
+"""Connecting the sends and recvs of the programs of a call: the device at the other end, and the state they share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from distxla.errors import ClusterError, DistxlaError
 from distxla.machine.heap import Block
 from distxla.runtime.communicators import Communicators
 
-SETTLE_S = 0.2  # for what was told last to cross from host to host
+SETTLE_S = 0.2  # for the last frames to cross from host to host
 Loaded = tuple[int, CompiledProgram, tuple[int, ...]]  # number, program, the devices that run it
 
 
@@ -67,7 +67,7 @@ class Channels:
         self.in_use: list[Pair] = []
 
     def connect(self, calls: Sequence[Loaded]) -> None:
-        """Make the channels of programs ready that are about to run together, while nobody runs.
+        """Make the channels of programs ready that are about to run together, while no device runs.
 
         Raises VerificationError where a send or recv has no counterpart among them.
         """
@@ -134,8 +134,8 @@ class Channels:
         source, target = transfer.source, transfer.target
         hosts = self._host(source), self._host(target)
         slot = max(state.slot_bytes(end.payload) for end in ends)
-        # What is kept needs no bounce buffer, unless the other side can't reach it, or so many recvs may be in flight
-        # that one finds the slot where it would post its place still in use.
+        # A zero-copy value needs no bounce buffer, unless the other side can't reach it, or so many recvs may be in
+        # flight that one finds the slot where it would post its place still in use.
         in_place = hosts[0] == hosts[1] and len(transfer.recvs) <= state.RING
         bounce_bytes = max(0 if end.zero_copy and in_place else state.packed(end.payload)[1] for end in ends)
         bounce_bytes = bounce_bytes if bounce_bytes > state.EAGER_BYTES else 0
@@ -199,9 +199,9 @@ class Channels:
         return next(index for index, devices in enumerate(self._hosts) if device in devices)
 
     def _settle(self, pair: Pair) -> None:
-        """Begin afresh where the last call left something in flight: a send or recv whose done was never executed.
+        """Reset a pair that the last call left in flight: a send or recv whose done was never executed.
 
-        What a proxy tells the other side of the end of a call may come a moment after it.
+        A proxy's frames about the end of a call may reach the other side a moment after it.
         """
         end = time.monotonic() + (SETTLE_S if pair.hosts[0] != pair.hosts[1] else 0.0)
         while not self._is_settled(pair):

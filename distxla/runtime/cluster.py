@@ -139,11 +139,11 @@ class Cluster(Handle):
         )
 
     def __enter__(self) -> Cluster:
-        with deferred_interrupt():  # else nobody would close what it has begun
+        with deferred_interrupt():  # otherwise no `close` would follow an interrupted start
             self.start()
         try:
             if not self._hosts.wait_joined(self._thread):
-                self.wait_started()  # raises what went wrong
+                self.wait_started()  # raises the error
         except BaseException:
             self.close()
             raise
@@ -338,7 +338,7 @@ class Cluster(Handle):
         }
 
     def put(self, value: Any, device: int) -> DeviceArray:
-        """Copy a NumPy array (or what np.asarray takes) to a device."""
+        """Copy a NumPy array, or anything that np.asarray takes, to a device."""
         import numpy as np
 
         self.wait_started()
@@ -355,11 +355,11 @@ class Cluster(Handle):
         return DeviceArray(memory, block, block.offset, device, shape)
 
     def infeed(self, device: int) -> Infeed:
-        """What the device's infeeds take, for the cluster's life. Blocks until the replicas serve."""
+        """The input of the device's infeeds, for the cluster's life. Blocks until the replicas serve."""
         return self._streams(device).infeed(device)
 
     def outfeed(self, device: int) -> Outfeed:
-        """What the device's outfeeds give, for the cluster's life. Blocks until the replicas serve."""
+        """The output of the device's outfeeds, for the cluster's life. Blocks until the replicas serve."""
         return self._streams(device).outfeed(device)
 
     def host_channel(self, device: int, channel_id: int) -> HostChannel:
@@ -387,7 +387,7 @@ class Cluster(Handle):
         time_limit: float | None = None,
         repeat: int = 1,
     ) -> list[list[Row]]:
-        """Run executables at once, each with its rows of arguments by device; what `Executable.__call__` is made of."""
+        """Run executables at once, each with its rows of arguments by device; `Executable.__call__` calls this."""
         if repeat < 1:
             raise ArgumentError(f"repeat: expected at least 1, found {repeat}")
         with self._lock:
@@ -433,7 +433,7 @@ class Cluster(Handle):
                 self._loader.unload(number)
 
     def trace(self) -> Trace:
-        """Begin to record what the devices do, until the trace, a context manager, is left or closed; only one at a
+        """Begin to record the devices' events, until the trace, a context manager, is left or closed; only one at a
         time. Blocks until the replicas serve.
 
             with cluster.trace() as trace:
@@ -458,10 +458,10 @@ class Cluster(Handle):
             return self._trace
 
     def _together(self, executables: list[Executable]) -> list[Executable]:
-        """What to run for these at once: themselves, unless the order in which they communicate has to be another one
-        so that no device waits for ever (communication_order.py); then those that change are compiled again, once.
+        """The executables to run for these at once: themselves, unless they must communicate in another order so that
+        no device waits for ever (communication_order.py); then those that change are compiled again, once.
 
-        Raises what `verify_together` does of programs that can't communicate.
+        Raises the errors of `verify_together` for programs that can't communicate.
         """
         key = tuple(executable.serial for executable in executables)
         first, *others = executables

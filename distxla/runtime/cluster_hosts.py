@@ -38,17 +38,17 @@ DAMAGE_S = 0.3  # for an agent to say that it ends because of a damaged message
 
 
 class Hosts:
-    """What `start` has begun, `close` takes down; both may be called in different threads, one after the other.
+    """Everything that `start` begins, `close` takes down; both may run in different threads, one after the other.
 
-    devices_per_host: devices of each Ray node, the driver's first; None for what nodes.distribute says.
+    devices_per_host: devices of each Ray node, the driver's first; None: those of nodes.distribute.
     network_faults: gives the injected faults of messages between so many hosts (tcp/injected_faults.py); raises
     ArgumentError.
-    closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: who they
-    are.
+    closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: of the
+    replicas.
     budget: how much memory the devices may have.  devices: of each host, by index.
     agent_actors, agents: the actors, and the connections to the agents of a run with several hosts, by index, the
     driver's own among them; else none.
-    news: notified of everything that agents say.  records_at_trouble: of the driver's host, as they were when another
+    news: notified of every frame from agents.  records_at_trouble: of the driver's host, as they were when another
     one reported a failure; empty if none did since they were emptied.
     """
 
@@ -84,7 +84,7 @@ class Hosts:
         self.news = threading.Condition()
         self.records_at_trouble: dict[int, bytes] = {}
 
-    # --- what there is
+    # --- hosts and memories
 
     @property
     def local(self) -> LocalHost:
@@ -110,7 +110,7 @@ class Hosts:
 
     @property
     def common_pages(self) -> list[Pages]:
-        """What the devices of a host have in common, of each host."""
+        """The memory that the devices of a host share, of each host."""
         return [self.local.common, *(RemotePages(remote, common=True) for remote in self.remotes)]
 
     def memory(self, device: int) -> DeviceMemory:
@@ -245,7 +245,7 @@ class Hosts:
                     agent.let_go.remote()
 
     def _free_here(self) -> Limit:
-        """Bytes that this host's devices may hold now: what is left, plus what they hold."""
+        """Bytes that this host's devices may hold now: the free memory, plus the bytes they hold."""
         free = free_memory()
         return Limit(free.bytes + (self._local.resident_bytes() if self._local is not None else 0), free.source)
 
@@ -258,7 +258,7 @@ class Hosts:
         return self._local
 
     def _on_trouble(self) -> None:
-        """In an agent's thread: end what goes on here, having noted how things were."""
+        """In an agent's thread: end the call on this host, after copying its records."""
         if not self.local.is_aborted:
             self.records_at_trouble = self.local.records(self.local.devices)
             self.local.abort()

@@ -16,7 +16,8 @@ from distxla.runtime.streams import Streams
 
 @dataclass(frozen=True)
 class _State:
-    """State of a communicator. programs: numbers of those that use it; None among them keeps it for good."""
+    """State of a communicator. programs: numbers of those that use it; None among them keeps it for the cluster's
+    life."""
 
     block: Block
     size: int
@@ -26,20 +27,20 @@ class _State:
 class Communicators:
     """The communicators of all programs that are loaded. Offsets are bytes in the control block, of every host.
 
-    What routines can't know when they are compiled (who is at the other end of a channel, which members are on this
-    host) stands in words of the states, which the driver writes with `configure` while nobody runs.
+    Facts that routines can't know when they are compiled (the device at the other end of a channel, the members on this
+    host) are in words of the states, which the driver writes with `configure` while no device runs.
     """
 
     def __init__(self, block: ControlBlock, streams: Streams | None = None, remotes: Sequence[Host] = ()) -> None:
         """block: of the driver's host.  remotes: the other hosts, which hear of words that are configured.
-        streams: whose states outlive failures; None where no program has any."""
+        streams: their states outlive failures; None where no program has any."""
         self._block = block
         self._remotes = {remote.index: remote for remote in remotes}
         self._streams = streams
         self._states: dict[tuple[Any, ...], _State] = {}
         self._configured: dict[int, int] = {}
         self._elsewhere: dict[int, dict[int, int]] = {index: {} for index in self._remotes}
-        self._told: set[int] = set()  # hosts that may not have heard yet what was written last
+        self._told: set[int] = set()  # hosts that may not have received the last writes yet
 
     def place(self, spec: CommunicatorSpec, device: int, program: int | None) -> int | None:
         """The state of the device's group, None where it is in none; equal keys and groups share one state.
@@ -121,12 +122,12 @@ class Communicators:
                 known[word] = value
 
     def restart(self, index: int, epoch: int) -> Restart:
-        """How a host begins anew after a failed call: everything is zeroed but the configured words."""
+        """The state with which a host restarts after a failed call: all is zeroed but the configured words."""
         areas = tuple((found.block.offset, found.size) for found in self._states.values())
         return Restart(epoch, areas, tuple((self._elsewhere[index] if index else self._configured).items()))
 
     def clear(self, offset: int, size: int) -> None:
-        """Zero a part of some state while nobody runs, but for the words that were configured."""
+        """Zero a part of some state while no device runs, but for the words that were configured."""
         self._told.update(self._remotes)
         for index, remote in self._remotes.items():
             remote.control_zero(offset, size)
@@ -143,8 +144,8 @@ class Communicators:
         return memoryview(self._remotes[index].control_read(offset, size, seconds)).cast("I")
 
     def await_others(self) -> None:
-        """Block until the other hosts have written what was configured or cleared: devices elsewhere may begin to send
-        to them before they begin to run. Raises as `Host.control_read`."""
+        """Block until the other hosts have written the configured or cleared words: devices elsewhere may begin to
+        send to them before they begin to run. Raises as `Host.control_read`."""
         for index in sorted(self._told):
             self._remotes[index].control_read(0, 8)
         self._told.clear()

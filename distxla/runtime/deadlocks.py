@@ -1,12 +1,12 @@
 """Devices that can never go on, found while they wait, from the records and the words that they sleep on.
 
-A device waits while the word that it sleeps on has the value that it sleeps for. Who must come is known: the missing
-members of a group, all of them, or the other end of a pair. So there is a graph (diagnosis/graph.py), and who is
-stuck in it is stuck whatever the timing. What may still be in flight counts as a device that goes on: a host that
-feeds, a proxy that carries what the other end has done already.
+A device waits while the word that it sleeps on has the value that it sleeps for. The devices that must come are known:
+the missing members of a group, all of them, or the other end of a pair. So there is a graph (diagnosis/graph.py), and a
+device that is stuck in it is stuck whatever the timing. Anything that may still be in flight counts as a device that
+goes on: a host that feeds, a proxy that carries a post of the other end.
 
-Reading takes a while in which devices go on. So who is stuck is looked at twice, one look after the other; where every
-wait of it is the same wait in both, it lasted from the first look to the second, all those waits at once.
+Reading takes a while in which devices go on. So the stuck devices are looked at twice, one look after the other; where
+all their waits are the same in both, these waits lasted from the first look to the second, all of them at once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from distxla.runtime.record_views import Here, There, View
 
 UNSIGNED = 1 << 32
 FAR_S = 0.25  # between looks at other hosts, each of which takes some round trips
-SETTLE_S = 0.3  # for other devices to come to rest once one is known to be stuck
+SETTLE_S = 0.3  # for other devices to stop once one is known to be stuck
 
 
 @dataclass(frozen=True)
 class BlockedWait:
-    """A device that sleeps on a word which has not changed: where, and for whom. Equal while the same wait lasts.
+    """A device that sleeps on a word which has not changed, and the others it waits for. Equal while the wait lasts.
 
     others: the devices that must come.  by_group: they are the missing members of its group.  host: it waits for the
-    host's end of a stream.  certain: nobody else, and nothing that is in flight, can release it.
+    host's end of a stream.  certain: no other device, and nothing that is in flight, can release it.
     """
 
     device: int
@@ -55,13 +55,13 @@ class BlockedWait:
 
     @property
     def wait(self) -> tuple[int, ...]:
-        """Equal while the same wait lasts, even if more members have arrived or more hosts were asked meanwhile."""
+        """Equal while the same wait lasts, even if more members arrive or more hosts are asked in that time."""
         return self.device, self.program, self.site, self.run, self.round, self.word, self.value
 
 
 @dataclass(frozen=True)
 class Stuck:
-    """What a look has found: who can never go on, and all waits of that moment, by device."""
+    """The result of a look: the devices that can never go on, and all waits of that moment, by device."""
 
     deadlock: Deadlock
     blocked: Mapping[int, BlockedWait]
@@ -98,11 +98,11 @@ class Deadlocks:
         self.blocked: Mapping[int, BlockedWait] = {}
 
     def forget(self) -> None:
-        """A program was unloaded: what is known of groups may be wrong now."""
+        """A program was unloaded: the cached groups may be wrong now."""
         self._groups.clear()
 
     def look(self, running: Sequence[int], programs: Mapping[int, CompiledProgram]) -> Stuck | None:
-        """Who of a call can never go on; None where nobody is known to be stuck.
+        """The devices of a call that can never go on; None where none is known to be stuck.
 
         running: all devices that have a part in the call, wherever they are.  programs: by number.
         """
@@ -116,8 +116,8 @@ class Deadlocks:
             return None
 
     def settled(self, stuck: Stuck, running: Sequence[int], programs: Mapping[int, CompiledProgram]) -> Stuck:
-        """The same a moment later, when the other devices have come to where they will stay, if that is soon: so the
-        report tells of them, too. Blocks for SETTLE_S at most."""
+        """The same a moment later, when the other devices have stopped, if that is soon: so the report shows where
+        they are, too. Blocks for SETTLE_S at most."""
         self._views = self._everywhere
         end = time.monotonic() + SETTLE_S
         with contextlib.suppress(ClusterError, ReplicaLostError):
@@ -146,7 +146,7 @@ class Deadlocks:
             return ()
 
     def refresh(self, *, everywhere: bool) -> None:
-        """Forget what was known of groups; `missing` then tells what is so from now on."""
+        """Forget the cached members of groups; `missing` then reads them again."""
         self._views = self._everywhere if everywhere else self._here
         with contextlib.suppress(ClusterError, ReplicaLostError):
             self._refresh()
@@ -237,7 +237,7 @@ class Deadlocks:
         return found
 
     def _group_of(self, spec: CommunicatorSpec, device: int) -> tuple[int | None, tuple[int, ...]]:
-        """Where the state of the device's group lies, and its members; to look for that takes long in large groups."""
+        """The offset of the state of the device's group, and its members; finding that takes long in large groups."""
         key = id(spec), device
         if key not in self._groups:
             group = next((group for group in spec.groups if device in group), ())
@@ -247,8 +247,8 @@ class Deadlocks:
     def _nothing_is_in_flight(
         self, spec: CommunicatorSpec, where: tuple[int, int, int, int, int, int, int], other: int
     ) -> bool:
-        """Whether the other end of a pair on another host has not yet done what the device waits for: on its own host
-        its words tell."""
+        """Whether the other end of a pair on another host has not yet made the write that the device waits for,
+        according to the words on its own host."""
         device, _, _, _, round_, place, value = where
         theirs = self._views.get(other)
         if theirs is None:

@@ -53,7 +53,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
 
     device: flattened id.  hlo_shape: element type and dimension sizes, of dynamic dimensions the bounds.  shape: the
     sizes that they have; `dimension sizes` is its deprecated name.  `copy` and `deepcopy` return the array itself.
-    Pickle stores the values: what it loads is a NumPy array.  A token has no elements: TypeError.
+    Pickle stores the values: unpickling gives a NumPy array.  A token has no elements: TypeError.
     """
 
     __slots__ = ("_block", "_memory", "_sizes", "device", "hlo_shape", "offset")
@@ -69,7 +69,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         hlo_shape: Shape,
         sizes: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        """sizes: (dimension, where its s32 size stands in the device's memory) of dynamic dimensions."""
+        """sizes: (dimension, offset of its s32 size in the device's memory) of dynamic dimensions."""
         self._sizes = sizes
         self._memory = memory
         self._block = block
@@ -77,7 +77,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         self.device = device
         self.hlo_shape = hlo_shape
 
-    # --- what it is
+    # --- its type and size
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -114,7 +114,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         return self.size * self.dtype.itemsize
 
     def is_in(self, memory: DeviceMemory) -> bool:
-        """Whether the array lies in this device memory (an array of another cluster does not)."""
+        """Whether the array is in this device memory (an array of another cluster is not)."""
         return self._memory is memory
 
     # --- its values
@@ -158,7 +158,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         return getattr(ufunc, method)(*values, **options)
 
     def __eq__(self, other: Any) -> Any:
-        """By elements; of what NumPy cannot compare with, such as a text, all False. (The ufunc would raise.)"""
+        """By elements; with objects that NumPy cannot compare, such as a text, all False. (The ufunc would raise.)"""
         return np.asarray(self) == (np.asarray(other) if isinstance(other, DeviceArray) else other)
 
     def __ne__(self, other: Any) -> Any:
@@ -184,7 +184,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
         """The array for another library; no copy on the driver's host, unless asked for one.
 
         Consumers of DLPack 1.0 and above are told that it is read-only. The protocol before that cannot say so: a
-        consumer that writes changes the array. BufferError for what DLPack has no type or device for.
+        consumer that writes changes the array. BufferError for types and devices that DLPack lacks.
         """
         del stream  # memory of the host: results are there once the call is over
         if dl_device is not None and dl_device != CPU_DEVICE:

@@ -1,4 +1,4 @@
-"""One call: commands to every host, a wait for all of them; and what happens when it does not end well."""
+"""One call: commands to every host, a wait for all of them, and the handling of failed calls."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Dispatcher:
 
     routine_failure: asks a device why a Python routine failed on it.
 
-    After a failed call in which every process lives, the communicators' state is zeroed, and the next call starts
-    afresh. A device that still computes then is not waited for: the next call waits for it (`settle`).
+    After a failed call in which every process lives, the communicators' state is zeroed for the next call. A device
+    that still computes then is not waited for: the next call waits for it (`settle`).
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Dispatcher:
                 finally:  # an interrupt, too, must not leave the abort flag behind
                     self._end(devices, patient=True)
                 error = self._failure(devices, died, found)
-                lost = isinstance(error, ReplicaLostError)  # what all of them ran may tell why
+                lost = isinstance(error, ReplicaLostError)  # the instructions of all devices may tell why
                 if lost or any(device.doing in (Doing.WAITS, Doing.CAME) for device in found.values()):
                     error.diagnosis = snapshot.diagnosis(error, devices=found)
                 raise error
@@ -154,10 +154,10 @@ class Dispatcher:
             except BaseException:
                 self._end(devices)
                 raise
-            self._begin_afresh()
+            self._restart()
 
     def _still_there(self, devices: list[int], late: list[tuple[RemoteHost, int]]) -> list[DeviceState]:
-        """What those compute that are not back: on this host; elsewhere all are named of a host that isn't done."""
+        """The steps of devices that are not back: on this host; of a host that isn't done all devices are named."""
         here = Records(self._local.records(self._local.devices), self._local.control.devices)
         found = []
         for device in devices:
@@ -175,7 +175,7 @@ class Dispatcher:
         self._deadlocks.forget()
 
     def keep(self, *things: object) -> None:
-        """After a failed call: hold what its devices may still read and write, until all are back."""
+        """After a failed call: hold memory that its devices may still read and write, until all are back."""
         if self._unsettled is not None:
             self._kept += things
 
@@ -224,7 +224,7 @@ class Dispatcher:
         )
 
     def device_seconds(self, devices: Sequence[int]) -> list[float]:
-        """What the last call took on each device."""
+        """The last call's time on each device."""
         if not self._agents:
             return [self._local.run_ns(device) / 1e9 for device in devices]
         times = {device: self._local.run_ns(device) for device in self._local.devices}
@@ -298,12 +298,12 @@ class Dispatcher:
             rows.update(self._hosts.records_at_trouble)
         for remote, number in asked:
             rows.update(remote.records(number))
-        if not fresh:  # what a device that still computes returned was another call's
+        if not fresh:  # the status of a device that still computes is of an earlier call
             rows = {device: row if _is_over(row) else _without_status(row) for device, row in rows.items()}
         return Records(rows, self._local.control.devices, read_rings(self._hosts.all, rows))
 
     def _stopped(self) -> frozenset[int]:
-        """Devices whose processes are stopped; none of hosts whose agents say nothing."""
+        """Devices whose processes are stopped; none of hosts whose agents don't answer."""
         rows = self._local.records(self._local.devices)
         for remote in self._hosts.remotes:
             if not remote.silent_s():
@@ -342,9 +342,9 @@ class Dispatcher:
             self._local.end(here)
             for agent, number in ending:
                 agent.finish_end(number)
-        self._begin_afresh()
+        self._restart()
 
-    def _begin_afresh(self) -> None:
+    def _restart(self) -> None:
         """All devices of a failed call are back: be ready for the next one."""
         if not self._lost() and not self._failures():
             self._reset()
@@ -352,7 +352,7 @@ class Dispatcher:
         self._kept = []  # no proxy sends from it any more
 
     def _reset(self) -> None:
-        """Let all hosts begin anew."""
+        """Reset all hosts for the next call."""
         self._epoch += 1
         clearing = [
             (agent, agent.begin_clear(self._communicators.restart(agent.index, self._epoch))) for agent in self._agents
@@ -364,7 +364,7 @@ class Dispatcher:
             self._local.allow()
 
     def _failure(self, devices: list[int], died: list[End], found: Mapping[int, DeviceState]) -> DistxlaError:
-        """found: what all devices did when the call failed."""
+        """found: the state of all devices when the call failed."""
         if damage := self._damage():
             return DamagedMessageError("; ".join(damage))
         if self._lost():

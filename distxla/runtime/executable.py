@@ -32,7 +32,7 @@ Row = list[DeviceArray]
 
 
 class Devices(Protocol):
-    """What an executable asks of the cluster that compiled it."""
+    """The parts of a cluster that its executables use."""
 
     heap: Heap
 
@@ -57,15 +57,15 @@ def _aligned(size: int) -> int:
 
 
 class Executable(Handle):
-    """What `Cluster.compile` returns; call it with arguments.
+    """The result of `Cluster.compile`; call it with arguments.
 
     devices: flattened ids that run it.  compile_s, cached: how long compiling took, and whether the program came from
     the cache on disk.  load_s: seconds to load it on the replicas.  run_s, device_s: seconds of the last call, from the
-    driver's command to the last device's completion, and on each device.  module: what was compiled, None where only
+    driver's command to the last device's completion, and on each device.  module: the compiled one, None where only
     the program is known.  targets: the user's custom-calls in it, as they were registered then.
     whole: the global arrays of a global module, else None.  traced: whether its steps can be seen in traces.
     serial: tells it from all others.  together: of calls in which it is the first of several, by all their serials,
-    what runs in their places; None for those that stay.
+    the executables that run in their places; None for those that stay.
     """
 
     _serials = itertools.count()
@@ -149,7 +149,7 @@ class Executable(Handle):
         return outs[0]
 
     def keep_together(self, key: tuple[int, ...], others: Iterable[Executable], found: list[Executable | None]) -> None:
-        """Note what runs in the places of this one and others, until one of them goes, however long the rest live."""
+        """Note the executables that run in the places of this one and others, until one of these is deleted."""
         first = weakref.ref(self)
 
         def forget(_: object) -> None:
@@ -164,7 +164,7 @@ class Executable(Handle):
     def place_arguments(self, rows: list[Sequence[Any]]) -> list[Any]:
         """Write the offsets of all arguments into the call area, copying those that are not on their device.
 
-        Returns what must live until the call is over.
+        Returns objects that must live until the call is over.
         """
         count, sizes = len(self.parameters), self.program.parameter_sizes
         offsets: list[list[int]] = []
@@ -226,7 +226,7 @@ class Executable(Handle):
     def join(self, outs: Sequence[Sequence[Any]], replica: int = 0) -> list[NDArray[Any]]:
         """The results of a global module as whole arrays, by leaf, as its shardings say.
 
-        outs: as a call gives them.  replica: whose.  Blocks while shards are fetched. ArgumentError for a module that
+        outs: the results of a call.  replica: its number.  Blocks while shards are fetched. ArgumentError for a module
         is not global, and where not all partitions have run it.
         """
         if self.whole is None:
@@ -242,7 +242,7 @@ class Executable(Handle):
         ]
 
     def _refuse(self, value: DeviceArray, k: int, device: int, shape: Shape) -> None:
-        """Say what is wrong with an argument that is on a device."""
+        """Describe the error of an argument that is on a device."""
         where = f"argument {k} on device {device}"
         if not _fits(value, shape):
             found = Shape(value.hlo_shape.element_type, value.shape) if value.hlo_shape.is_array else value.hlo_shape
@@ -344,7 +344,7 @@ def _lies_otherwise(value: DeviceArray, shape: Shape) -> bool:
 
 
 def _fits(value: DeviceArray, shape: Shape) -> bool:
-    """Whether an array on a device lies there as an argument of this shape has to."""
+    """Whether an array on a device is placed as an argument of this shape has to be."""
     same = value.hlo_shape.element_type is shape.element_type and value.hlo_shape.dims == shape.dims
     return same and (not shape.is_array or shape.holds(value.shape))
 

@@ -32,7 +32,7 @@ LOGGER = logging.getLogger("distxla")
 @dataclass(frozen=True)
 class Aftermath:
     """State after a call. records: of all devices.  lost: devices whose processes have ended.  lost_hosts: hosts that
-    are lost as a whole.  messages: what was done to messages between hosts, by number of the fault."""
+    are lost as a whole.  messages: effects on messages between hosts, by number of the fault."""
 
     records: Records
     lost: frozenset[int]

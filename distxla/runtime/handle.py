@@ -1,4 +1,4 @@
-"""What the handles on a cluster's parts have in common."""
+"""The common base of handles on a cluster's parts."""
 
 from __future__ import annotations
 

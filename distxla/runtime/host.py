@@ -1,4 +1,4 @@
-"""What the driver asks of a host, wherever it is."""
+"""The driver's view of a host, local or remote."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Host(Protocol):
     devices: range
 
     def control_write(self, offset: int, data: bytes) -> None:
-        """Write into the host's control block while nobody runs there."""
+        """Write into the host's control block while no device runs there."""
 
     def control_zero(self, offset: int, size: int) -> None:
-        """Zero a part of the host's control block while nobody runs there."""
+        """Zero a part of the host's control block while no device runs there."""
 
     def control_read(self, offset: int, size: int, seconds: float | None = None) -> bytes:
         """Bytes of the host's control block, once everything was written that was asked for before; blocks, at most
@@ -50,7 +50,7 @@ class Lost:
     """A replica that has ended, or can't be reached any more.
 
     pid: its process.  host: its name where there are several.  whole: "" if the process itself was seen to end, else
-    what was lost with it: "host 1 (name) with the devices 3 to 7"; reason: how that was seen.  how: "by SIGKILL", where
+    the lost whole: "host 1 (name) with the devices 3 to 7"; reason: how that was seen.  how: "by SIGKILL", where
     that is known.
     """
 

@@ -16,14 +16,14 @@ from distxla.targets.registry import host
 
 LARGEST_MEMORY = 64 << 30
 LEAST_MEMORY = 16 << 20  # of a device whose size the user did not state
-# What Ray, threads' stacks and libraries map in a process besides, with two arenas of malloc's: 0.6 to 1.1 GiB on
+# Mapped by Ray, threads' stacks and libraries in a process besides, with two arenas of malloc's: 0.6 to 1.1 GiB on
 # 2 cores, more on more
 RESERVED_ADDRESSES = 2 << 30
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a host has for the memories of devices. most: for all of them together.  addresses: address space of one
+    """A host's memory for the memories of devices. most: for all of them together.  addresses: address space of one
     process.  others: bytes of it that everything else takes."""
 
     most: Limit
@@ -65,8 +65,8 @@ def segment_bytes(memory: int) -> int:
 
 @dataclass(frozen=True)
 class Need:
-    """Memory that a program needs on each of its devices. temporaries: a device's working memory.  common: what groups
-    of devices share, on each host. Both are known after planning only."""
+    """Memory that a program needs on each of its devices. temporaries: a device's working memory.  common: memory that
+    groups of devices share, on each host. Both are known after planning only."""
 
     module: Module
     temporaries: int = 0
@@ -113,9 +113,9 @@ def require_memory(need: Need, limit: Limit) -> None:
 
 
 def require_host_memory(needs: Sequence[tuple[Need, int]], free: Limit, name: str = "this host") -> None:
-    """OutOfMemoryError if a host can't hold what its devices need at once.
+    """OutOfMemoryError if a host can't hold the memory that its devices need at once.
 
-    needs: of each program, with how many devices of the host run it.  free: what the host has for all of them.
+    needs: of each program, with the number of the host's devices that run it.  free: the host's memory for all of them.
     """
     total = sum(need.bytes * devices + need.common for need, devices in needs)
     if total <= free.bytes:

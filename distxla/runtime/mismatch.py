@@ -1,5 +1,5 @@
-"""Members that reached one round, or one transfer, with what does not belong together, as that itself found out
-(Status.MISMATCH)."""
+"""Members that reached one round, or one transfer, with instructions that do not belong together, as the round itself
+detected (Status.MISMATCH)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def mismatch(
     modules: Mapping[int, Module],
     found: Mapping[int, DeviceState],
 ) -> CollectiveMismatchError:
-    """What two members ran, as one of `devices` found out; of those that came with the same, the first ones.
+    """The instructions of two members, as one of `devices` found; of members with the same instruction, the first.
 
-    modules: by number, where they are known.  found: what all devices did when the call failed.
+    modules: by number, where they are known.  found: the state of all devices when the call failed.
     """
     for device in devices:
         if records.record(device, control.R_STATUS) != Status.MISMATCH:
@@ -72,7 +72,7 @@ def _comers(
 
 
 def _first(comers: Mapping[int, Site], like: Site) -> _Known:
-    """The first who came with the same as this."""
+    """The first member with the same instruction as this."""
     return min(((device, site) for device, site in comers.items() if site.facets == like.facets), key=_device)
 
 
@@ -87,7 +87,7 @@ def _called(
     programs: Mapping[int, CompiledProgram],
     modules: Mapping[int, Module],
 ) -> str:
-    """What both have come to; of joined channels (collectives/joined_channels.py) by the one that was sent on."""
+    """The round or transfer of both; joined channels (collectives/joined_channels.py) have the name of the send's."""
     device, site = mine
     loaded = records.record(device, control.R_PROGRAM)
     members = group_of(programs[loaded].communicators[site.communicator], device)

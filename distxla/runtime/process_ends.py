@@ -66,7 +66,7 @@ def ended_by(process: int, descriptor: int) -> int | None:
 def how_ended(number: int | None, lacking: str) -> str:
     """`by SIGKILL, probably for want of memory: ...`, to follow "has ended"; "" if nothing is known.
 
-    lacking: where the kernel has killed for want of memory meanwhile.
+    lacking: where the kernel has killed for want of memory since.
     """
     if number is None or not number:
         return ""

@@ -154,7 +154,7 @@ def ended(
     programs: Mapping[int, CompiledProgram],
     modules: Mapping[int, Module],
 ) -> list[End]:
-    """What is known of the devices in `lost`, whose processes ended during a call."""
+    """The devices in `lost`, whose processes ended during a call, as far as is known."""
     wholes = {one.whole: one.reason for one in lost.values() if one.whole}
     found = [End(f"{whole} was lost during a call ({reason})", 0, None) for whole, reason in wholes.items()]
     for device, one in sorted(lost.items()):

@@ -39,7 +39,7 @@ UNLOAD_S = 2.0  # for replicas to unload a program; a stopped one does it later
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A program on its devices. calls: where the offsets of its arguments and results stand in the control block."""
+    """A program on its devices. calls: where the offsets of its arguments and results are in the control block."""
 
     program: CompiledProgram
     devices: tuple[int, ...]
@@ -48,7 +48,7 @@ class _Loaded:
 
 
 class Loader:
-    """What is loaded on a run's devices. dispatcher: calls it.  communicators: state of all programs' communicators.
+    """The programs on a run's devices. dispatcher: calls them.  communicators: state of all programs' communicators.
     streams: to and from the host.  channels: between devices."""
 
     def __init__(self, hosts: Hosts, heap: Heap, replicas: int, partitions: int, unload: Callable[[int], None]) -> None:
@@ -106,7 +106,7 @@ class Loader:
         executable.load_s = time.perf_counter() - begin
 
     def _load(self, executable: Executable, number: int, area: int) -> None:
-        """area: where the offsets of arguments and results stand in the control block."""
+        """area: where the offsets of arguments and results are in the control block."""
         put = self._hosts.session.put
         program, block = executable.program, self._hosts.local.control
         count = len(executable.parameters) + len(executable.results)
@@ -163,8 +163,8 @@ class Loader:
     def unload(self, number: int) -> None:
         """Free all that a program has, here and on its devices, while no call is in flight.
 
-        Blocks until proxies have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and do
-        what they are asked in order. Devices that have ended, or can't be reached, are skipped.
+        Blocks until proxies have done so, and for replicas at most UNLOAD_S: they use nothing of it any more, and obey
+        requests in order. Devices that have ended, or can't be reached, are skipped.
         """
         loaded = self._loaded[number]
         replicas = [self._hosts.replicas[device].unload.remote(number) for device in loaded.devices]
@@ -234,7 +234,7 @@ class Loader:
         return self.dispatcher.unusable()
 
     def _routine_failure(self, device: int) -> RoutineFailure | None:
-        """What a device knows of the Python routine that failed on it."""
+        """A device's report of the Python routine that failed on it."""
         found: list[RoutineFailure | None] = self._hosts.ask(
             [self._hosts.replicas[device].routine_failure.remote()], 30
         )

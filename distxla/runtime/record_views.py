@@ -1,4 +1,4 @@
-"""Words of the control blocks of all hosts, as those read them who look for deadlocks."""
+"""Words of the control blocks of all hosts, as the search for deadlocks reads them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Here:
 
 
 class There:
-    """Another host's, as it was after the last `refresh`, which forgets what is known."""
+    """Another host's words, as they were after the last `refresh`."""
 
     def __init__(self, remote: RemoteHost) -> None:
         self.remote = remote

@@ -36,7 +36,7 @@ PROGRAMS_BYTES = call_loops.MOST_PROGRAMS * call_loops.PROGRAM_ENTRY_BYTES  # of
 
 @dataclass(frozen=True)
 class Attachment:
-    """What a replica needs to find its host's memory: descriptors of the process that made it.
+    """Access for a replica to its host's memory: descriptors of the process that made it.
 
     owner: that process, the driver or an agent.  memories: by flattened id, None for devices on other hosts.
     common: the memory that follows each of them.  memory_bytes: of any of these.
@@ -71,7 +71,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a replica is."""
+    """The identity of a replica."""
 
     device: int
     host: str
@@ -179,7 +179,7 @@ class Replica:
         return (ctypes.c_void_p * 2).from_buffer(self._programs, number * call_loops.PROGRAM_ENTRY_BYTES)
 
     def routine_failure(self) -> RoutineFailure | None:
-        """What went wrong in the Python routine that failed last; None if none did."""
+        """The error of the Python routine that failed last; None if none did."""
         return self._routine_failure
 
     def _note(self, failure: RoutineFailure) -> None:
@@ -192,7 +192,7 @@ class Replica:
         self._routine_failure = RoutineFailure(-1, summary, frames)
 
     def resident_bytes(self) -> int:
-        """Resident memory of this process without what it shares with others: the arenas."""
+        """Resident memory of this process without memory that it shares with others: the arenas."""
         fields = {}
         with open("/proc/self/status", encoding="ascii") as status:
             for line in status:
@@ -213,7 +213,7 @@ class Replica:
 
 
 def _end_with(owner: int) -> None:
-    """End this process, at once, when the process `owner` has ended: nobody else would release its waits."""
+    """End this process, at once, when the process `owner` has ended: no other process would release its waits."""
     try:
         descriptor = os.pidfd_open(owner)
     except OSError as error:

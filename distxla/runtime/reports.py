@@ -1,4 +1,4 @@
-"""What devices did when a call could not go on, out of their records: a diagnosis, and the error that carries it."""
+"""A diagnosis of devices when a call could not go on, from their records, and the error that carries it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PostMortemSnapshot:
     def diagnosis(
         self, error: DistxlaError, stuck: Stuck | None = None, devices: Mapping[int, DeviceState] | None = None
     ) -> Diagnosis:
-        """devices: what `devices` has given before."""
+        """devices: an earlier result of `devices`."""
         found = self.devices(stuck) if devices is None else devices
         return diagnose(error, found, None if stuck is None else stuck.deadlock, self._modules_of())
 
@@ -114,7 +114,7 @@ class PostMortemSnapshot:
     def _waiting(
         self, device: int, doing: Doing, program: CompiledProgram, site: Site, events: tuple[Event, ...]
     ) -> DeviceState:
-        """One that waits, or has reached what another one has reached with something else."""
+        """A device that waits, or that has reached a round or transfer with another instruction than another device."""
         waits_for = self.records.record(device, control.R_WAITS_FOR)
         round_ = self.records.record_long(device, control.R_ROUND)
         others: tuple[int, ...] = ()
@@ -204,15 +204,15 @@ def _seconds(moment: float | None, now: int) -> float | None:
 
 
 def _first(spec: CommunicatorSpec | None) -> int:
-    """What is to be added to a record's round, so that the first one is 1: items of streams are counted from 0."""
+    """Added to a record's round, so that the first one is 1: items of streams are counted from 0."""
     return 1 if spec is not None and spec.stream is not None else 0
 
 
 def group_of(spec: CommunicatorSpec | None, device: int) -> tuple[int, ...]:
-    """Those who act together in the rounds of a communicator, in group order; none where it has no rounds."""
+    """The members of the rounds of a communicator, in group order; none where it has no rounds."""
     if spec is None or spec.stream is not None or spec.channel is not None:
         return ()
-    if spec.key == DIRECTORY_KEY:  # what the dones of channels share is no group
+    if spec.key == DIRECTORY_KEY:  # the directory that the dones of channels share is no group
         return ()
     group = next((group for group in spec.groups if device in group), ())
     return group if len(group) > 1 else ()

@@ -47,7 +47,7 @@ def note_faults(handler: int) -> None:
 
 
 def own_signal_stack() -> object:
-    """Give the calling thread a stack for signal handlers; what is returned must live as long as the thread."""
+    """Give the calling thread a stack for signal handlers; the returned object must live as long as the thread."""
     memory = mmap.mmap(-1, _STACK_BYTES)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     libc = ctypes.CDLL(None, use_errno=True)

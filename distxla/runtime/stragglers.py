@@ -48,8 +48,8 @@ class Stragglers:
     ) -> None:
         """Write a notice if a wait has lasted long, if a process is stopped, or an agent says nothing.
 
-        scene: reads what all devices do now.  stopped: devices whose processes are.  hosts: their agents are asked for
-        signs of life, and for the waits of their proxies if no device causes the wait.
+        snapshot: reads the state of all devices.  stopped: devices whose processes are.  hosts: their agents are asked
+        for signs of life, and for the waits of their proxies if no device causes the wait.
         """
         now = time.monotonic()
         self._look_at_hosts(hosts)
@@ -90,7 +90,7 @@ def tell(lines: Iterable[str]) -> None:
 
 
 def late(devices: Iterable[DeviceState], seconds: float) -> list[str]:
-    """A line for those that are still in a call that has failed, by what they compute."""
+    """A line for devices that are still in a call that has failed, with the steps that they compute."""
     places: dict[str, list[int]] = {}
     for device in devices:
         places.setdefault(f" {device.place}" if device.instruction else "", []).append(device.device)

@@ -48,7 +48,7 @@ class StreamMemory(Protocol):
         """Sleep while the u32 at `offset` of the control block is `value`, at most that long; may return early."""
 
     def wake(self, offset: int) -> None:
-        """Wake who sleeps on the u32 at `offset` of the control block."""
+        """Wake the threads that sleep on the u32 at `offset` of the control block."""
 
     def read(self, offset: int, size: int) -> Bytes:
         """Bytes of the device's memory; a view where that is possible."""
@@ -103,15 +103,15 @@ Allocate = Callable[[int], Block]
 """So many bytes of device memory, at one offset on every device; ClusterError when it is full."""
 
 Check = Callable[[], None]
-"""Called while an operation waits; raises what makes it pointless."""
+"""Called while an operation waits; raises the error that makes the wait pointless."""
 
 
 class _End:
-    """What both kinds of ends have.
+    """The common part of both kinds of ends.
 
     state: offset of the stream's words in the control block.  block: its slots and its area.
 
-    Methods may be called from several threads. The lock is held while bytes are copied, never while anybody waits.
+    Methods may be called from several threads. The lock is held while bytes are copied, never during a wait.
     """
 
     def __init__(self, memory: StreamMemory, state: int, block: Block) -> None:
@@ -152,7 +152,7 @@ class _End:
             self._memory.set_word(self._state + streams.T_HOST_SLEEPS, max(0, self._sleepers))
 
     def _slot(self, number: int) -> int:
-        """Where the slot of an item stands in the device's memory."""
+        """The offset of an item's slot in the device's memory."""
         return self._block.offset + number % streams.SLOTS * streams.SLOT_BYTES
 
 
@@ -243,7 +243,7 @@ class HostToDevice(_End):
         return True
 
     def close(self, closed: bool = True) -> None:
-        """No more items: who wants one beyond those that were put gets an error. closed: False takes that back."""
+        """No more items: a reader beyond the last one gets an error. closed: False takes that back."""
         with self._lock:
             self.is_closed = closed
             self._announce()
@@ -275,7 +275,7 @@ class HostToDevice(_End):
     def settle(self) -> None:
         """No program runs on the device: forget which items it has asked for and not taken.
 
-        Items that it took before their turn are taken out, so that the numbers of the others begin at `taken`.
+        Items that it took out of order are removed, so that the numbers of the others begin at `taken`.
         """
         with self._lock:
             taken = self.taken
@@ -298,7 +298,7 @@ class HostToDevice(_End):
 
 
 class _Buffers:
-    """Memory for items that are handed out, used again once nobody looks at it: fresh pages cost more than the copy."""
+    """Memory for items that are handed out, used again once it has no reader: fresh pages cost more than the copy."""
 
     def __init__(self) -> None:
         self._kept: list[Bytes] = []
@@ -330,7 +330,7 @@ class DeviceToHost(_End):
 
     @property
     def pending(self) -> int:
-        """Items that the device has posted and nobody has taken."""
+        """Items that the device has posted and that are not taken yet."""
         return len(self._kept) + (((self._word(streams.T_POSTED) - 2 * self.taken) & _MASK) >> 1)
 
     def get(self, deadline: float | None, check: Check) -> PostedItem | None:

@@ -46,7 +46,7 @@ KNOWN_SHAPES = 2 * streams.SLOTS  # of the items put last; more than can wait in
 
 
 class Infeed(Handle):
-    """What a device takes: its infeed, or a channel on which it receives from the host. Made by a cluster.
+    """The input of a device: its infeed, or a channel on which it receives from the host. Made by a cluster.
 
     Items are numbered from 0 over the cluster's life. Threads may share it.
     """
@@ -74,14 +74,14 @@ class Infeed(Handle):
         return self._end.posted - self._end.taken
 
     def put(self, value: Any, timeout: float | None = None) -> None:
-        """Put an item: what np.asarray takes, or a tuple or list of items. Blocks while the stream is full.
+        """Put an item: anything np.asarray takes, or a tuple or list of items. Blocks while the stream is full.
 
         Python numbers are s64, f64, c128 and pred. A tuple of one item counts as that item, and the tuple of all
-        leaves as the nested one; whether the item is what the program wants is known when an instruction takes it.
+        leaves as the nested one; whether the item has the type that the program takes is known when it is taken.
 
         timeout: seconds.  TimeLimitError when they are over, StreamEndError after `close` until a program has met the
-        end, ReplicaLostError, ClusterError; ExecutionError when a call of the device fails meanwhile. Then the item was
-        not put.
+        end, ReplicaLostError, ClusterError; ExecutionError when a call of the device fails in that time. Then the item
+        was not put.
         """
         item, shape = pack(value)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -112,7 +112,7 @@ class Infeed(Handle):
     def put_all(self, values: Iterable[Any], timeout: float | None = None) -> int:
         """Put all items of an iterable, which is asked for each when there may be room for it; how many there were.
 
-        timeout: seconds for each item.  Raises what `put` raises and what the iterable raises.
+        timeout: seconds for each item.  Raises the errors of `put` and of the iterable.
         """
         count = 0
         for value in values:
@@ -123,7 +123,7 @@ class Infeed(Handle):
     def close(self) -> None:
         """No more items are to come: a program that wants one more fails with StreamEndError, now or later.
 
-        What was put is still taken. Waits for a `put` of another thread.
+        Items that were put are still taken. Waits for a `put` of another thread.
         """
         check = self._owner.check(self.device, self)
         while not self._lock.acquire(timeout=SLICE_S):
@@ -177,7 +177,7 @@ class Infeed(Handle):
 
 
 class Outfeed(Handle):
-    """What a device gives: its outfeed, or a channel on which it sends to the host. Made by a cluster.
+    """The output of a device: its outfeed, or a channel on which it sends to the host. Made by a cluster.
 
     Threads may share it.
     """
@@ -196,7 +196,7 @@ class Outfeed(Handle):
 
     @property
     def pending(self) -> int:
-        """Items that nobody has taken yet."""
+        """Items that were not taken yet."""
         return self._end.pending
 
     def get(self, timeout: float | None = None) -> Any:
@@ -321,7 +321,7 @@ class Streams:
         return HostChannel(self, device, channel)
 
     def place(self, device: int, key: StreamKey) -> int:
-        """Where the stream's state lies in the control block."""
+        """The offset of the stream's state in the control block."""
         return self._make(device, key)
 
     def _make(self, device: int, key: StreamKey) -> int:
@@ -351,7 +351,7 @@ class Streams:
     # --- calls
 
     def load(self, number: int, program: CompiledProgram, devices: Collection[int]) -> None:
-        """A program was given its number: make room for the largest item of each of its streams, while nobody runs."""
+        """A program was given its number: make room for the largest item of each of its streams; no device runs."""
         self._programs[number] = program
         for site in program.sites:
             key = program.communicators[site.communicator].stream if site.item is not None else None
@@ -378,7 +378,7 @@ class Streams:
 
     @contextmanager
     def call(self, devices: Collection[int]) -> Iterator[None]:
-        """A call on these devices. If it fails, who waits at a stream of theirs then gets an error."""
+        """A call on these devices. If it fails, threads that wait at a stream of theirs then get an error."""
         for (device, key), infeed in list(self._infeeds.items()):
             if key.kind is StreamKind.RECV and device in devices:
                 infeed.settle()
@@ -395,7 +395,7 @@ class Streams:
             self._running = frozenset()
 
     def state(self, stream: Infeed | Outfeed) -> str:
-        """What a person sees of a stream."""
+        """The state of a stream, for people."""
         if self._closed:
             return "the cluster is closed"
         return f"{stream.pending} item{'' if stream.pending == 1 else 's'} waiting"
@@ -428,7 +428,7 @@ class Streams:
         return self._infeeds[device, key].failure(status, site, records.record_long(device, control.R_ROUND))
 
     def check(self, device: int, stream: Infeed | Outfeed) -> Check:
-        """What an operation at a stream of a device calls while it waits: raises once it is pointless."""
+        """Called by an operation at a stream of a device while it waits: raises once the wait is pointless."""
         before = self._failures.get(device, (0, ""))
 
         def check() -> None:
@@ -450,13 +450,13 @@ class Streams:
         return unpack(posted, item)
 
     def close(self) -> None:
-        """The cluster is being closed: end what waits. Memory may be given back when this returns."""
+        """The cluster is being closed: end all waits. Memory may be given back when this returns."""
         with self._lock:
             self._closed = True
 
 
 def pack(value: Any) -> tuple[PackedItem, Shape]:
-    """An item's bytes and its shape. ArgumentError for what is no array and no tuple of items."""
+    """An item's bytes and its shape. ArgumentError for anything but arrays and tuples of items."""
     leaves: list[Any] = []
     shape = _shape(value, leaves)
     raw = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in leaves]

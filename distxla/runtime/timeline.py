@@ -1,7 +1,7 @@
 """A timeline of devices as a document in the trace-event format, which Perfetto and chrome://tracing open.
 
 Every device is a process of the document with one thread, the driver another one. Slices are complete events
-("ph": "X"), which nest: within a run its steps, within a loop what it repeats, within a collective its wait. An
+("ph": "X"), which nest: a run contains its steps, a loop its iterations, a collective its wait. An
 asynchronous pair, from its start to its done, is an asynchronous slice ("b", "e") beside them. Arrows are flow events
 ("s", "f") that bind to the slices around their ends. Times are microseconds from the first slice on.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Slice:
-    """Something that took time on a track; slices of a track lie within one another or apart. Times in ns of one clock.
+    """A span of time on a track; slices of a track nest or are disjoint. Times in ns of one clock.
 
     unfinished: it never ended; `end` is as long as it is known to have gone on.
     """

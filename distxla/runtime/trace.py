@@ -1,4 +1,4 @@
-"""What devices did in the calls of a cluster: their flight recorders, read after each call, as a timeline.
+"""The devices' events in the calls of a cluster: their flight recorders, read after each call, as a timeline.
 
 While a trace is taken every device has a larger ring, which is read after each call. A call that makes more events than
 the ring holds loses its first ones; the file says how many.
@@ -56,7 +56,7 @@ class _Call:
 class Trace(Handle):
     """Records the calls that are made until it is left; `Cluster.trace` makes it.
 
-    Programs show what they communicate; those that were compiled with `trace=True` also each step that they compute.
+    Programs show their communication; those that were compiled with `trace=True` also each step that they compute.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Trace(Handle):
         self.close()
 
     def close(self) -> None:
-        """Record no more calls; what was recorded stays. Twice is fine."""
+        """Record no more calls; recorded ones stay. Twice is fine."""
         if self._active:
             self._active = False
             with suppress(DistxlaError):  # a cluster that is closed has no rings any more
@@ -104,7 +104,7 @@ class Trace(Handle):
         return self._active
 
     def _place_rings(self, ring: int | None) -> None:
-        """Let devices record into rings from that offset on, or again where they do otherwise; nobody runs."""
+        """Let devices record into rings from that offset on, or into their own ones again; no device runs."""
         for host in self._hosts.all:
             for device in host.devices:
                 own = control.recorder_offset(device)
@@ -121,7 +121,7 @@ class Trace(Handle):
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """What runs within is a call in the trace, unless that was left."""
+        """The body is a call in the trace, unless that was left."""
         begin, error = time.monotonic_ns(), None
         try:
             yield
@@ -133,7 +133,7 @@ class Trace(Handle):
                 self._add_call(begin, error)
 
     def _add_call(self, begin: int, error: BaseException | None) -> None:
-        """Note what was recorded since the last call. begin: when this one began, ns of CLOCK_MONOTONIC."""
+        """Note the events since the last call. begin: when this one began, ns of CLOCK_MONOTONIC."""
         end = time.monotonic_ns()
         rows = self._rows()
         fresh = {device: control.R_EVENTS.read(row) - self._seen.get(device, 0) for device, row in rows.items()}
@@ -204,7 +204,7 @@ class Trace(Handle):
 
     @property
     def left_out(self) -> str:
-        """What the timeline lacks because there was more than a trace keeps, as a sentence; "" for nothing."""
+        """The parts that the timeline lacks because there was more than a trace keeps, as a sentence; "" for none."""
         found = []
         if self._dropped:
             found.append(f"the first {self._dropped} of {self._dropped + len(self._calls)} calls")
@@ -251,7 +251,7 @@ class _Drawing:
         self.spans: list[Span] = []
 
     def call(self, number: int, call: _Call, events: Mapping[int, Sequence[RecordedEvent]]) -> None:
-        """Draw a call and what devices did in it."""
+        """Draw a call and the devices' events in it."""
         details = {"error": call.error} if call.error else {}
         self.slices.append(Slice(0, f"call {number}", "call", call.begin, call.end, details))
         ends: dict[tuple[Any, ...], list[tuple[RecordedEvent, Site]]] = defaultdict(list)
@@ -294,7 +294,7 @@ class _Drawing:
     def _describe(
         self, event: RecordedEvent, program: CompiledProgram | None
     ) -> tuple[str, str, Location | None, dict[str, Any]]:
-        """Name, category, place in the text, and details of what a device did."""
+        """Name, category, place in the text, and details of an event."""
         if event.site is not None:
             if program is None or event.site >= len(program.sites):
                 return f"site {event.site}", "collective", None, {}
@@ -323,7 +323,7 @@ class _Drawing:
                 yield event, program.sites[event.site]
 
     def _join(self, key: tuple[Any, ...], found: Sequence[tuple[RecordedEvent, Site]]) -> None:
-        """Draw what belongs together: the two ends of a transfer, and a start with its done."""
+        """Draw connections: between the two ends of a transfer, and from a start to its done."""
         kind, *rest = key
         if kind == "pair":
             source, target = rest[2], rest[3]
@@ -346,7 +346,7 @@ class _Drawing:
         if sent.ended is None or received.ended is None:
             return
         arrival = max(received.begun, received.ended - 1)
-        posted = sent.waited if sent.waited is not None else sent.ended  # who sends posts before it waits
+        posted = sent.waited if sent.waited is not None else sent.ended  # a sender posts before it waits
         departure = max(sent.begun, min(posted - 1, arrival))
         self.arrows.append(Arrow(name, sent.device + 1, departure, received.device + 1, arrival))
 

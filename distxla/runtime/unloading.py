@@ -1,4 +1,4 @@
-"""Unloads programs whose executables were destroyed."""
+"""Unloads programs when their executables are destroyed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The user's own custom-calls on their way to the replicas, and in a replica.
 
 Python callables travel as cloudpickle's bytes in an argument of an actor's method, C functions as a library's path and
-a symbol. A replica imports what a callable needs from where the driver would.
+a symbol. A replica imports the modules that a callable needs from where the driver would.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROUTINE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32
 
 @dataclass(frozen=True)
 class Routines:
-    """What a program's custom-calls call. python: (target, pickled callable).  path: where the driver imports from."""
+    """The functions of a program's custom-calls. python: (target, pickled callable).  path: the driver's imports."""
 
     native: tuple[NativeTarget, ...]
     python: tuple[tuple[str, bytes], ...]
@@ -74,7 +74,7 @@ def pack(targets: Sequence[UserTarget]) -> Routines:
 class LoadedRoutines:
     """The routines of one program in a replica.
 
-    memory, memory_bytes: address and size of the device's own memory.  failure: told what went wrong in a callable,
+    memory, memory_bytes: address and size of the device's own memory.  failure: called with the error of a callable,
     before the program ends with Status.ROUTINE_FAILED.
     """
 

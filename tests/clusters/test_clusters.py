@@ -81,7 +81,7 @@ def test_one_machine(environment: dict[str, str]) -> None:
 STRANGERS = (
     (
         {"RAY_AUTH_MODE": "disabled"},
-        "the Ray at {address} lets in only who has its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
+        "the Ray at {address} admits only clients with its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
         "RAY_AUTH_TOKEN_PATH, a file; ~/.ray/auth_token by default)",
     ),
     (

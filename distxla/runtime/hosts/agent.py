@@ -1,4 +1,4 @@
-"""The process that stands for the driver on a node: it owns the memories there, runs the driver's commands, and
+"""The driver's deputy on another node: a process that owns the memories there, runs the driver's commands, and
 proxies.
 
 It imports neither LLVM nor Ray at module level. Ray is for setting up; once the driver has connected, everything goes
@@ -61,7 +61,7 @@ class RunShape:
 
 @dataclass(frozen=True)
 class Made:
-    """What an agent has made: where it and its proxy listen, and the memories for its replicas (None where the driver
+    """An agent's resources: where it and its proxy listen, and the memories for its replicas (None where the driver
     has them)."""
 
     address: tuple[str, int]
@@ -83,7 +83,7 @@ class Agent:
         self._hurried = threading.Event()  # devices that still compute are not to be waited for any longer
 
     def facts(self) -> Facts:
-        """What the driver must know of this node."""
+        """The facts about this node that the driver needs."""
         from ray.util import get_node_ip_address
 
         return Facts.here(get_node_ip_address())
@@ -167,7 +167,7 @@ class Agent:
         self._driver = connection
         self._connected.set()
         if self._listener is not None:
-            self._listener.close()  # nobody else is expected
+            self._listener.close()  # no other connection is expected
         try:
             self._ready.wait()
             while True:
@@ -178,7 +178,7 @@ class Agent:
             self._leave()
 
     def _handle(self, connection: Connection, frame: Frame) -> None:
-        """In the connection's thread: what takes no time, at once; the rest in the other thread."""
+        """In the connection's thread: quick commands at once; the rest in the other thread."""
         host = self._host
         if isinstance(frame, commands.Write):
             self._write(connection, frame)
@@ -257,7 +257,7 @@ class Agent:
 
     def _require_inside(self, offset: int, size: int, whole: int) -> None:
         if offset + size > whole:
-            raise ClusterError(f"{size} bytes from {offset} on do not lie in the {whole} that there are")
+            raise ClusterError(f"{size} bytes from {offset} on are not within the memory's {whole}")
 
     def _records(self) -> bytes:
         return commands.pack_records(self._host.records(self._host.devices) if self._host is not None else {})
@@ -266,10 +266,10 @@ class Agent:
         if self._host is not None:
             self._host.abort()
 
-    # --- what takes time
+    # --- slow commands
 
     def _run(self) -> None:
-        """In a thread of its own: wait for calls, end them, begin afresh."""
+        """In a thread of its own: wait for calls, end them, reset."""
         try:
             while True:
                 frame, what = self._work.get()
@@ -345,7 +345,7 @@ class Agent:
                 return
 
     def _leave(self) -> None:
-        """The end: nobody is there any more to tell replicas what to do."""
+        """The end: replicas get no more commands."""
         if self._listener is not None:
             self._listener.close()
         if self._host is not None:

@@ -16,7 +16,7 @@ from distxla.runtime.memory_need import Need, Room, require_host_memory, require
 class Budget:
     """The limits, once the hosts are known (with an embedded Ray, from the start).
 
-    wanted: bytes of each device's memory as the user states them, None for what the hosts have.  limit: of each
+    wanted: bytes of each device's memory as the user states them, None for as much as the hosts have.  limit: of each
     device's memory, the same on all hosts; None until it is known.
     """
 
@@ -26,7 +26,7 @@ class Budget:
         self.limit: Limit | None = None
 
     def settle(self, hosts: Sequence[tuple[str, range, Room, Callable[[], Limit]]]) -> None:
-        """Set the limit. hosts: (name, devices, room for their memories, function that gives what is left for all of
+        """Set the limit. hosts: (name, devices, room for their memories, function that gives the free memory for all of
         them). OutOfMemoryError if a host can't map its devices' memories."""
         limits = [room.device_memory(len(devices), self._wanted) for _, devices, room, _ in hosts if len(devices)]
         self.limit = min(limits, key=lambda limit: limit.bytes)
@@ -48,7 +48,7 @@ class Budget:
         return segment_bytes(self.device_bytes)
 
     def require(self, need: Need, devices: Sequence[int]) -> None:
-        """OutOfMemoryError if these devices can't hold what a program needs: one of them, or all of one host
+        """OutOfMemoryError if these devices can't hold a program's memory: one of them, or all of one host
         together."""
         require_memory(need, self.limit or Room.here().device_memory(1, self._wanted))
         for name, there, free in self._hosts:
@@ -57,7 +57,7 @@ class Budget:
 
 
 class HostHeadroom:
-    """What this host has left for its devices' memories; see memory.Headroom.
+    """The free memory of this host for its devices' memories; see memory.Headroom.
 
     devices: of this host.  resident: bytes that they hold.  free: bytes for all that they hold and can still take.
     """

@@ -79,7 +79,7 @@ class Dump(Frame):
 
 @frame(9)
 class Punch(Frame):
-    """Bytes that are not needed any more, of all devices' memories or of what they have in common."""
+    """Bytes that are not needed any more, of all devices' memories or of the memory that they share."""
 
     offset: int = u64("of the first")
     size: int = u64("bytes")
@@ -93,7 +93,7 @@ class Bye(Frame):
 
 @frame(11)
 class Wake(Frame):
-    """Wake who sleeps on a u32 of the control block."""
+    """Wake the devices that sleep on a u32 of the control block."""
 
     offset: int = u64("in the control block")
 
@@ -180,7 +180,7 @@ class Cleared(Frame):
     """State is zeroed; calls are allowed."""
 
 
-@frame(39, payload="what was done, UTF-8")
+@frame(39, payload="the effect, UTF-8")
 class Injected(Frame):
     """A fault between hosts has been injected."""
 
@@ -225,7 +225,7 @@ def pack_pairs(pairs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def unpack_pairs(payload: memoryview) -> list[tuple[int, int]]:
-    """What `pack_pairs` has packed."""
+    """The inverse of `pack_pairs`."""
     return _Table(payload).rows(_PAIR64, len(payload) // _PAIR64.size)
 
 
@@ -236,7 +236,7 @@ def pack_clear(restart: Restart) -> bytes:
 
 
 def unpack_clear(epoch: int, payload: memoryview) -> Restart:
-    """What `pack_clear` has packed."""
+    """The inverse of `pack_clear`."""
     table = _Table(payload)
     areas, words, _ = table.take(_COUNTS)
     return Restart(epoch, tuple(table.rows(_PAIR64, areas)), tuple(table.rows(_PAIR64, words)))
@@ -248,7 +248,7 @@ def pack_devices(devices: Iterable[int]) -> bytes:
 
 
 def unpack_devices(payload: memoryview) -> list[int]:
-    """What `pack_devices` has packed."""
+    """The inverse of `pack_devices`."""
     return [int.from_bytes(payload[i : i + 4], "little") for i in range(0, len(payload) // 4 * 4, 4)]
 
 
@@ -258,7 +258,7 @@ def pack_records(records: Mapping[int, bytes]) -> bytes:
 
 
 def unpack_records(payload: bytes | bytearray) -> dict[int, bytes]:
-    """What `pack_records` has packed."""
+    """The inverse of `pack_records`."""
     row = 8 + RECORD_BYTES
     return {
         int.from_bytes(payload[i : i + 8], "little"): bytes(payload[i + 8 : i + row])

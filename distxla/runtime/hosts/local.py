@@ -100,7 +100,7 @@ class LocalHost:
         sequence = (words[control.H_COMMAND // 4] + 1) & MASK
         target = (words[control.H_DONE // 4] + len(numbers)) & MASK
         ticket = Ticket(sequence, target)
-        self._issued = ticket, tuple(numbers)  # first, so that an interrupt from here on withdraws what is written
+        self._issued = ticket, tuple(numbers)  # first, so that an interrupt from here on withdraws the command
         for device, number in numbers.items():
             record = control.record_offset(device) // 4
             words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.RUN
@@ -124,14 +124,14 @@ class LocalHost:
         return self.control.words[control.H_ABORT // 4] != 0
 
     def abort(self) -> None:
-        """Make every wait on this host return, and end the call in flight; does not wait for anybody."""
+        """Make every wait on this host return, and end the call in flight; does not wait."""
         abort(self.control)
 
     def end(self, devices: Collection[int], *, patience: float | None = None) -> bool:
         """Release every wait and get these devices back, by force where they do not come; the abort flag stays set.
 
-        patience: seconds after which those that still compute are left to that: False then, and nobody is killed.
-        Where all are back, nothing that they still do counts for a later call.
+        patience: seconds after which devices that still compute are left to go on: False then, and none is killed.
+        Where all are back, their later writes don't count for a later call.
         """
         self._withdraw()
         end = time.monotonic() + (GRACE_S if patience is None else patience)
@@ -177,11 +177,11 @@ class LocalHost:
         for device in self._issued[1]:
             record = control.record_offset(device) // 4
             words[record + control.R_COMMAND_KIND // 4] = control.CommandKind.NONE
-            words[record + control.R_COMMAND_SEQUENCE // 4] = (words[control.H_COMMAND // 4] - 1) & MASK  # nobody's
+            words[record + control.R_COMMAND_SEQUENCE // 4] = (words[control.H_COMMAND // 4] - 1) & MASK  # unissued
         self._issued = None
 
     def _all_have_counted(self) -> bool:
-        """Whether H_DONE has come to where the last call ends."""
+        """Whether H_DONE has reached its value at the end of the last call."""
         if self._issued is None:
             return True
         return self.control.words[control.H_DONE // 4] == self._issued[0].target
@@ -189,7 +189,7 @@ class LocalHost:
     def _is_busy(self, device: int) -> bool:
         return self.control.record(device, control.R_COMMAND_KIND) == control.CommandKind.RUN
 
-    # --- what is known of devices
+    # --- state of devices
 
     def records(self, devices: Iterable[int]) -> dict[int, bytes]:
         """The records of those of `devices` that live here, R_IS_STOPPED among them."""
@@ -218,7 +218,7 @@ class LocalHost:
             self.control.view[offset : offset + len(data)] = data
 
     def _is_word(self, offset: int) -> bool:
-        """Whether an aligned u32 of the control block stands there."""
+        """Whether the offset is that of an aligned u32 of the control block."""
         return offset % 4 == 0 and 0 <= offset <= self.control.segment.size - 4
 
     def control_zero(self, offset: int, size: int) -> None:

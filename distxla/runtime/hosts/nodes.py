@@ -29,7 +29,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Facts:
-    """What an agent says of its node, to be compared with the driver's. room, free: for devices' memories."""
+    """An agent's description of its node, to be compared with the driver's. room, free: for devices' memories."""
 
     name: str
     address: str
@@ -91,7 +91,7 @@ def checked_size(replicas: int, partitions: int) -> tuple[int, int]:
 
 
 def checked_counts(devices_per_host: Sequence[int], devices: int) -> tuple[int, ...]:
-    """What the user asked for; ArgumentError where it does not make sense."""
+    """The user's counts; ArgumentError where they are not valid."""
     counts = list(devices_per_host) if isinstance(devices_per_host, Sequence) else []
     if not counts or isinstance(devices_per_host, str) or not all(type(n) is int and n >= 0 for n in counts):
         raise ArgumentError(f"devices_per_host: expected a list of counts, found {devices_per_host!r}")
@@ -103,7 +103,7 @@ def checked_counts(devices_per_host: Sequence[int], devices: int) -> tuple[int, 
 def distribute(devices: int, cpus: Sequence[float], wanted: Sequence[int] | None = None) -> list[int]:
     """How many devices each node takes: contiguous blocks in the nodes' order, the driver's node first.
 
-    wanted: what the user asked for.  By default all are on the first node if its CPUs suffice; else every node takes
+    wanted: the user's counts.  By default all are on the first node if its CPUs suffice; else every node takes
     up to its CPUs, in order; where all of them are too few, in proportion to their CPUs. Raises ClusterError where
     more nodes are wanted than there are.
     """

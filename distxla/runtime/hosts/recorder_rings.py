@@ -10,7 +10,7 @@ from distxla.collectives.protocols import event as event_words
 from distxla.errors import ClusterError, ReplicaLostError
 from distxla.runtime.host import Host
 
-RINGS_S = 4.0  # for a host to send what is asked for at once: reports must not wait for one that never answers
+RINGS_S = 4.0  # for a host to send the requested rings at once: reports must not wait for one that never answers
 
 
 def read_rings(hosts: Sequence[Host], rows: Mapping[int, bytes], most: int = event_words.EVENTS) -> dict[int, bytes]:
@@ -32,7 +32,7 @@ def _rings(host: Host, rows: Mapping[int, bytes], most: int) -> Iterator[tuple[i
         return
     begin, end = control.recorder_offset(known[0]), control.recorder_offset(known[-1] + 1)
     pieces = {device: list(recorder.pieces(rows[device], device, most)) for device in known}
-    # where no trace is taken they lie side by side
+    # where no trace is taken they are adjacent
     together = all(begin <= at and at + size <= end for parts in pieces.values() for at, size in parts)
     whole = host.control_read(begin, end - begin, RINGS_S) if together and any(pieces.values()) else b""
     for device, parts in pieces.items():

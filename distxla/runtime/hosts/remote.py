@@ -27,16 +27,16 @@ LOGGER = logging.getLogger("distxla")
 NOTICE_S = 5.0  # that an answer takes before it is worth a notice; the next ones come after twice as long each
 SIGN_S = 0.5  # between requests for an agent's sign of life
 LONGEST_HOW = 300  # characters
-ANSWER_S = 2.0  # for an agent to say what it knows of its devices
+ANSWER_S = 2.0  # for an agent to report the state of its devices
 CLOCK_READINGS = 8
-CLOCK_S = 60.0  # that readings of the other clock are good for: clocks that nobody adjusts part by 0.1 ms a second
+CLOCK_S = 60.0  # for which a reading of the other clock is used: clocks without adjustment part by 0.1 ms a second
 END_S = 10.0  # for an agent to get its devices back, by force if need be
 
 
 class RemoteHost:
-    """One agent's host. A thread of its own receives what the agent says.
+    """One agent's host. A thread of its own receives the agent's frames.
 
-    lost: what is known of replicas that have ended; all of them once the agent can't be reached.  failure: why the
+    lost: replicas that have ended, and how; all of them once the agent can't be reached.  failure: why the
     host can't go on, though its replicas live, or "".  damage: which message to the host or from it was damaged,
     repeated or lost, or "".  ahead: by how many ns its CLOCK_MONOTONIC was ahead of this one's at the last look.
     injected: by number the effect of each fault that its proxy has injected.  on_trouble: called in that thread after
@@ -150,7 +150,7 @@ class RemoteHost:
         """Make every wait on the host return; does not wait for it."""
         self._send(commands.Abort())
 
-    # --- what is known of devices
+    # --- state of devices
 
     def begin_records(self) -> int:
         """Ask for the devices' records; a number for `records`."""
@@ -240,12 +240,12 @@ class RemoteHost:
         )
 
     def wake(self, offset: int) -> None:
-        """Wake who sleeps on the u32 at `offset` of the host's control block."""
+        """Wake the devices that sleep on the u32 at `offset` of the host's control block."""
         self._send(commands.Wake(offset))
 
     def _ask(self, ask: Callable[[int], Frame], target: memoryview, seconds: float | None = None) -> bool:
-        """Ask for what fills `target` and wait for it; False where it does not come any more, or not in time. Notices
-        tell of long waits. ask: the frame, for the number of the request."""
+        """Ask for bytes, which fill `target`, and wait for them; False where they can't come any more, or not in time.
+        Notices tell of long waits. ask: the frame, for the number of the request."""
         fetch, begin, notice = _Fetch(target), time.monotonic(), NOTICE_S
         end = math.inf if seconds is None else begin + seconds
         with self._news:
@@ -286,7 +286,7 @@ class RemoteHost:
         return 0.0
 
     def punch(self, offset: int, size: int, *, common: bool) -> None:
-        """Give pages back: of all the host's device memories, or of what they have in common."""
+        """Give pages back: of all the host's device memories, or of the memory that they share."""
         self._send(commands.Punch(offset, size, int(common)))
 
     # --- life
@@ -311,7 +311,7 @@ class RemoteHost:
     # --- the connection
 
     def _send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Send a frame; an agent that can't be reached is noted as lost, and everybody is released."""
+        """Send a frame; an agent that can't be reached is noted as lost, and all waits end."""
         try:
             self._connection.send(frame, payload)
         except ClusterError as error:
@@ -429,7 +429,7 @@ class _Fetch:
 
 
 class RemotePages:
-    """heap.Pages of another host's device memories, or of what they have in common."""
+    """heap.Pages of another host's device memories, or of the memory that they share."""
 
     def __init__(self, host: RemoteHost, *, common: bool) -> None:
         self._host, self._common = host, common

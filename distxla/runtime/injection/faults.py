@@ -1,4 +1,4 @@
-"""Faults as data: what happens, to which device or host, and when."""
+"""Faults as data: the kind, the device or host, and the time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distxla.location import Location
 
 
 class Kind(StrEnum):
-    """What a fault does."""
+    """The effect of a fault."""
 
     KILL = "kill"
     STOP = "stop"

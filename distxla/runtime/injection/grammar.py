@@ -54,7 +54,7 @@ def _kinds(text: str) -> tuple[Kind, ...]:
     return tuple(dict.fromkeys(MAY_BE_DRAWN[MAY_BE_DRAWN.index(Kind(name))] for name in text.split("+")))
 
 
-DRAWN = (Kind.KILL, Kind.STOP, Kind.DELAY, Kind.SLOW)  # what a random fault becomes, unless `kinds` says another
+DRAWN = (Kind.KILL, Kind.STOP, Kind.DELAY, Kind.SLOW)  # kinds of random faults, unless `kinds` names others
 MAY_BE_DRAWN = (*DRAWN, *BETWEEN_HOSTS)
 KEYS = {
     "device": Key("device", "a device's number", _integer(0)),

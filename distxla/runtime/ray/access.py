@@ -55,7 +55,7 @@ class _Ahead:
             self._failure = error
 
     def get(self, closing: threading.Event) -> EmbeddedRay:
-        """Block until it has started; raises what went wrong. closing: to be set to make it give up."""
+        """Block until it has started; raises the error of the start. closing: to be set to make it give up."""
         while self._thread.is_alive():
             self._thread.join(LOOK_S)
             if closing.is_set():
@@ -81,7 +81,7 @@ def begin() -> None:
 
 
 def abandon() -> None:
-    """End what `begin` has started, since no cluster needs it; does not wait."""
+    """End the Ray that `begin` has started, since no cluster needs it; does not wait."""
     global _ahead
     ahead, _ahead = _ahead, None
     if ahead is not None:
@@ -222,7 +222,7 @@ def _require_token(address: str) -> None:
                 f"the Ray at {address} wants another token than RAY_AUTH_TOKEN or its file gives"
             ) from error
         raise ClusterError(
-            f"the Ray at {address} lets in only who has its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
+            f"the Ray at {address} admits only clients with its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or "
             "RAY_AUTH_TOKEN_PATH, a file; ~/.ray/auth_token by default)"
         ) from error
     except Exception:  # ray.init reports anything else

@@ -22,7 +22,7 @@ _SIGACTION_BYTES = 256  # more than the C library's struct has on any machine
 
 
 def introduce(port: str, answer: str) -> None:
-    """Store in a new gcs_server what other processes ask it for, and write "ADDRESS CLUSTER" into the file `answer`.
+    """Store in a new gcs_server the values that other processes read, and write "ADDRESS CLUSTER" into `answer`.
 
     port: the file into which the server writes it; blocks until that is there.
     """

@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 80_000_000
 SESSION = "session"
 SHARED_MEMORY = "/dev/shm"
-MOST_REQUEST_BYTES = 3000  # of PIPE_BUF, with room for what the raylet puts in place of the placeholders
+MOST_REQUEST_BYTES = 3000  # of PIPE_BUF, with room for the values of the raylet's placeholders
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RayFiles:
 
     @property
     def directory(self) -> str:
-        """Ray's temporary directory, which Ray opens to all users: so it lies inside a private one."""
+        """Ray's temporary directory, which Ray opens to all users: so it is inside a private one."""
         return os.path.join(self.private, "t")
 
     @property

@@ -16,8 +16,8 @@ from typing import Any
 
 @contextmanager
 def deferred(*names: str) -> Iterator[None]:
-    """Within, `import` gives a stand-in for each of these modules that is not imported yet. It stays what it is where
-    it was imported, and imports the module when an attribute is asked for. Importing a submodule does so, too."""
+    """Within, `import` gives a stand-in for each of these modules that is not imported yet. The importer keeps the
+    stand-in, which imports the module when an attribute is asked for. Importing a submodule does so, too."""
     stand_ins = {name: _stand_in(name) for name in names if name not in sys.modules}
     sys.modules.update(stand_ins)
     try:

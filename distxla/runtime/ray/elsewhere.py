@@ -122,8 +122,8 @@ class RayElsewhere:
 
     @contextlib.contextmanager
     def _in_step(self) -> Iterator[None]:
-        """Interrupted within, a part of a request may have been sent, or an answer comes that nobody waits for: it must
-        not be taken for the next one's. So nothing can be asked any more."""
+        """Interrupted within, a part of a request may have been sent, or an answer comes that no thread waits for: it
+        must not be taken for the next one's. So nothing can be asked any more."""
         try:
             yield
         except BaseException:

@@ -6,8 +6,8 @@ RAYLET: a process id.  REQUESTS: a FIFO with requests for workers.  FORKED: a FI
 each worker.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.serve; "" for none.
 
 The raylet starts a shell for each worker (worker.sh), which writes the worker's command into the FIFO and ends: the
-raylet knows a worker by an id among the command's arguments, and its process by what the worker says. A copy of this
-process then does what the command would: it becomes Ray's own `default_worker.py`. A start takes 0.04 s of processor
+raylet knows a worker by an id among the command's arguments, and its process by the worker's own report. A copy of this
+process then does the command's work: it becomes Ray's own `default_worker.py`. A start takes 0.04 s of processor
 time instead of 0.6 s, and workers share the pages of what was imported.
 
 A fork has only the forking thread, and shares every connection: so this process must run no other thread and hold no
@@ -130,7 +130,7 @@ def _fork(work: Callable[..., None], *arguments: str) -> None:
 
 
 def _imported(then: Callable[[], None]) -> types.CodeType:
-    """Import what workers need, and return the code of Ray's default_worker.py, which runs in each of them.
+    """Import the workers' modules, and return the code of Ray's default_worker.py, which runs in each of them.
 
     then: to be called when Ray is imported.
     """

@@ -66,7 +66,7 @@ def _assert_serves(faked: str | None) -> str:
     assert set(found["listening"]) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     assert found["left"] == 0
     if _minor(versions.installed()) >= (2, 52):
-        assert "lets in only who has its token" in found["stranger"]
+        assert "admits only clients with its token" in found["stranger"]
     return ended.stderr
 
 
