@@ -42,20 +42,20 @@ BEFORE_STEP, AFTER_STEP, INSIDE_WAIT = 0, 1, 0xFFFFFFFF
 
 
 class Status(IntEnum):
-    """What a program returns."""
+    """The status that a program returns."""
 
     OK = 0
     ABORTED = 1  # a wait was ended by the abort flag
     MISMATCH = 2  # members reached a round with different instructions
     FAILED = 3  # an instruction's own error
-    ROUTINE_FAILED = 4  # a Python routine raised, or returned what it must not; the replica keeps what is known
+    ROUTINE_FAILED = 4  # a Python routine raised, or returned an invalid result; the replica keeps the details
     OUT_OF_RANGE = 5  # an entry of a ragged transfer reaches beyond its arrays; R_DETAIL in the record says which
-    STREAM_ENDED = 8  # an item was wanted of a stream that its host has ended
+    STREAM_ENDED = 8  # an item was needed of a stream that its host has ended
     ITEM_REFUSED = 9  # an item of a stream was of another type than the instruction states
 
 
 class Context(ctypes.Structure):
-    """What a program knows of its surroundings; lives in the replica, one for each loaded program."""
+    """A program's access to its surroundings; lives in the replica, one for each loaded program."""
 
     _fields_ = (
         ("memory", ctypes.c_void_p),  # u8*[device_count]: every device's memory in this process, by flattened id

@@ -1,4 +1,4 @@
-"""What the compiler hands to the runtime: one image for all devices that run the module."""
+"""The compiler's result for the runtime: one image for all devices that run the module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distxla.location import Location
 
 @dataclass(frozen=True)
 class HostRoutine:
-    """What a site that calls Python gives and takes: the custom-call target, the operands' shapes, the result's."""
+    """The interface of a site that calls Python: the custom-call target, the operands' shapes, the result's."""
 
     target: str
     operands: tuple[Shape, ...]
@@ -36,10 +36,10 @@ class EnclosingLoop:
 class Site:
     """One instruction of the compiled program that goes through the context's table; reports name it.
 
-    communicator: number of its communicator; -1 for a call of Python, described by `routine`.  item: what one that
-    gives to the host or takes from it moves at a time.
+    communicator: number of its communicator; -1 for a call of Python, described by `routine`.  item: the shape of one
+    item that it gives to the host or takes from it.
     shares: results may live once for the group (abi: the results' table has a second half).
-    facets: (name, text) of what the members of a round must agree on (collectives/signature.py), for reports.
+    facets: (name, text) of the facets that members of a round must agree on (collectives/signature.py), for reports.
     loops: around it, outermost first; the device's record counts the iterations (control_block.R_ITERATIONS).
     """
 
@@ -61,8 +61,8 @@ class StepOrigin:
     """The instruction that a step computes, and where it comes from: an instruction of the module that was compiled,
     by computation and name, "" where none is known.
 
-    kind: what is done for it: "kernel", "copy", "loop", "branch", "routine" for a computation that is called, or "call"
-    of what stands in the context's table.
+    kind: of the step: "kernel", "copy", "loop", "branch", "routine" for a computation that is called, or "call"
+    of a function in the context's table.
     """
 
     instruction: str
@@ -88,10 +88,10 @@ class CommunicatorSpec:
     """Ordered groups of flattened device ids that act together, and the bytes of shared state a group needs.
 
     state_bytes: by position in `groups`. Programs of one run that name the same `key` share the state.
-    silent: devices whose operands go nowhere and who get zeros, each in a group of its own.
+    silent: devices whose operands go nowhere and that get zeros, each in a group of its own.
     pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
     stream: which stream between device and host it is; each device is then a group of its own.
-    channel: what a send or recv says of its transfers; each device is then a group of its own.
+    channel: the transfer attributes of a send or recv; each device is then a group of its own.
     common_key: stands for `key` between programs, whose lists of groups may differ elsewhere; "" if `key` does.
     """
 
@@ -138,12 +138,12 @@ class CompiledProgram:
     code_bytes: the image's first bytes up to here are read-only and executable; the rest is private and writable.
     parameters and result: the entry's shapes; arguments and results travel as their leaves in depth-first order, padded
     to their bounds, and then the dimension sizes of their dynamic dimensions.
-    arena_bytes: working memory a device needs.  shared: what groups need together, in the order of `Context.shared`.
+    arena_bytes: working memory a device needs.  shared: arenas of groups together, in the order of `Context.shared`.
     traced: whether steps that compute are events of the flight recorder, too.
     points: where faults can be injected, by number; none in a program that wasn't compiled for that.
-    target: by name, what the image is for.
+    target: by name, of the image.
     kernels: those that the target runs itself.  module: with the computations that these call.
-    timings: seconds by stage, for reports.  steps: what the numbers in a device's record mean, for reports.
+    timings: seconds by stage, for reports.  steps: the meanings of the numbers in a device's record, for reports.
     """
 
     name: str

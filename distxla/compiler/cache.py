@@ -1,7 +1,7 @@
-"""Compiled programs on disk, keyed by what they were made from and for (program_key.py).
+"""Compiled programs on disk, keyed by their module, options and target (program_key.py).
 
 The folder (cache_folder.py) is the user's alone; entries are checked before they are loaded, and a damaged one is
-compiled anew.
+compiled again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def compile_cached(
     points: tuple[str, ...] = (),
     target: str | None = None,
 ) -> tuple[CompiledProgram, bool]:
-    """The module's program, and whether it came from the cache. Blocks; raises what CompileServer.compile raises.
+    """The module's program, and whether it came from the cache. Blocks; raises the errors of CompileServer.compile.
 
     points: instructions at which faults can be injected.  target: by name, by default this processor's.
     """

@@ -102,7 +102,7 @@ def cache_limit() -> int:
 
 
 class CacheFolder:
-    """Entries by key, in a folder that processes may share. No method fails for what it finds on disk.
+    """Entries by key, in a folder that processes may share. No method fails because of the files on disk.
 
     path: the folder is created if missing, with mode 0700.  max_bytes: of all entries together; the least recently
     used ones are evicted beyond it. 0: nothing is read or written. For an unsafe or inaccessible folder or a full disk
@@ -126,8 +126,8 @@ class CacheFolder:
             return str(error.strerror)
 
     def read(self, key: str) -> bytes | None:
-        """The content that was written under this key (64 hexadecimal digits); None if there is none. A file whose
-        content is not what was written is removed."""
+        """The content that was written under this key (64 hexadecimal digits); None if there is none. A file with
+        other content is removed."""
         if not self.max_bytes:
             return None
         with self._telling(), self._opened() as folder:

@@ -59,7 +59,7 @@ def _without_metadata(module: Module) -> Module:
 
 @cache
 def _compiler() -> str:
-    """Hash of distxla's source, and the versions of what generates code."""
+    """Hash of distxla's source, and the versions of the packages that generate code."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     folders = [package, *(p for p in (package / "scheduler", package / "collectives") if p.is_symlink())]

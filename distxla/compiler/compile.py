@@ -60,10 +60,10 @@ def compile_module(
 ) -> CompiledProgram:
     """Compile a verified module for replicas x partitions devices; one program for all of them.
 
-    progress: told what is worked on, an instruction or a stage, before it begins; bad input to LLVM can end the
+    progress: called with an instruction or a stage before the work on it begins; bad input to LLVM can end the
     process (see server.py).  traced: its steps record when they ran.  points: instructions at which faults
     can be injected (compiler/lower/injection.py).  target: by name, by default the processor's.  Raises
-    UnsupportedOpError for what this version cannot execute, CompileError for failures of the compiler.
+    UnsupportedOpError for instructions that this version cannot execute, CompileError for failures of the compiler.
     """
     require_counts(replicas, partitions)
     clock = Clock()
@@ -130,7 +130,7 @@ def compile_alone(
 def planned(
     pipeline: Pipeline, module: Module, replicas: int, partitions: int, clock: Clock | None = None
 ) -> Compilation:
-    """What the pipeline makes of the module, with the plan of its memory."""
+    """The pipeline's result for the module, with the plan of its memory."""
     clock = clock or Clock()
 
     def lap(step: Step, _: Compilation) -> None:
@@ -170,7 +170,7 @@ def lower(
 
 
 def parse_llvm(entry: Entry, code: CodeTarget, progress: Progress = silent) -> Any:
-    """LLVM's own form of the program. CompileError for what LLVM says against the text."""
+    """LLVM's own form of the program. CompileError with LLVM's message if it refuses the text."""
     with _explained():
         progress("parsing LLVM IR")
         return code.parse(entry.llvm_module)

@@ -1,4 +1,4 @@
-"""The execution context of a device: what compiled code knows of its surroundings. Only this file makes abi.Context."""
+"""The execution context of a device: compiled code's access to its surroundings. Only this file makes abi.Context."""
 
 from __future__ import annotations
 

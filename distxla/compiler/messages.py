@@ -1,4 +1,4 @@
-"""What the compile server and its process tell each other: length-prefixed pickles, and errors that both may raise."""
+"""Messages between the compile server and its process: length-prefixed pickles, and errors that both may raise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distxla.compiler.memory_limit import VARIABLE
 from distxla.errors import OutOfMemoryError
 
 LENGTH = struct.Struct("<Q")
-PROGRESS_BYTES = 512  # of the memory file that says what the process works on
+PROGRESS_BYTES = 512  # of the memory file that names the instruction or stage at work
 
 
 def send(pipe: IO[bytes], value: object) -> None:

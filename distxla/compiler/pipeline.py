@@ -79,7 +79,7 @@ STEPS: tuple[Step, ...] = (
 order of execution, and to its plan."""
 
 _TOKEN = re.compile(r"\s*([^\s,{}=]+|[,{}=]|$)")
-_LIVE = DeadCode()  # a context that a pass has passed on may still stand in a tuple that nobody reads
+_LIVE = DeadCode()  # a context that a pass has passed on may still be in a tuple without readers
 _by_name = {step.name: type(step) for step in STEPS}
 
 Observer = Callable[[Step, Compilation], None]
@@ -102,7 +102,7 @@ class Pipeline:
     progress: Callable[[str], None] = at
 
     def run(self, module: Module, replicas: int = 0, partitions: int = 0, after: Observer | None = None) -> Compilation:
-        """Run all steps. after: told each step that has run, and what came of it.
+        """Run all steps. after: called with each step that has run, and its result.
 
         Errors get a note that names the step, where they don't point at the instruction that can't be compiled.
         """
@@ -143,7 +143,7 @@ class Pipeline:
 def parse_pipeline(text: str, origin: str = "<pipeline>") -> Pipeline:
     """The pipeline that a text names; it verifies the module between its steps.
 
-    origin: what errors call the text. Raises ArgumentError, located, with what was expected.
+    origin: the name of the text in errors. Raises ArgumentError, located, with the expected form.
     """
     return _Parser(text, origin).run()
 

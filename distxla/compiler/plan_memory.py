@@ -1,4 +1,4 @@
-"""The last step of the pipeline: which value lies where in a device's memory."""
+"""The last step of the pipeline: the place of each value in a device's memory."""
 
 from __future__ import annotations
 

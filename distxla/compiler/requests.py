@@ -16,13 +16,13 @@ from distxla.targets.registry import native_target
 
 
 def warm_up() -> None:
-    """Do what every compilation needs, so that the first one doesn't wait for it."""
+    """Do the part that every compilation needs, so that the first one doesn't wait for it."""
     op_classes()
     native_target().code.warm_up()
 
 
 def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
-    """What a request gives; raises what the compiler raises."""
+    """The result of a request; raises the compiler's errors."""
     if kind == "compile":
         module, replicas, partitions, names, target, traced, points = arguments
         with declared(names):
@@ -49,7 +49,7 @@ def answer(kind: str, arguments: list[Any], progress: Progress) -> Any:
         with declared(names):
             compile_alone(module, replicas, partitions, progress, target)
         return None
-    if kind == "abort":  # what LLVM does to its process, for tests
+    if kind == "abort":  # as LLVM may end its process, for tests
         progress(arguments[0])
         os.abort()
     if kind == "memory-of-python":

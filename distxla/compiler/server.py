@@ -70,7 +70,7 @@ class CompileServer:
     ) -> CompiledProgram:
         """`compile_module` in the child; blocks until it is done.
 
-        Raises what compile_module raises, CompileError naming the instruction where the child died, OutOfMemoryError
+        Raises the errors of compile_module, CompileError naming the instruction where the child died, OutOfMemoryError
         where it needed more memory than it may have, TimeLimitError (`distxla.time_limit`), ClusterError after `close`.
         """
         names = _registered(module)
@@ -190,7 +190,7 @@ class CompileServer:
         self._progress = self._messages = -1
 
     def _death(self, request: tuple[Any, ...]) -> DistxlaError:
-        """What is known about a child that ended instead of answering `request`."""
+        """The error for a child that ended instead of answering `request`."""
         status = self._child().wait()
         progress = self._last_words()
         size = os.fstat(self._messages).st_size

@@ -1,4 +1,4 @@
-"""What the compiler has after a stage, or after a step of the pipeline, to be read by people and other tools."""
+"""The compiler's output after a stage, or after a step of the pipeline, to be read by people and other tools."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def emit(
     passes: str | None = None,
     target: str | None = None,
 ) -> str | bytes:
-    """What the compiler has after a stage: one of STAGES, as text (object: the object file).
+    """The compiler's output after a stage: one of STAGES, as text (object: the object file).
 
     hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.
-    passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  Raises what
-    compile_module raises, ArgumentError for a stage that is none or that the pipeline doesn't reach, UnsupportedOpError
+    passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  Raises the errors of
+    compile_module, ArgumentError for an unknown stage or one that the pipeline doesn't reach, UnsupportedOpError
     for ptx.
     """
     if stage == "ptx":
@@ -63,7 +63,7 @@ def emit_after(
     progress: Progress = silent,
     passes: str | None = None,
 ) -> str:
-    """What the compiler has after each step of that name, headed by a comment with the step and its number.
+    """The compiler's output after each step of that name, headed by a comment with the step and its number.
 
     The steps behind the last one don't run. Otherwise as `emit`.
     """

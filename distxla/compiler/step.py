@@ -1,4 +1,4 @@
-"""`Step`: what every stage between the module and its plan is; `Pass`: one that rewrites the module."""
+"""`Step`: every stage between the module and its plan is one; `Pass`: one that rewrites the module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one step hands to the next.
+    """The state that one step hands to the next.
 
     result: the shape of the entry's result; dimensions are marked whose sizes the program gives at run time.
     replicas, partitions: of the run; 0 where they are not known.  plan: of the memory, after the step `plan`.

@@ -22,7 +22,7 @@ def main() -> None:
     if os.getppid() != parent:
         return  # it ended before the line above
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a library prints must not get into the answers.
+    # A library's output must not get into the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     questions = sys.stdin.buffer
@@ -32,7 +32,7 @@ def main() -> None:
         os.pwrite(progress_file, data.ljust(PROGRESS_BYTES, b"\0"), 0)
 
     progress("loading LLVM")
-    # Now: its memory counts, its messages don't get into the answers, and an error names what was done.
+    # Now: its memory counts, its messages don't get into the answers, and an error names this step.
     from distxla.compiler import requests
 
     requests.warm_up()

@@ -42,7 +42,7 @@ def binary(emit: ScalarCode, opcode: str, a: ScalarValue, b: ScalarValue) -> Sca
 
 
 def compare(emit: ScalarCode, direction: str, comparison: str, a: ScalarValue, b: ScalarValue) -> ScalarValue:
-    """PRED. NaN is different from everything but in the total order, where it lies beyond the infinities."""
+    """PRED. NaN is different from everything but in the total order, where it is beyond the infinities."""
     kind = a.element_type
     symbol = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}[direction]
     builder = emit.builder

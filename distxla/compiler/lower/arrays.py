@@ -52,7 +52,7 @@ class MemoryArray:
 class ComputedArray:
     """An array whose elements `compute` makes, each once per index and region of dominance.
 
-    memory: where the very array lies, if it does.
+    memory: the address of the very array, if it is in memory.
     """
 
     def __init__(

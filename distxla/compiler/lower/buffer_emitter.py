@@ -42,13 +42,13 @@ class BufferEmitter(ScalarEmitter):
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction whose kernel this is."""
+        """The instruction that this kernel computes."""
         if self._instruction is None:
             raise InternalError("this function belongs to no instruction")
         return self._instruction
 
     def for_instruction(self, instruction: Instruction, operand_shapes: Sequence[Shape]) -> None:
-        """Say whose kernel this is."""
+        """Set the instruction that this kernel computes."""
         self._instruction, self.operand_shapes = instruction, tuple(operand_shapes)
 
     def stack_slot(self, kind: ir.Type) -> ir.Value:
@@ -129,7 +129,7 @@ class BufferEmitter(ScalarEmitter):
         return array
 
     def _argument(self, symbol: str, argument: Any) -> ir.Value:
-        """What is passed for an argument of `call`."""
+        """The value passed for an argument of `call`."""
         if argument is None:
             return ir.Constant(POINTER, None)
         if isinstance(argument, MemoryArray):
@@ -144,7 +144,7 @@ class BufferEmitter(ScalarEmitter):
             self._by_value(symbol, kind)
             if (not kind.is_integer and kind is not PRED) or kind.bits >= 32:
                 return argument.llvm
-            # C's callers extend what is narrower than an int
+            # C's callers extend types narrower than an int
             return (self.builder.sext if kind.is_signed else self.builder.zext)(argument.llvm, I32)
         return self._table([array.address() for array in argument])
 

@@ -1,6 +1,6 @@
 """Elementary functions of complex numbers with f64 parts, straight-line like the real ones they are made of.
 
-Special values are those of C's Annex G; what it leaves open (signs beside a NaN) is whatever comes out. The inverse
+Special values are those of C's Annex G; where it leaves the result open (signs beside a NaN), any is given. The inverse
 functions are Kahan's, in which no sum cancels.
 """
 
@@ -113,7 +113,7 @@ def log1p(x: Pair) -> Pair:
     # |1 + x|^2 - 1 = 2 a + a^2 + b^2
     near = a.abs().lt(0.5) & b.abs().lt(0.5)
     (p, p_low), (q, q_low) = two_product(a, a + 2.0), two_product(b, b)
-    # what the rounding of a + 2 lost
+    # the rounding error of a + 2
     p_low = (a - ((a + 2.0) - 2.0)).fma(a, p_low)
     excess, low = two_sum(p, q)
     close = exponentials.log1p(excess + (low + p_low + q_low)) * 0.5
@@ -218,7 +218,7 @@ def acos(x: Pair) -> Pair:
 
 
 def _direction(x: Pair) -> tuple[ScalarExpr, Pair]:
-    """(whether x is infinite, the finite point in whose direction it then lies); NaN stays."""
+    """(whether x is infinite, the finite point that is then in its direction); NaN stays."""
     infinite = [v.abs().eq(math.inf) for v in x]
     parts = [v.is_nan().select(v, i.select(v.constant(1.0), 0.0).copysign(v)) for i, v in zip(infinite, x, strict=True)]
     return infinite[0] | infinite[1], (parts[0], parts[1])

@@ -107,7 +107,7 @@ def _table(module: ir.Module, name: str, rows: tuple[tuple[float, ...], ...]) ->
 
 
 def constant_bytes(module: ir.Module, literal: Literal) -> ir.GlobalVariable:
-    """The elements of an array literal as they lie in memory, 64-byte aligned."""
+    """The elements of an array literal in memory order, 64-byte aligned."""
     assert literal.array is not None
     data = literal.array.tobytes()
     name = f"literal.{hashlib.sha256(data).hexdigest()[:24]}.{len(data)}"

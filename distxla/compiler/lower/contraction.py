@@ -70,7 +70,7 @@ def _tiles_are_faster(
 def _tile_products(
     emit: BufferEmitter, shape: tuple[int, int, int, int], a: MatrixOperand, b: MatrixOperand, c: MatrixOperand
 ) -> bool:
-    """Multiply with gemm_micro_kernel.py where that is fast and the result lies by rows or by columns; else False."""
+    """Multiply with gemm_micro_kernel.py where that is fast and the result is stored by rows or columns; else False."""
     batch, m, n, k = shape
     if c[3] != 1:
         if c[2] != 1:
@@ -228,7 +228,7 @@ def _emit_loops(
 
 
 def _is_thin(shape: tuple[int, int, int, int], b: MatrixOperand, c: MatrixOperand) -> bool:
-    """Whether few rows meet a long matrix that lies by rows, so that all the time goes into reading it."""
+    """Whether few rows meet a long matrix stored by rows, so that all the time goes into reading it."""
     _, m, n, k = shape
     return m <= THIN and n >= 256 and k >= 16 and b[3] == 1 and c[3] == 1 and not c[0].shape.dtype.is_complex
 

@@ -27,8 +27,8 @@ class NarrowFormat:
     """How an 8-bit or 4-bit float is made, found by asking its ml_dtypes type.
 
     bias, mantissa: exponent bias and explicit mantissa bits.  signed: has a sign bit.  largest: the code of the largest
-    finite number.  overflow: the code for anything beyond it (infinity, NaN, or `largest`).  infinity: what an infinity
-    becomes.  nan: the code NaN becomes.  negative_zero: whether there is one.
+    finite number.  overflow: the code for anything beyond it (infinity, NaN, or `largest`).  infinity: the code an
+    infinity becomes.  nan: the code NaN becomes.  negative_zero: whether there is one.
     """
 
     bits: int
@@ -254,7 +254,7 @@ def _odd_f32(builder: ir.IRBuilder, value: ScalarExpr, signed: bool) -> ScalarEx
     magnitude = value.abs() if signed else value
     one = magnitude.constant(1)
     low_mask = (1 << (value.width - 24)) - 1
-    # numbers above 24 bits: gather what is shifted out into the last kept bit
+    # numbers above 24 bits: gather the bits shifted out into the last kept bit
     lead = magnitude.call_flag("ctlz", False)
     shift = (value.constant(value.width - 24) - lead).call("smax", 0)
     kept = magnitude.lshr(shift)

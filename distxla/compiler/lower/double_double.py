@@ -1,4 +1,4 @@
-"""Sums and products of two floats as a float and what its rounding lost; all exact unless something overflows."""
+"""Sums and products of two floats as a float and its rounding error; all exact unless something overflows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph of element ops as arrays that compute their elements: what fusing means to the generator."""
+"""A graph of element ops as arrays that compute their elements: the generator's form of a fusion."""
 
 from __future__ import annotations
 

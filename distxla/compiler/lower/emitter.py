@@ -81,7 +81,7 @@ class ScalarEmitter:
         return self.indices.constant(value)
 
     def wrap_index(self, value: ir.Value, low: int = LOWEST, high: int = HIGHEST) -> IndexExpression:
-        """An i64 of the caller's own code as an index; it is known to lie in [low, high]."""
+        """An i64 of the caller's own code as an index; it is known to be in [low, high]."""
         return self.indices.of_value(value, low, high)
 
     def i64(self, index: IndexLike) -> ir.Value:

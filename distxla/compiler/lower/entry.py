@@ -70,7 +70,7 @@ PART_STEPS = 1000  # of a function that executes steps
 @dataclass(frozen=True)
 class Entry:
     """The program in LLVM's terms. arena_bytes: the plan's and the kernels' scratch memory.  steps: instructions, and
-    what is done for them (StepOrigin.kind), by the number that the device's record holds meanwhile.
+    the kinds of their steps (StepOrigin.kind), by the number that the device's record holds while they run.
     shared: the plan's.  points: where faults can be injected.  kernels: those that the target runs itself."""
 
     llvm_module: ir.Module
@@ -98,10 +98,10 @@ def emit_entry(
 ) -> Entry:
     """Emit the entry, its kernels, constants and communication routines.
 
-    progress: told the name of each instruction before it is lowered.  traced: steps that compute, loops and branches
+    progress: called with the name of each instruction before it is lowered.  traced: steps that compute, loops and
     record when they ran; they compute the same.  points: where faults can be injected (lower/injection.py), by names
     of instructions of `text`, the module before the passes, `module` by default.
-    Raises what the ops' emitters raise, with the instruction's place added; other errors as CompileError.
+    Raises the errors of the ops' emitters, with the instruction's place added; other errors as CompileError.
     """
     empty, text = CodeModule(module.name, target), text or module
     whole = _EntryEmitter(empty, module, plan, communication, replicas, partitions, progress, traced, points, text)
@@ -142,7 +142,7 @@ class _EntryEmitter:
         self.loops: list[EnclosingLoop] = []  # that have rounds in them, around the current step
 
     def run(self) -> Entry:
-        for routine in self.plan.routines:  # called ones stand before their callers
+        for routine in self.plan.routines:  # called ones precede their callers
             self.routines.append(self.routine(routine))
         self.steps(self.plan.steps)
         if self.fills:
@@ -235,14 +235,14 @@ class _EntryEmitter:
         self.body.builder.call(recorder, [self.body.context, I32(number), begun, I64(iterations_field(depth))])
 
     def fill(self, buffers: Iterable[Buffer]) -> None:
-        """Let a read show of what the next step doesn't write."""
+        """Fill buffers, so that a read of bytes that the next step doesn't write shows."""
         for buffer in buffers:
             shared = buffer.region is MemoryRegion.SHARED  # of which the device's own place is filled
             offset = self.body.in_arena(buffer) if shared else self.body.offset(buffer)
             emit_fill(self.llvm_module, self.body.builder, self.body.own_memory, offset, buffer.size)
 
     def fill_all(self) -> None:
-        """The same of what no step writes, before the first one."""
+        """Fill the arena and the results before the first step, so that a read of bytes that no step writes shows."""
         leaves = enumerate(self.module.entry_computation.root_instruction.shape.leaves())
         buffers = [Buffer(leaf.byte_size, MemoryRegion.RESULT, k) for k, leaf in leaves if leaf.is_array]
         for buffer in (*buffers, Buffer(self.plan.arena_bytes + self.scratch_bytes, MemoryRegion.ARENA, 0)):
@@ -335,12 +335,12 @@ class _EntryEmitter:
             self.count_event()
 
     def count_event(self) -> None:
-        """What the flight recorder has begun to record of a site is over."""
+        """The event that the flight recorder has begun for a site is over."""
         place = self.body.begin.gep(self.body.field("record", POINTER), [I64(R_EVENTS)], source_etype=I8)
         self.body.builder.store(self.body.builder.add(self.body.builder.load(place, typ=I64), I64(1)), place)
 
     def offset_table(self, buffers: tuple[Buffer, ...]) -> ir.Value:
-        """A u64 array of offsets on the stack; what doesn't change is filled in once a call."""
+        """A u64 array of offsets on the stack; constant ones are filled in once a call."""
         table = self.body.begin.alloca(I64, size=max(1, len(buffers)))
         for k, buffer in enumerate(buffers):
             place = self.body.begin.gep(table, [I64(k)], source_etype=I64)

@@ -147,7 +147,7 @@ def log(x: ScalarExpr) -> ScalarExpr:
 def log1p(x: ScalarExpr) -> ScalarExpr:
     u = x + 1.0
     e, f = _log_parts(u)
-    # what rounding 1 + x lost
+    # the rounding error of 1 + x
     lost = x.gt(1.0).select(1.0 - (u - x), x - (u - 1.0))
     result = _log_sum(e, f, lost / u)
     result = x.eq(-1.0).select(-math.inf, result)
@@ -200,7 +200,7 @@ def _long_log(x: ScalarExpr) -> Pair:
     e, f = _normal_log_parts(x)
     divisor = f + 2.0
     s = f / divisor
-    # what the roundings of the divisor and of the quotient lost
+    # the rounding errors of the divisor and of the quotient
     s_low = ((-s).fma(divisor, f) - s * (f - (divisor - 2.0))) / divisor
     z, z_low = two_product(s, s)
     z_low = s.fma(s_low * 2.0, z_low)

@@ -26,17 +26,17 @@ def has_runtime_offset(buffer: Buffer) -> bool:
 
 
 class FunctionBody:
-    """constant: the variable of a constant by its number.  builder: stands where the next step is emitted.  chosen: by
+    """constant: the variable of a constant by its number.  builder: at the place of the next step.  chosen: by
     id() of a buffer whose place changes where its offset is kept."""
 
     def __init__(self, llvm_module: ir.Module, name: str, constant: Callable[[int], ir.GlobalVariable]) -> None:
         self.constant = constant
         self.function = ir.Function(llvm_module, ir.FunctionType(I32, (POINTER,)), name)
-        # It only calls what is worth optimising, and it can be the longest function of all.
+        # It only calls functions worth optimising, and it can be the longest function of all.
         self.function.attributes.add("noinline")
         self.function.attributes.add("optnone")
         self.context = self.function.args[0]
-        # `begin` holds what is computed once a call: places and the offset tables of the communicating sites.
+        # `begin` holds values computed once a call: places and the offset tables of the communicating sites.
         self.begin = ir.IRBuilder(self.function.append_basic_block("begin"))
         self.builder = ir.IRBuilder(self.function.append_basic_block("steps"))
         self._first = self.builder.block

@@ -48,7 +48,7 @@ def _pieces(
     except SplitRequest as request:
         if request.nest is not nest:
             raise
-        # what was written for the whole range goes away
+        # the code for the whole range is removed
         del builder.function.blocks[blocks:]
         builder.position_at_end(block)
         emit.indices.unwind(marker)

@@ -1,4 +1,4 @@
-"""Sums of products with register-sized tiles of the result: what convolutions and integer matrix products run on.
+"""Sums of products with register-sized tiles of the result, for convolutions and integer matrix products.
 
 A tile is a few rows by a few vectors of columns, which stay in registers while the code walks over places and runs. A
 step of it loads a vector or more of weights and multiplies them with one element of each row.
@@ -112,7 +112,7 @@ class _RunProducts:
         chunk: IndexExpression,
         matrix: tuple[MemoryArray, Any, int],
     ) -> None:
-        """Sum, add what the chunks before have stored, store. The last rows of the last tile may be the same row."""
+        """Sum, add the stored sums of the chunks before, store. The last rows of the last tile may be the same row."""
         emit, tile = self.emit, self.tile
         rows = [emit.index_clamp(0, number * tile.rows + r, self.products.rows - 1) for r in range(tile.rows)]
         for row_sums in sums:
@@ -161,7 +161,7 @@ class _RunProducts:
         return copy, 0, steps * tile.columns, tile.columns
 
     def _zeros(self) -> ir.Value:
-        """A run of zeros, which stands where a predicate doesn't hold."""
+        """A run of zeros, used where a predicate doesn't hold."""
         zeros = self.emit.scratch(Shape(self.element_type, (self.products.run,)))
         self.emit.fill(zeros, self.emit.constant(0, self.element_type))
         return zeros.pointer
@@ -248,7 +248,7 @@ class _RunProducts:
     def _add_stored(
         self, sums: Sequence[Sequence[ir.Value]], targets: Sequence[ir.Value], block: IndexExpression
     ) -> None:
-        """Add what the chunks before have stored."""
+        """Add the sums that the chunks before have stored."""
         builder = self.builder
         add = builder.fadd if self.element_type.is_float else builder.add
         for row_sums, address in zip(sums, targets):

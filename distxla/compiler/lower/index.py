@@ -78,7 +78,7 @@ class IndexCode:
         return IndexExpression(self, ((atom, 1),), 0, atom.low, atom.high)
 
     def of_value(self, value: ir.Value, low: int = LOWEST, high: int = HIGHEST) -> IndexExpression:
-        """An i64 of the generated code that is known to lie in [low, high]."""
+        """An i64 of the generated code that is known to be in [low, high]."""
         atom = self.atom(low, high)
         atom.value = value
         return self.expression(atom)
@@ -92,7 +92,7 @@ class IndexCode:
         return atom
 
     def enter(self) -> None:
-        """What is computed from here to `leave` does not dominate the code after it."""
+        """Values computed from here to `leave` do not dominate the code after it."""
         self._values.append({})
 
     def leave(self) -> None:
@@ -107,7 +107,7 @@ class IndexCode:
         del self._values[depth:]
 
     def remembered(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` gave for `key` in a region that dominates this one, or gives now."""
+        """The value that `make` gave for `key` in a region that dominates this one, or gives now."""
         for values in reversed(self._values):
             if key in values:
                 found: T = values[key]

@@ -23,7 +23,7 @@ _I8, _I32, _I64, _POINTER, _VOID = (*map(ir.IntType, (8, 32, 64)), ir.PointerTyp
 
 
 class _LoadedHook(ir.instructions.LoadInstr):  # type: ignore[misc]
-    """The hook's address, read from the context; llvmlite asks it for the type of what is called."""
+    """The hook's address, read from the context; llvmlite asks it for the type of the callee."""
 
     @property
     def function_type(self) -> ir.FunctionType:
@@ -34,7 +34,7 @@ class InjectionPoints:
     """The points of one program.
 
     wanted: names of instructions of the text, and ANY_POINT for all that communicate; nothing is emitted for ().
-    module: what is compiled, after the passes.  text: before them; an instruction keeps its place in the text.
+    module: the compiled one, after the passes.  text: before them; an instruction keeps its place in the text.
     """
 
     def __init__(self, llvm_module: ir.Module, module: Module, plan: Plan, wanted: Collection[str], text: Module):

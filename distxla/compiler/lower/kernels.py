@@ -37,7 +37,7 @@ from distxla.targets.code import target_of
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """scratch_bytes: what the caller must provide behind the last argument; 64-byte aligned, uninitialised.
+    """scratch_bytes: memory that the caller must provide behind the last argument; 64-byte aligned, uninitialised.
     fails: whether it returns a Status."""
 
     function: ir.Function

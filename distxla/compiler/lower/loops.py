@@ -1,10 +1,8 @@
 """Loop nests whose shape is decided after their body is known.
 
-The body is written first, with the loops' indices as unknowns. What it asks for shows which neighbouring dimensions
-are only
+The body is written first, with the loops' indices as unknowns. Its accesses show which neighbouring dimensions are only
 ever used together as one linear index: those become one loop. So an elementwise fusion is a single flat loop, a bias
-add
-keeps two, and nobody had to analyse the ops. A transposing access makes the nest walk in tiles.
+add keeps two, without any analysis of the ops. A transposing access makes the nest walk in tiles.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class Nest:
 
     ranges: (first, end) by dimension where only a part is walked.  parallel: the bodies may run in any order.
     splits: the body may raise SplitRequest for comparisons of an index with a constant.
-    Use: `with`-free; `open()`, write the body, `close()`; the builder then stands behind the loops.
+    Use: `with`-free; `open()`, write the body, `close()`; the builder is then after the loops.
     """
 
     def __init__(
@@ -126,7 +124,7 @@ class Nest:
         return value
 
     def close(self) -> None:
-        """Write the loops around the body; the builder then stands behind them."""
+        """Write the loops around the body; the builder is then after them."""
         self.code.leave()
         builder, entry, body = self.builder, self._entry, self._body
         assert entry is not None
@@ -175,7 +173,7 @@ class Nest:
         builder.position_at_end(done)
 
     def _hint(self, loops: list[tuple[int, int]], tiled: bool) -> tuple[str, int | None] | None:
-        """What LLVM should do with the innermost loop beyond vectorising it.
+        """Hints for LLVM on the innermost loop beyond vectorising it.
 
         It is told not to unroll by itself, which doubles the time to compile for loops of no importance; only short
         ones are
@@ -244,7 +242,7 @@ class Nest:
     def _loop(
         self, first: int, end: int | ir.Value, step: int, closers: list[Callable[[], ir.instructions.Instruction]]
     ) -> ir.Value:
-        """Open one loop that runs at least once; `closers` gets what ends it."""
+        """Open one loop that runs at least once; the code that ends it is added to `closers`."""
         builder = self.builder
         before = builder.block
         header = builder.append_basic_block("loop")

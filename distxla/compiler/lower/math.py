@@ -1,6 +1,6 @@
 """Elementary functions as straight-line code: no calls, no branches, so that loops around them vectorise.
 
-NaN gives NaN, infinities and signed zeros give what IEEE 754, C and XLA say. What each function is off by at most is
+NaN gives NaN, infinities and signed zeros give the values of IEEE 754, C and XLA. The largest error of each function is
 measured by tests/compiler/lower/test_math.py and stated in docs/accuracy.md. The polynomials are least-maximum fits
 for their intervals. Only the remainder is the C library's own function, called once an element.
 """

@@ -103,7 +103,7 @@ class _Extreme(_Accumulation):
     one instruction each.
 
     Bits order the non-negative numbers as they are, the negative ones the other way round and above, and NaNs of either
-    sign lie beyond the infinities: the first two show whether there was one.
+    sign are beyond the infinities: the first two show whether there was one.
     """
 
     def __init__(self, emit: BufferEmitter, reduction: Reduction, largest: bool) -> None:
@@ -228,7 +228,7 @@ def _line_extremes(
     lines: Sequence[Sequence[IndexExpression]],
     accumulations: Sequence[_Accumulation],
 ) -> list[list[ScalarValue]] | None:
-    """What `_Extreme` accumulates of each of `lines`, where they lie in memory as whole vectors; else None."""
+    """The values that `_Extreme` accumulates for `lines` if these are whole vectors in memory; else None."""
     (accumulation,) = accumulations
     array = _in_memory(accumulation.reduction.arrays[0])
     length = prod(dims[d] for d in reduced)
@@ -258,14 +258,14 @@ def _streams(
 
 
 def _is_read_from_memory(reductions: Sequence[Reduction]) -> bool:
-    """Whether it is one array that is reduced, as it lies in memory: nothing has to be written out for each stream."""
+    """Whether it is one array in memory that is reduced: nothing has to be written out for each stream."""
     if len(reductions) > 1 or len(reductions[0].arrays) > 1:
         return False
     return _in_memory(reductions[0].arrays[0]) is not None
 
 
 def _in_memory(array: ArrayRef) -> MemoryArray | None:
-    """Where the array lies; None if its elements are made when they are asked for."""
+    """The array's address; None if its elements are made when they are asked for."""
     if isinstance(array, ComputedArray):
         return array.memory
     return array if isinstance(array, MemoryArray) else None

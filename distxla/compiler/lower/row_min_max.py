@@ -20,7 +20,7 @@ from distxla.targets.code import target_of
 from distxla.targets.processor import Processor
 
 POINTER = ir.PointerType()
-_READ, _KEEP, _DATA = 0, 3, 1  # what llvm.prefetch is told
+_READ, _KEEP, _DATA = 0, 3, 1  # arguments of llvm.prefetch
 
 
 def has_whole_vectors(processor: Processor, kind: ElementType, length: int) -> bool:

@@ -1,4 +1,4 @@
-"""What the parts of the scalar emitter ask of it."""
+"""The interface of the scalar emitter for its parts."""
 
 from __future__ import annotations
 

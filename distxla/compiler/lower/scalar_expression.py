@@ -197,7 +197,7 @@ class ScalarExpr:
         """`to_f32` for values that may be rounded to f16 next.
 
         LLVM would merge the two roundings into one from double to half, for which there may be only a function of a
-        compiler runtime that nobody links. The selection changes no value and keeps them apart.
+        compiler runtime that is not linked. The selection changes no value and keeps them apart.
         """
         rounded = self.to_f32()
         if self.type == F32T:

@@ -1,4 +1,4 @@
-"""Scalars of the generated code, and how each element type lies in memory and in registers.
+"""Scalars of the generated code, and the form of each element type in memory and in registers.
 
 In memory every element has `byte_size` bytes. In registers pred is i1, s2..u64 are integers of their own width, f16,
 bf16, f8* and f4 are f32 that hold a representable number, complex numbers are a pair.

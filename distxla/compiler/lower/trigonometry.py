@@ -74,7 +74,7 @@ def _looked_up(builder: ir.IRBuilder, table: ir.GlobalVariable, part: int, place
 
 
 def _quadrant_f64(x: ScalarExpr) -> tuple[ScalarExpr, ScalarExpr, ScalarExpr]:
-    """(quadrant as i64, r, what r's rounding lost) of |x|, r in [-pi/4, pi/4]; NaN for NaN and infinities.
+    """(quadrant as i64, r, r's rounding error) of |x|, r in [-pi/4, pi/4]; NaN for NaN and infinities.
 
     As for f32 2/pi comes by exponent, whole turns left out, in four parts of 53 bits: the multiple of pi/2 nearest to
     an f64 is 2^-61 away from it, so 170 bits of the quotient's fraction hold a correct remainder.
@@ -187,7 +187,7 @@ def _atan2_f64(y: ScalarExpr, x: ScalarExpr) -> ScalarExpr:
     ay, ax = ay * scale, ax * scale
     swap = ay.gt(ax)
     low, high = swap.select(ax, ay), swap.select(ay, ax)
-    # beyond pi/8 what is missing to pi/4
+    # beyond pi/8 the distance to pi/4
     late = low.gt(high * 0.41421356) | low.eq(math.inf)
     t = late.select(low - high, low) / late.select(low + high, high)
     # 0/0 is an angle of 0, inf/inf one of pi/4

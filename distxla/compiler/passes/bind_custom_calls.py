@@ -26,8 +26,8 @@ from distxla.ops.tuple import GetTupleElement, Tuple
 
 
 class BindCustomCalls(Pass):
-    """Make calls of Python routines `HostCall`s, let C functions have their arrays as they ask for them, drop calls
-    that say something of their operand only, and call the instructions that stand for a target.
+    """Make calls of Python routines `HostCall`s, give C functions their arrays in the layouts they ask for, drop calls
+    that only annotate their operand, and call the instructions that a target stands for.
 
     Expects: layouts as in the text. Ensures: custom-calls of C functions take and give row-major arrays, their operands
     transposed before, their results after.
@@ -117,5 +117,5 @@ def _physical(shape: Shape) -> Shape:
 
 
 def _order(shape: Shape) -> tuple[int, ...]:
-    """The dimensions as they lie in memory, slowest first."""
+    """The dimensions in memory order, slowest first."""
     return tuple(reversed(shape.minor_to_major()))

@@ -50,7 +50,7 @@ def build_fusions(computation: Computation, groups: list[Group], bare: set[str],
 def _body(
     computation: Computation, group: Group, order: dict[str, int], names: Names
 ) -> tuple[Computation, tuple[str, ...]]:
-    """The fused computation, and the names of what it reads, in the order of its parameters."""
+    """The fused computation, and the names of the values it reads, in the order of its parameters."""
     members = sorted(group.paths, key=order.__getitem__)
     parameters: dict[str, Instruction] = {}
     inner: dict[str, Instruction] = {}

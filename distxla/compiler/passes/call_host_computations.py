@@ -10,7 +10,7 @@ from distxla.ops.custom_calls.host_execute import with_host_calls
 
 
 class CallHostComputations(Pass):
-    """Let each device compute what the module wants run on its host."""
+    """Let each device compute the module's host computations."""
 
     name: ClassVar[str] = "call-host-computations"
 

@@ -27,10 +27,10 @@ MIB = 1 << 20
 class CombineCollectives(Pass):
     """Merge collectives with equal attributes (groups, reduction, dimensions) into one variadic collective.
 
-    Requires: merged ones are independent, and no other instruction with effects stands between them, so that the order
-    of rounds stays what the module says. Channel ids may differ, their presence may not. They are in no branch of a
+    Requires: merged ones are independent, and no other instruction with effects is between them, so that the order of
+    rounds stays that of the module. Channel ids may differ, their presence may not. They are in no branch of a
     conditional, where another device's branch, which meets it in the same rounds, may not let them merge.
-    Ensures: the merged one stands where the last of its parts can, under the name of the first.
+    Ensures: the merged one is where the last of its parts can be, under the name of the first.
     max_bytes: of operands per merged instruction, since all of them are alive at once.
     """
 
@@ -72,7 +72,7 @@ class CombineCollectives(Pass):
 
 
 def _in_branches(module: Module) -> set[str]:
-    """The computations that a branch of a conditional runs, and what those call."""
+    """The computations that a branch of a conditional runs, and those that they call."""
     conditionals = [i.op for computation in module.computations for i in computation if isinstance(i.op, Conditional)]
     branches = [name for op in conditionals for name in op.branches]
     return {computation.name for computation in module.reached(*branches)} if branches else set()

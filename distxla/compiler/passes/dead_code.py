@@ -1,4 +1,4 @@
-"""Drop what nobody reads."""
+"""Drop instructions without readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distxla.ops.support.rewriter import replaced
 
 class DeadCode(Pass):
     """Remove instructions without effects that neither the root nor an instruction with effects needs, and computations
-    that nobody calls.
+    that are never called.
 
     Parameters stay. An order between two instructions that went through a removed one by control edges is kept.
     """

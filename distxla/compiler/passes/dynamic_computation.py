@@ -42,7 +42,7 @@ def _reduce(op: Reduce, site: DynamicSite) -> tuple[str, Sizes]:
 
 @dynamic_rule(ReduceWindow)
 def _reduce_window(op: ReduceWindow, site: DynamicSite) -> tuple[str, Sizes]:
-    """What lies beyond the dimension sizes is the initial value, as the window's own padding is."""
+    """Elements beyond the dimension sizes are the initial value, as the window's own padding is."""
     site.agree()
     half = len(site.operands) // 2
     trivial = WindowDimension(1)
@@ -74,7 +74,7 @@ def _dot(op: Dot, site: DynamicSite) -> tuple[str, Sizes]:
     site.agree()
     dims = op.dimensions
     lhs, rhs = site.dimension_sizes(0), site.dimension_sizes(1)
-    # Zero on both sides: zero times what the padding holds may be NaN.
+    # Zero on both sides: zero times the padding's content may be NaN.
     site.mask(0, dimensions=dims.lhs_contracting)
     site.mask(1, dimensions=dims.rhs_contracting)
     free = (*(lhs[d] for d in dims.lhs_free(len(lhs))), *(rhs[d] for d in dims.rhs_free(len(rhs))))
@@ -164,7 +164,7 @@ def _scatter(op: Scatter, site: DynamicSite) -> tuple[str, Sizes]:
 
 @dynamic_rule(SelectAndScatter)
 def _select_and_scatter(op: SelectAndScatter, site: DynamicSite) -> tuple[str, Sizes]:
-    """Windows over the padding write what changes nothing."""
+    """Windows over the padding write values that change nothing."""
     _, source, _ = site.operands
     windowed = [d for d, w in enumerate(op.window.dimensions) if w != WindowDimension(1)]
     dynamic = [d for d in windowed if site.is_dynamic(0, d) or site.is_dynamic(1, d)]

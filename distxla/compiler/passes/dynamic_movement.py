@@ -101,7 +101,7 @@ def _transpose(op: Transpose, site: DynamicSite) -> tuple[str, Sizes]:
 
 @dynamic_rule(Reverse)
 def _reverse(op: Reverse, site: DynamicSite) -> tuple[str, Sizes]:
-    """The reversed elements stand at the end of the padded array and are moved to its beginning."""
+    """The reversed elements are at the end of the padded array and are moved to its beginning."""
     dims, dimension_sizes = site.result.dims, site.dimension_sizes()
     result = site.add(op, *site.operands)
     moved = [d for d in op.dimensions if site.is_dynamic(0, d)]
@@ -180,7 +180,7 @@ def _dynamic_slice(op: DynamicSlice, site: DynamicSite) -> tuple[str, Sizes]:
 
 @dynamic_rule(DynamicUpdateSlice)
 def _dynamic_update_slice(op: DynamicUpdateSlice, site: DynamicSite) -> tuple[str, Sizes]:
-    """The box is merged with what it replaces: the update counts within its run-time sizes."""
+    """The box is merged with the elements that it replaces: the update counts within its run-time sizes."""
     array, update, *starts = site.operands
     shape = site.shape(update)
     within = site.inside(shape.dims, site.dimension_sizes(1))

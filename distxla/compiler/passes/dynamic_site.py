@@ -1,4 +1,4 @@
-"""What a rule for dynamic dimensions may ask and do: an instruction, its padded operands, their run-time sizes."""
+"""The interface for rules of dynamic dimensions: an instruction, its padded operands, their run-time sizes."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def is_static(sizes: Iterable[DimensionSizes]) -> bool:
 class DynamicSite(ComposedBuild):
     """instruction: with its operands as they are called in the new computation.  dimension_sizes: by operand and leaf.
 
-    Every array is padded to its bounds; what lies beyond the run-time sizes is arbitrary.  After `agree` the dimension
-    sizes of dimensions that must agree do.
+    Every array is padded to its bounds; elements beyond the run-time sizes are arbitrary.  After `agree`, sizes of
+    dimensions that must be equal are.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class DynamicSite(ComposedBuild):
         return self.instruction.name
 
     def refuse(self, why: str = "") -> Refused:
-        """The error for what can't be done with dynamic dimensions."""
+        """The error for an unsupported use of dynamic dimensions."""
         shapes = ", ".join(map(str, self.stated))
         text = f"this version cannot execute {self.instruction.opcode} of dynamic dimensions{why and ': '}{why}"
         where = self.program.module.locate(self.instruction, "opcode")
@@ -236,7 +236,7 @@ class DynamicSite(ComposedBuild):
     def inside(
         self, dims: Sequence[int], dimension_sizes: DimensionSizes, dimensions: Iterable[int] | None = None
     ) -> str | None:
-        """pred[dims]: which elements lie within the dimension sizes; None where all do.  dimensions: the ones looked
+        """pred[dims]: which elements are within the dimension sizes; None where all are.  dimensions: the ones looked
         at."""
         chosen = range(len(dims)) if dimensions is None else sorted(set(dimensions))
         result: str | None = None

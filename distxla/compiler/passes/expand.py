@@ -27,8 +27,8 @@ class Expand(Pass):
     """Replace every instruction whose lowering is EXPANSION by those of its op's `expand`.
 
     Ensures: no EXPANSION is left. New instructions have the place and the metadata of the one that they help to
-    compute; one of them has its name, and what stood before or behind it by control edges stands before or behind all
-    of them that have effects. Results agree as far as rounding goes: an op's `evaluate` may round elsewhere.
+    compute; one of them has its name; instructions before or behind it by control edges are before or behind all of
+    them that have effects. Results agree as far as rounding goes: an op's `evaluate` may round elsewhere.
     """
 
     name: ClassVar[str] = "expand"
@@ -40,7 +40,7 @@ class Expand(Pass):
 
 
 class _Expansion:
-    """One run over one module. done: the new computations; called ones stand before their callers."""
+    """One run over one module. done: the new computations; called ones precede their callers."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -69,7 +69,7 @@ class _Expansion:
         if not any(i.op.lowering is Lowering.EXPANSION for i in computation):
             return computation
         rewriter = Rewriter(computation)
-        waits_for: dict[str, tuple[str, ...]] = {}  # expanded instruction -> what a control successor waits for
+        waits_for: dict[str, tuple[str, ...]] = {}  # expanded instruction -> predecessors of a control successor
         for old in computation:
             instruction = rewriter.current(old)
             if any(p in waits_for for p in old.control_predecessors):
@@ -143,7 +143,7 @@ class _Build(ComposedBuild):
         return self.expansion.done[computation]
 
     def finish(self, result: str) -> str:
-        """The name of the instruction that holds the result, after it got the origin's name where nobody else has."""
+        """The name of the instruction that holds the result; it gets the origin's name unless that is taken."""
         self.rewriter.changed = True
         if self.origin.name in self.added or result not in self.added:
             return result

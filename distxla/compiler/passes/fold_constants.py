@@ -19,7 +19,7 @@ from distxla.ops.constant import Constant
 from distxla.ops.support.evaluation import Exchange
 from distxla.ops.support.executable import executable
 
-MAX_ELEMENTS = 64  # of operands and result: what is larger costs more to read from memory than to compute
+MAX_ELEMENTS = 64  # of operands and result: larger ones cost more to read from memory than to compute
 
 
 @dataclass(frozen=True)

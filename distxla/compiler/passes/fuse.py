@@ -30,7 +30,7 @@ class Fuse(Pass):
 
     A producer joins its consumers' loops if its own result then needs no memory, or if it only moves data. It is
     computed again in several loops only where that is cheap, and never if it is expensive: then the number of its
-    evaluations must not exceed its number of elements. What stands between the halves of a collective stays there.
+    evaluations must not exceed its number of elements. Instructions between the halves of a collective stay there.
     """
 
     name: ClassVar[str] = "fuse"
@@ -83,7 +83,7 @@ class _Grouping:
         return groups
 
     def join(self, instruction: Instruction) -> bool:
-        """Put the instruction into its consumers' groups; whether nobody needs its result in memory then."""
+        """Put the instruction into its consumers' groups; whether its result then needs no memory."""
         if (
             instruction.op.lowering is not Lowering.ELEMENT
             or instruction.control_predecessors
@@ -152,7 +152,7 @@ def awaited(computation: Computation) -> set[str]:
 
 
 def running_computations(module: Module) -> set[str]:
-    """The computations that the entry runs as a whole: itself, and what control structures in them call."""
+    """The computations that the entry runs as a whole: itself, and those that control structures in them call."""
     running: set[str] = set()
     pending = [module.entry]
     while pending:

@@ -164,7 +164,7 @@ class _Grouping:
         count = prod(dimension_sizes)
         if not dimension_sizes or count < 2 or len(group.members) >= self.settings.most:
             return False
-        # How long rows are shows in what the fusions read: a reduction's results may be scalars.
+        # The length of rows shows in the fusions' operands: a reduction's results may be scalars.
         shapes = [leaf for member in (*group.members, fusion) for leaf in member.shape.leaves()]
         read = [o.shape for member in (*group.members, fusion) for o in self.computation.operands(member)]
         longest = max(leaf.size for shape in (*shapes, *read) for leaf in shape.leaves())
@@ -191,7 +191,7 @@ class _Grouping:
             seen.update(i.name for i in instructions)
             for instruction in instructions:
                 for operand in (*instruction.operands, *instruction.control_predecessors):
-                    # What stands before the group's first member can't need it, unless it has become part of a group.
+                    # An instruction before the group's first member can't need it, unless it has joined a group.
                     if self.position[operand] >= group.first or operand in self.group_of:
                         pending.append(operand)
         return False

@@ -36,7 +36,7 @@ def given_whole(
 
 
 def leaf_names(module: Module) -> list[str]:
-    """What the leaves of the entry's parameters are called: `x`, or `state{1,0}` in a tuple."""
+    """The names of the leaves of the entry's parameters: `x`, or `state{1,0}` in a tuple."""
     return [name for p in module.entry_computation.parameters for name in _named(p.name, p.shape, ())]
 
 

@@ -10,9 +10,9 @@ FREE_ELEMENTS = 1024
 
 
 class InFlightOperations:
-    """The pairs of a computation whose start stands before an instruction and whose end behind it.
+    """The pairs of a computation whose start is before an instruction and whose end is behind it.
 
-    What a module computes there overlaps with the communication.
+    Instructions that a module computes there overlap with the communication.
     """
 
     def __init__(self, computation: Computation) -> None:
@@ -32,7 +32,7 @@ class InFlightOperations:
 
     def end_between(self, name: str, later: str) -> bool:
         """Whether a pair that is in flight at an instruction has ended at a later one: computed there, it would no
-        longer overlap. Not for what takes hardly any time."""
+        longer overlap. Not for instructions that take hardly any time."""
         return bool(self._open.get(name, 0) & ~self._open.get(later, 0)) and self._takes_time(name)
 
     def separate(self, first: str, second: str) -> bool:

@@ -1,4 +1,4 @@
-"""Put asynchronous computations that communicate in their place: what begins at the start, what waits at the done."""
+"""Inline asynchronous computations that communicate: their starts at the start, all that waits at the done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class InlineAsync(Pass):
     """Replace every async-start, async-update and async-done of a computation that communicates, unless it is a single
     collective, by the instructions of that computation.
 
-    Ensures: what begins a round or transfer stands at the start and waits for nobody; the rest stands at the done.
+    Ensures: starts of rounds and transfers are at the start and never wait; the rest is at the done.
     """
 
     name: ClassVar[str] = "inline-async"

@@ -29,7 +29,7 @@ class InlineCalls(Pass):
             return module
         effectful = effectful_computations(module)
         done: dict[str, Computation] = {}
-        for computation in module.computations:  # called ones stand before their callers
+        for computation in module.computations:  # called ones precede their callers
             done[computation.name] = inlined(computation, done, effectful)
         reached = _reached(done, module.entry)
         computations = tuple(c for c in done.values() if c.name in reached)

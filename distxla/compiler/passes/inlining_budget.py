@@ -1,9 +1,9 @@
 """Chooses calls that are not inlined, because the program would become too large.
 
 f1 calls f0 twice, f2 calls f1 twice, … f30: a billion instructions from 3 kB of text. Up to COPIED instructions every
-call is replaced by what it calls, which lets it fuse with what is around it. Beyond, computations that are large and
-called from several places are compiled once each. The same goes for bodies of loops and branches, which the planner
-copies.
+call is replaced by its computation, which lets it fuse with the instructions around it. Beyond, computations that are
+large and called from several places are compiled once each. The same goes for bodies of loops and branches, which the
+planner copies.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def within_budget(module: Module) -> Module:
 def _sizes(module: Module, kept: frozenset[str]) -> dict[str, int]:
     """By computation its number of instructions after inlining all callees, except kept ones."""
     found: dict[str, int] = {}
-    for computation in module.computations:  # called ones stand before their callers
+    for computation in module.computations:  # called ones precede their callers
         found[computation.name] = len(computation.instructions) + sum(
             found[name] for i in computation for name in i.op.called_computations if name not in kept
         )
@@ -163,7 +163,7 @@ def _kept(instruction: Instruction, kept: frozenset[str], wrappers: dict[str, Co
 
 
 def _wrapper(computation: Computation, names: Names) -> Computation:
-    """What a loop or a branch runs instead: a computation with the same parameters that only calls this one."""
+    """The replacement for the body of a loop or a branch: a computation with the same parameters that only calls it."""
     parameters = tuple(
         p.replace(op=Parameter(number=k), control_predecessors=()) for k, p in enumerate(computation.parameters)
     )

@@ -1,4 +1,4 @@
-"""Join what a TPU schedule spreads of a collective over several fusions."""
+"""Join the parts of a collective that a TPU schedule spreads over several fusions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From a global module, as a front end writes it, to the module that every partition runs.
 
-That is possible where the computing is done in manual regions (JAX's shard_map): outside of them arrays are only handed
-on, computed whole by everybody, or element by element. Anything else needs a partitioner, which distxla is not.
+That is possible where the computing is done in manual regions (JAX's shard_map): outside of them arrays are only passed
+on, computed whole by every device, or element by element. Anything else needs a partitioner, which distxla is not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ State = Shards | None  # of a leaf: how the global array is cut; None for a valu
 
 @dataclass(frozen=True)
 class PerDevice:
-    """module: what every partition runs, num_partitions set.  parameters, results: the global arrays by leaf."""
+    """module: the program of every partition, num_partitions set.  parameters, results: the global arrays by leaf."""
 
     module: Module
     parameters: tuple[GlobalArray, ...]
@@ -58,7 +58,7 @@ def per_device(module: Module, partitions: int | None = None) -> PerDevice | Non
     """The per-device form of a verified global module; None for a module without manual regions in its entry.
 
     partitions: where the header doesn't say it; without either it is the size of the mesh or of the shardings.
-    Raises UnsupportedOpError, located, for what would need a partitioner, and for uneven shardings and those that are
+    Raises UnsupportedOpError, located, for modules that need a partitioner, and for uneven shardings and those that are
     neither replicated nor cut.
     """
     if not has_manual_regions(module):
@@ -163,7 +163,7 @@ class _Partitioner:
         return self.computed(old, new, operands)
 
     def cut(self, origin: Instruction, name: str, shards: Shards) -> str:
-        """Add what takes a partition's shard out of an array that every partition holds whole; the shard's name."""
+        """Add instructions that cut a partition's shard out of an array that every partition holds whole; its name."""
         whole = self.rewriter[name].shape.without_layout()
         if not whole.is_array or whole.is_dynamic or whole.rank != len(shards.tiles):
             raise self.refused(origin, f"{whole} cannot be cut in {len(shards.tiles)} dimensions")
@@ -190,7 +190,7 @@ class _Partitioner:
         return self.cut(old, name, want)
 
     def parameter(self, parameter: Instruction) -> list[State]:
-        """What its annotation says, else what its first user does with it, else the whole on every device."""
+        """The sharding of its annotation, else that of its first user, else the whole on every device."""
         stated = self.stated(parameter, parameter.sharding)
         if all(s is not None for s in stated):
             return stated
@@ -292,7 +292,7 @@ class _Partitioner:
     # --- shardings --------------------------------------------------------------------------------------------------
 
     def require_manual(self, call: Instruction) -> None:
-        """All axes of the mesh must be manual: what is left to a partitioner, nobody would do."""
+        """All axes of the mesh must be manual: the others would need a partitioner."""
         axes = read_manual_axes(call.frontend_attribute("xla.sdy.manual_axes") or "")
         for mesh in self.meshes.values():
             names = {name for name, size in mesh.axes if size > 1}

@@ -17,7 +17,7 @@ MAX_EVALUATIONS = 256
 def merge_fusions(computation: Computation, groups: list[Group], pairs: InFlightOperations) -> list[Group]:
     """Merge groups with equal loops that share an operand, or of which one only feeds the other.
 
-    Groups never wait for each other afterwards: a merge happens only where no other instruction lies between.
+    Groups never wait for each other afterwards: a merge happens only where no other instruction is between them.
     """
     if len(groups) < 2:
         return groups
@@ -61,7 +61,7 @@ class _Merging:
         return ("element", root.shape.dims)
 
     def may_merge(self, first: Group, second: Group) -> bool:
-        """first stands before second."""
+        """first precedes second."""
         if len(first.roots) + len(second.roots) > MAX_ROOTS:
             return False
         if first.evaluations + second.evaluations > MAX_EVALUATIONS:
@@ -111,5 +111,5 @@ class _Merging:
             bits = self.above[name]
             if name in tied:
                 self.above[name] = bits | above
-            elif (needed := bits & roots) and needed != roots:  # what needs all roots has all their ancestors already
+            elif (needed := bits & roots) and needed != roots:  # one that needs all roots has their ancestors
                 self.above[name] = bits | above | roots

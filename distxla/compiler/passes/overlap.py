@@ -1,4 +1,4 @@
-"""Let communication overlap with computation, before fusion: it leaves between a pair what stands there."""
+"""Let communication overlap with computation, before fusion, which leaves instructions between a pair there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distxla.scheduler.computation_order import PAID_BYTES, overlapped
 
 @dataclass(frozen=True)
 class Overlap(Pass):
-    """Move the instructions of asynchronous pairs apart, so that what stands between overlaps with communication.
+    """Move the instructions of asynchronous pairs apart, so that those between them overlap with communication.
 
     A scheduled module stays as it is.
     """

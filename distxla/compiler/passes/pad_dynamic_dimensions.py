@@ -36,7 +36,7 @@ class PadDynamicDimensions(Pass):
     """Give every array its bounds' dimension sizes and let the run-time sizes travel beside it as s32[] values.
 
     Requires: no calls but those of control flow and of scalar computations.  Ensures: no dynamic dimension is left; the
-    same elements within the run-time sizes. What lies beyond them is arbitrary.
+    same elements within the run-time sizes. Elements beyond them are arbitrary.
 
     The entry takes the dimension sizes of its dynamic parameter dimensions as further s32[] parameters, behind the
     others, in the order of leaves and dimensions, and gives those of its results behind the results' leaves. Called
@@ -182,7 +182,7 @@ class _Program:
                 rewriter.forward(before.name, name)
 
     def _rewritten(self, site: DynamicSite) -> tuple[str, Sizes]:
-        """Add what computes the instruction on padded arrays: the name of its value, and the value's sizes."""
+        """Add instructions that compute this one on padded arrays: the name of its value, and the value's sizes."""
         op = site.instruction.op
         if isinstance(op, While):
             return self._while(op, site)

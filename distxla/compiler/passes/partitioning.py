@@ -1,8 +1,8 @@
-"""Whether a module is what each device runs, or still has to be partitioned.
+"""Whether a module is the program of each device, or still has to be partitioned.
 
-A front end's module computes with whole (global) arrays and says by shardings how a partitioner is to cut them. Run as
-it stands, every device would compute all of it on arrays of its own. XLA's SPMD partitioner leaves some shardings in
-what it makes, as a record of where the arrays came from; docs/guide/annotations.md has the rules that tell them apart.
+A front end's module computes with whole (global) arrays and says by shardings how a partitioner is to cut them. Run
+unchanged, every device would compute all of it on arrays of its own. XLA's SPMD partitioner leaves some shardings in
+its output, as a record of where the arrays came from; docs/guide/annotations.md has the rules that tell them apart.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def device_program(module: Module, partitions: int | None = None) -> PerDevice |
 
 
 def _require_nothing_left(module: Module) -> None:
-    """What the conversion of manual regions looked at has no sharding any more; what is left would be cut once more."""
+    """The regions that were converted have no sharding any more; any that is left would be cut once more."""
     found = next(_annotations(module), None)
     if found is not None:
         raise _refusal(module, found, module.num_partitions or 1)
@@ -137,8 +137,8 @@ def _borders(module: Module, domain: Instruction) -> tuple[Sharding, ...]:
 def _is_partitioned(module: Module, found: list[_Annotation]) -> bool:
     """Whether partitions communicate, and shardings stand only where XLA's partitioner leaves them.
 
-    It leaves them at the entry's parameters and at what talks to the host or to another device; the entry's root may
-    have one, too, where somebody else has written it. Shardy's attributes are gone before it begins.
+    It leaves them at the entry's parameters and at instructions that communicate with the host or another device; the
+    entry's root may have one, too, from another author. Shardy's attributes are gone before it begins.
     """
     entry = module.entry_computation
     for annotation in found:

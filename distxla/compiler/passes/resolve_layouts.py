@@ -42,7 +42,7 @@ class ResolveLayouts(Pass):
 
 
 def _bitcast(rewriter: Rewriter, bitcast: Instruction, source: Shape, module: Module) -> str:
-    """Add what the bitcast does to an operand of shape `source` (with its layout); returns the result's name."""
+    """Add the instructions of the bitcast of an operand of shape `source` (with its layout); the result's name."""
     target = bitcast.shape
     name = bitcast.operands[0]
     if target.is_tuple or source.is_tuple:

@@ -16,8 +16,8 @@ from distxla.ops.support.rewriter import replaced
 
 
 def with_rounds_in_order(module: Module) -> Module:
-    """The module with each collective waiting, by a control edge, for the one before it in its computation; those of
-    asynchronous computations stand in their callers."""
+    """The module with each collective waiting, by a control edge, for the one before it in its computation; collectives
+    of asynchronous computations count where these are called."""
     module = with_async_inlined(module)
     computations = replaced(module.computations, [_in_order(computation) for computation in module.computations])
     return module if computations is None else module.replace(computations=computations)

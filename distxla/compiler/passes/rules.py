@@ -1,4 +1,4 @@
-"""The table of simplification rules, and what a rule may ask about the instruction it is tried on."""
+"""The table of simplification rules, and the interface through which a rule looks at its instruction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RewriteSite:
         return self.rewriter[instruction.operands[number]]
 
     def literal(self, number: int) -> np.ndarray[Any, Any] | None:
-        """The operand's value if it is a constant array whose text is there."""
+        """The operand's value if it is a constant array whose text is known."""
         op = self.operand(number).op
         return op.literal.array if isinstance(op, Constant) else None
 

@@ -1,4 +1,4 @@
-"""Halves of rounds as HLO text has them: what a stage of the compiler prints can then be read again."""
+"""Halves of rounds as HLO text has them, so that the printed stages of the compiler can be read again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distxla.ops.support.executable import CollectiveOp
 def as_written(module: Module) -> Module:
     """The module with an asynchronous pair of HLO for each pair of halves, under the same names.
 
-    What has a start of its own gets that; of other collectives async-start calls a computation with nothing else in it.
+    A collective with a start op of its own gets that; for others async-start calls a computation of just that one.
     """
     if not any(half_of(i.op) is not Half.WHOLE for computation in module.computations for i in computation):
         return module

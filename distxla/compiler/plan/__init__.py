@@ -1,1 +1,1 @@
-"""The memory of a device: which value lies where, and the steps of the program over it."""
+"""The memory of a device: the place of each value, and the steps of the program over it."""

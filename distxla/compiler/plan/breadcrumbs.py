@@ -12,7 +12,7 @@ _KINDS = {Kernel: "kernel", Copy: "copy", Loop: "loop", Branch: "branch", Commun
 
 
 def has_breadcrumb(step: Step) -> bool:
-    """Whether the step is worth a store: those that are not take nanoseconds, call nobody, and cannot fail."""
+    """Whether the step is worth a store: those that are not take nanoseconds, call nothing, and cannot fail."""
     if isinstance(step, Copy):
         return step.source.size > UNNOTED_BYTES
     if isinstance(step, Kernel):
@@ -22,7 +22,7 @@ def has_breadcrumb(step: Step) -> bool:
 
 
 def is_traced(step: Step) -> bool:
-    """Whether a traced program records the step; what communicates records itself in any program."""
+    """Whether a traced program records the step; communicating steps are recorded in any program."""
     if isinstance(step, Communicate):
         return step.instruction.op.lowering is Lowering.HOST
     return not isinstance(step, Swap)

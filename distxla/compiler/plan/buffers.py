@@ -3,14 +3,14 @@
 `plan` turns a scheduled module into a list of steps (kernels, copies, communication, loops, branches) whose operands
 and results are `Buffer`s. Tuples exist at compile time only: a tuple is the list of its leaves' buffers.
 
-A buffer lies in the caller's memory (parameters, results), among the image's constants, or in the arena, where buffers
+A buffer is in the caller's memory (parameters, results), among the image's constants, or in the arena, where buffers
 that are never alive together share bytes.
 
 A collective's result that is the same for all members needs to exist once for each group. Such a buffer has a place in
-an arena that the group's members share, and one in the device's own. Why a round may write to the shared one: members
-post, each for itself, at which offset of the shared arena they take the result, and the lifetimes say that what a
-member posts holds nothing any more that this member still reads, from the round's begin on. Only if all members posted
-the same offset the round writes there, which is after all have come; so whatever is overwritten is dead for everybody,
+an arena that the group's members share, and one in the device's own. Why a round may write to the shared one: each
+member posts the offset of the shared arena at which it takes the result, and the lifetimes ensure that the bytes there
+hold nothing any more that this member still reads, from the round's begin on. The round writes there only if all
+members posted the same offset, and only after all have arrived; so the overwritten bytes are dead for every member,
 whichever instruction, iteration or program each of them is in. Otherwise each member gets its own copy.
 """
 
@@ -31,7 +31,7 @@ from distxla.ir.literal import Literal
 
 
 class MemoryRegion(Enum):
-    """Which memory a buffer lies in."""
+    """The memory that a buffer is in."""
 
     PARAMETER = "parameter"  # number: leaf of the entry's parameters; never written
     RESULT = "result"  # number: leaf of the entry's result
@@ -109,7 +109,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Communicate:
-    """Call the context's routine for a site; all buffers lie in device memory."""
+    """Call the context's routine for a site; all buffers are in device memory."""
 
     computation: Computation
     instruction: Instruction
@@ -170,8 +170,8 @@ class Routine:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the entry does. arena_bytes: without the kernels' scratch memory, a multiple of the alignment.  shared: the
-    arenas that members of groups have in common.  routines: called ones before their callers."""
+    """The entry's steps. arena_bytes: without the kernels' scratch memory, a multiple of the alignment.  shared: the
+    arenas that members of groups share.  routines: called ones before their callers."""
 
     steps: tuple[Step, ...]
     constants: tuple[Literal, ...]
@@ -283,7 +283,7 @@ def place_shared(buffers: list[Buffer], groups: Sequence[tuple[tuple[int, ...], 
 def _offsets(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
     """Each buffer's offset, and the bytes that all of them need.
 
-    At first in the order of time, which is quick, and where that takes more than what is alive at once, the largest
+    At first in the order of time, which is quick, and where that takes more than the bytes alive at once, the largest
     first, which mostly takes no more.
     """
     sizes = [(buffer.size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT for buffer in buffers]

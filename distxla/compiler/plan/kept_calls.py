@@ -18,7 +18,7 @@ def kept_computations(module: Module) -> list[str]:
 def plan_routine(planner: Planner, computation: Computation) -> Routine:
     """Plan a computation with a planner of its own.
 
-    Arguments and results lie in the routine's part of the arena. A caller copies them, so a routine may overwrite its
+    Arguments and results are in the routine's part of the arena. A caller copies them, so a routine may overwrite its
     arguments.
     """
     frame = planner.frame(computation)

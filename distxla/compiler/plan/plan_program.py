@@ -14,7 +14,7 @@ def plan(module: Module, *, replicas: int = 0, partitions: int = 0) -> Plan:
     replicas, partitions: of the run; 0 where they are not known, and then no memory is shared among devices.
 
     Raises UnsupportedOpError for an instruction that this version cannot execute, CompileError for a constant whose
-    value the text leaves out; both say where it stands.
+    value the text leaves out; both name its place.
     """
     planner = Planner(module, replicas, partitions)
     for name in kept_computations(module):  # called ones first

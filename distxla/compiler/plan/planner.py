@@ -44,7 +44,7 @@ class _Frame:
     """One place where a computation runs: its values' buffers and its steps so far.
 
     pinned: values that are computed straight into the buffer in which another instruction needs them.  owned: values
-    whose buffer may be overwritten once they are dead.  started: by starts in flight what they read and what they
+    whose buffer may be overwritten once they are dead.  started: by starts in flight, the values that they read and
     write.
     """
 
@@ -139,7 +139,7 @@ class Planner:
             self.instruction(frame, position, instruction)
 
     def pin(self, frame: _Frame, value: int, target: Buffer, occupant: Value) -> None:
-        """Ask for `value` in `target` if it is computed here after the last use of what is in there."""
+        """Ask for `value` in `target` if it is computed here after the last use of the value in there."""
         values = frame.values
         instruction, leaf = values.producer[value]
         position = values.defined[value]
@@ -153,7 +153,7 @@ class Planner:
             self.pin(frame, source, target, occupant)
 
     def in_place_source(self, frame: _Frame, position: int, instruction: Instruction, leaf: int) -> Value:
-        """The operand value whose memory result leaf `leaf` takes over, since nobody needs it afterwards."""
+        """The operand value whose memory result leaf `leaf` takes over, since it has no later reader."""
         value = overwritable(frame.values, instruction, leaf)
         return value if value is not None and frame.values.last_use[value] == position else None
 
@@ -226,7 +226,7 @@ class Planner:
         frame.steps.append(Swap(instruction, source, target))
 
     def join_lifetimes(self) -> None:
-        """Whoever is in one of two places that are exchanged may be in the other: both are kept for both."""
+        """A value in one of two places that are exchanged may be in the other: both are kept for both."""
         changed = True
         while changed:
             changed = False
@@ -285,7 +285,7 @@ class Planner:
 
     def shared(self, frame: _Frame, value: int, instruction: Instruction, size: int) -> Buffer | None:
         """A buffer that exists once for all members of a group, where the result is the same for all of them and
-        nobody overwrites it in place; else None."""
+        it is not overwritten in place; else None."""
         op = instruction.op
         if not isinstance(op, GroupedCollective) or not op.same_for_all or op.starts_pair:
             return None
@@ -358,7 +358,7 @@ class Planner:
         aliased = instruction.op.aliased_leaves(instruction.shape, shapes)
         if not (instruction.op.starts_pair or in_use):
             for leaf in aliased:
-                if leaf is not None and leaf != NO_MEMORY:  # what the result stands for, if it was a constant
+                if leaf is not None and leaf != NO_MEMORY:  # the result's leaf, if it was a constant
                     value = frame.values.operands(instruction)[leaf]
                     if value is not None:
                         frame.buffers[value] = operands[leaf]

@@ -1,4 +1,4 @@
-"""What the planners of one program share."""
+"""The state that the planners of one program share."""
 
 from __future__ import annotations
 

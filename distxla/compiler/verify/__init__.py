@@ -1,1 +1,1 @@
-"""What a verified module is, and what of it this version cannot execute."""
+"""The rules of a verified module, and the parts of HLO that this version cannot execute."""

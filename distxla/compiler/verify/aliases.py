@@ -21,9 +21,8 @@ Index = tuple[int, ...]
 def verify_aliases(module: Module) -> None:
     """Raise VerificationError, located, for rules `module.alias` and `module.donor`.
 
-    An alias names an array of the result and one of a parameter, each of which stands in one alias; `must-alias` asks
-    for equal shapes, which lie in one memory in the same way. A donor is an array of a parameter that stands in no
-    alias.
+    An alias names an array of the result and one of a parameter, each of which is in one alias; `must-alias` asks for
+    equal shapes, which have the same form in memory. A donor is an array of a parameter that is in no alias.
     """
     header = dict(module.header)
     results: set[Index] = set()

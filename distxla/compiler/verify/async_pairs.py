@@ -1,4 +1,4 @@
-"""Pairs of instructions: what begins something has one user, which ends it, and both say the same of it."""
+"""Pairs of instructions: a start has one user, its done, and both have equal attributes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from distxla.ir.effects import Effects
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 
-# what an instruction that completes another may say again, and whether it has to
+# attributes that an instruction that completes another may repeat, and whether it has to
 REPEATED = {"channel_id": True, "is_host_transfer": True, "calls": False, "async_execution_thread": False}
 
 
 def verify_pairs(module: Module) -> None:
     """Raise VerificationError, located, for rule `<opcode>.pair`.
 
-    A start has one user, which completes it; what completes has a start as its operand, perhaps through updates, and
-    repeats what it says.
+    A start has one user, which completes it; a completing instruction has a start as its operand, perhaps through
+    updates, and repeats its attributes.
     """
     for computation in module.computations:
         for instruction in computation:

@@ -14,9 +14,9 @@ MAIN = "main"
 def verify_callers(module: Module) -> None:
     """Raise VerificationError, located, for rules `<opcode>.caller` and `<opcode>.thread`.
 
-    A computation that an instruction owns has no other caller. What an instruction calls belongs to the execution
-    thread of the computation in which it stands; an asynchronous start calls what belongs to the thread that it names,
-    and what the host executes may belong to any.
+    A computation that an instruction owns has no other caller. Computations that an instruction calls belong to the
+    execution thread of its own computation; those of an asynchronous start belong to the thread that it names, and
+    those that the host executes may belong to any.
     """
     callers: dict[str, Instruction] = {}
     for computation in module.computations:

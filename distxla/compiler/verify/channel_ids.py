@@ -1,4 +1,4 @@
-"""Channels, and what all instructions of a kind must have in common."""
+"""Channels, and the attributes that all instructions of a kind must agree on."""
 
 from __future__ import annotations
 

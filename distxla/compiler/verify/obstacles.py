@@ -16,16 +16,16 @@ from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
 
 Obstacle = tuple[Instruction, str]  # and why it cannot be executed
 
-# whose computations are applied to elements, as scalar code
+# ops whose computations are applied to elements, as scalar code
 ELEMENTWISE_CALLERS = {Lowering.ELEMENT, Lowering.REDUCTION, Lowering.KERNEL, Lowering.COMMUNICATION}
-# what such a computation may hold
+# ops that such a computation may hold
 SCALAR_LOWERINGS = {Lowering.ELEMENT, Lowering.ALIAS, Lowering.CALL}
 
 
 def visible_obstacles(module: Module) -> list[Obstacle]:
     """The instructions reachable from the entry that cannot be executed, in the order of the text.
 
-    What is refused only because of run-time sizes of its operands is found when the module is compiled, or by
+    Instructions refused only because of run-time sizes of their operands are found when the module is compiled, or by
     `compiler.obstacles`.
     """
     module = with_spread_collectives(with_host_calls(module))

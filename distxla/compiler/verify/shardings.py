@@ -16,7 +16,7 @@ from distxla.text.shardings import parse_domain
 
 
 def verify_shardings(module: Module, partitions: int | None) -> None:
-    """Raise VerificationError for the first sharding that breaks a rule.  partitions: None where nobody knows."""
+    """Raise VerificationError for the first sharding that breaks a rule.  partitions: None where unknown."""
     for computation in module.computations:
         for i in computation:
             try:

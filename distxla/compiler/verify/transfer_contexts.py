@@ -75,7 +75,7 @@ class _Checks:
                     raise self._error(f"{kind}-done.pair", done, message, attribute)
 
     def _other(self, computation: Computation, instruction: Instruction, operands: Sequence[Sequence[Leaf]]) -> None:
-        """Nobody else looks into a context, or passes on a part of one."""
+        """No other instruction reads a context, or passes on a part of one."""
         op = instruction.op
         if op.updates_async or op.completes_async:
             return

@@ -1,7 +1,7 @@
 """The verifier: rules that an HLO module must keep before anything else looks at it.
 
-Each op checks its own shapes and attributes (`Op.verify`); what concerns several instructions or the module stands
-here and in the files beside this one. Rule ids: those of an op begin with its opcode, the others with `module`,
+Each op checks its own shapes and attributes (`Op.verify`); rules for several instructions or the module are here and in
+the files beside this one. Rule ids: those of an op begin with its opcode, the others with `module`,
 `computation`, `parameter`, `control`, `schedule`, `shape`, `channel`, `sharding` or `buffer`.
 """
 

@@ -2,7 +2,7 @@
 
 Each program keeps its own rules for the run's counts (`verify.verify_module`). Besides: counts in headers are the
 run's (`world.counts`); all members of a group with a device run a program (`world.devices`), which has the same
-collectives of that group (`world.collectives`), in the same order (`world.order`); what is sent is received
+collectives of that group (`world.collectives`), in the same order (`world.order`); sends and recvs agree
 (`channel.*`, in collectives/channels.py).
 """
 
@@ -50,7 +50,7 @@ def verify_world(
 def verify_together(
     programs: Iterable[tuple[Iterable[int], Module]], replicas: int, partitions: int, *, in_order: bool = True
 ) -> None:
-    """What `verify_world` checks of several programs, each of which has been verified for these counts."""
+    """Checks several programs for `verify_world`, each of which has been verified for these counts."""
     run = [(tuple(devices), module) for devices, module in programs]
     _Groups(run, replicas, partitions, in_order).check()
     module_transfers(run, replicas, partitions)
@@ -62,7 +62,7 @@ def verify_order(programs: Iterable[tuple[Iterable[int], Module]], replicas: int
 
 
 def check_counts(module: Module, replicas: int, partitions: int) -> None:
-    """Rule world.counts: what the header says is what the run has."""
+    """Rule world.counts: the header's counts are those of the run."""
     for name, stated, found in (
         ("replica_count", module.replica_count, replicas),
         ("num_partitions", module.num_partitions, partitions),
@@ -105,7 +105,7 @@ class _Collective:
 
 @dataclass
 class _Rounds:
-    """What one program does in one group. always: in each run, once; sometimes: in loops and branches."""
+    """One program's collectives in one group. always: in each run, once; sometimes: in loops and branches."""
 
     always: list[_Collective] = field(default_factory=list)
     sometimes: list[_Collective] = field(default_factory=list)
@@ -210,7 +210,7 @@ def _collectives(module: Module) -> Iterator[tuple[_Collective, bool]]:
     callers: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
     for computation in module.reached():
         for instruction in computation:
-            # what completes a pair names the computation of its start again
+            # a completing instruction names the computation of its start again
             for called in () if instruction.op.completes else instruction.op.called_computations:
                 callers[called].append((computation.name, instruction))
 
