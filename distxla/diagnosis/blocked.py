@@ -1,4 +1,4 @@
-"""What a device does at the end of a run that can't go on: where it waits, what it needs of which device, and its
+"""A device's state at the end of a run that can't go on: where it waits, what it needs of which device, and its
 history.
 
 The static check makes these from its simulation, the reference from its threads, the cluster from its devices' records.
@@ -16,7 +16,7 @@ HOST = "the host, at the other end of the stream"
 
 
 class Doing(StrEnum):
-    """What a device does. CAME: it has reached a round or a transfer that another device reached with a different
+    """A device's activity. CAME: it has reached a round or a transfer that another device reached with a different
     instruction. STOPPED: its process is stopped, by a signal or a debugger."""
 
     WAITS = "waits"
@@ -32,7 +32,7 @@ class Doing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An instruction of a program. op_name: what the user's program calls it."""
+    """An instruction of a program. op_name: its name in the user's program."""
 
     instruction: str
     opcode: str
@@ -59,7 +59,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop that encloses an instruction. iteration: from 1; None where nobody counted."""
+    """A loop that encloses an instruction. iteration: from 1; None where it is not counted."""
 
     instruction: str
     location: Location | None = None
@@ -94,11 +94,11 @@ class Event:
 class DeviceState:
     """A device at the end.
 
-    program: its module's name.  instruction, opcode, location: what it waits in or computes, or did last; "" and None
-    where that is unknown; computation: where it stands; op_name: what the user's program calls it.  round: of its
-    group, or transfer of its channel, or item of its stream, from 1 in each call.  channel: None where there is none.
-    group: the members that act together, in group order.  waits_for: devices, all of which must
-    come.  host: what of the host it waits for, "" for nothing.  missing: members of the group that have not come.
+    program: its module's name.  instruction, opcode, location: the one in which it waits or computes, or the last one;
+    "" and None where that is unknown; computation: that of the instruction; op_name: its name in the user's program.
+    round: of its group, or transfer of its channel, or item of its stream, from 1 in each call.  channel: None where
+    there is none.  group: the members that act together, in group order.  waits_for: devices, all of which must
+    come.  host: the part of the host it waits for, "" for none.  missing: members of the group that have not come.
     loops: outermost first.  events: its last ones, oldest first.
     """
 
@@ -126,7 +126,7 @@ class DeviceState:
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What others have to do, every one of them, so that it can go on."""
+        """The events that other devices have to reach, every one of them, so that it can go on."""
         what = self._needed()
         return tuple(Need(device, what) for device in self.waits_for)
 

@@ -72,7 +72,7 @@ def found(module: Module, name: str, computation: str = "") -> Located | None:
 
 
 def enclosing(module: Module, computation: str) -> tuple[Enclosing, ...]:
-    """The loops and conditionals around what stands in a computation, outermost first."""
+    """The loops and conditionals around a computation's instructions, outermost first."""
     around: list[Enclosing] = []
     while (by := caller(module, computation)) is not None:
         if by.instruction.op.is_loop or by.instruction.op.is_conditional:
@@ -82,7 +82,7 @@ def enclosing(module: Module, computation: str) -> tuple[Enclosing, ...]:
 
 
 def has_passed(at: Located, earlier: Located) -> bool:
-    """Whether who executes `at` has executed `earlier` before it, in the same iteration of every loop around both."""
+    """Whether a device at `at` has executed `earlier` before it, in the same iteration of every loop around both."""
     place: Located | None = at
     while place is not None:
         if place.computation is earlier.computation:
@@ -101,7 +101,7 @@ def start_of(located: Located) -> Located:
 
 
 def structure_of(module: Module, computation: str) -> str:
-    """What a computation computes, whatever its names are."""
+    """A computation's structure, independent of names."""
     structures = _known(_Key(module)).structures
     if computation not in structures:
         structures[computation] = structure(module, module[computation])

@@ -14,7 +14,7 @@ from distxla.ops.channel import ChannelOp, Recv, RecvDone, Send, SendDone
 
 
 def counterpart(waiting: Located, here: Located | None, module: Module, waiter: int, device: int) -> Located | None:
-    """What `device`, which runs `module` and is at `here` (None if it has ended), would have to execute.
+    """The instruction that `device`, which runs `module` and is at `here` (None: it has ended), would have to execute.
 
     waiting: the instruction in which `waiter` waits.
     """
@@ -69,9 +69,9 @@ def is_same(one: Located, other: Located) -> bool:
 
 
 def needs_result(one: Located, other: Located) -> bool:
-    """Whether an instruction can only be executed behind another one of its computation, as it takes what that makes.
+    """Whether an instruction can only be executed behind another one of its computation, as it depends on the result.
 
-    Two rounds may change places with what they take: not so values that are sent or received.
+    Two rounds may change places with their operands: not so values that are sent or received.
     """
     if not any(isinstance(located.instruction.op, ChannelOp) for located in (one, other)):
         return False
@@ -88,12 +88,12 @@ def needs_result(one: Located, other: Located) -> bool:
 
 
 def _meaning(located: Located) -> Op:
-    """Its op, called computations by what they compute: their names may mean something else in another module."""
+    """Its op, called computations by their structure: their names may mean something else in another module."""
     return located.instruction.op.rename_computations(lambda name: structure_of(located.module, name))
 
 
 def _called(located: Located) -> list[str]:
-    """What the called computations compute."""
+    """The structures of the called computations."""
     return [structure_of(located.module, name) for name in located.instruction.op.called_computations]
 
 

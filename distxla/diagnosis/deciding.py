@@ -1,4 +1,4 @@
-"""What decides how many iterations a loop runs, or which branch is taken, where that may differ between devices."""
+"""The origin of a loop's trip count, or of the choice of a branch, where these may differ between devices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from distxla.ops.control_flow import Conditional, While
 from distxla.ops.tuple import GetTupleElement
 
 MOST_NAMED = 3
-OWN = (Effects.FEED, Effects.CHANNEL, Effects.RANDOM, Effects.CUSTOM)  # whose results a device has for itself
-FROM_OUTSIDE = ("infeed", "parameter")  # what the caller can make equal
+OWN = (Effects.FEED, Effects.CHANNEL, Effects.RANDOM, Effects.CUSTOM)  # their results are a device's own
+FROM_OUTSIDE = ("infeed", "parameter")  # values that the caller can make equal
 
-# computation, instruction, of a tuple the element; and whether it is what a loop changes: its first value says little
+# computation, instruction, of a tuple the element; and whether a loop changes it: its first value says little then
 _Value = tuple[str, str, int | None, bool]
 
 
@@ -84,7 +84,7 @@ def _is_own(located: Located) -> bool:
 
 
 def _sources(located: Located, element: int | None, *, is_changed: bool) -> Iterator[_Value]:
-    """What a value that isn't a device's own is computed from."""
+    """The operands of a value that isn't a device's own."""
     module, holder, instruction = located.module, located.computation.name, located.instruction
     op = instruction.op
     if op.is_parameter:
@@ -109,7 +109,7 @@ def _sources(located: Located, element: int | None, *, is_changed: bool) -> Iter
 
 
 def _arguments(located: Located, element: int | None, *, is_changed: bool) -> Iterator[_Value]:
-    """What the callers of a computation give for its parameter."""
+    """The arguments for a computation's parameter, of all its callers."""
     module, name = located.module, located.computation.name
     by = caller(module, name)
     if by is None:

@@ -1,6 +1,6 @@
-"""From what devices do at the end to a diagnosis: its kind, why, where their histories diverge, what to change.
+"""From the devices' states at the end to a diagnosis: its kind, why, where histories diverge, what to change.
 
-`check`, the reference and the cluster all ask here what kind of failure it is (docs/deadlock.md), and say it in the
+`check`, the reference and the cluster all ask here for the kind of a failure (docs/deadlock.md), and report it in the
 same sentence.
 """
 
@@ -53,8 +53,8 @@ def diagnose(
 
 
 def refused(error: DeadlockError) -> Diagnosis:
-    """Of a run that is refused, since a program waits in it for what no program does, or since programs contradict each
-    other: no device has been followed."""
+    """Of a run that is refused, since a program waits for a transfer that no program makes, or since programs
+    contradict each other: no device has been followed."""
     kind = error.code if isinstance(error, CollectiveMismatchError) else UNMATCHED
     hints = tuple(str(note).removeprefix("hint: ") for note in getattr(error, "__notes__", ()))
     return Diagnosis(kind, error.message, location=error.location, channel=error.channel, hints=hints, is_live=False)
@@ -65,9 +65,9 @@ def deadlock_error(
 ) -> DeadlockError:
     """The error of devices that can never go on, without a diagnosis.
 
-    A mismatch where the shortest cycle is of two devices, each in a round of a collective that the other one does not
-    come to, and the two instructions differ: they contradict each other.  differing: signature.differences of what two
-    devices wait in.
+    A mismatch where the shortest cycle is of two devices, each in a round of a collective that the other one never
+    reaches, and the two instructions differ: they contradict each other.  differing: signature.differences of the
+    instructions in which two devices wait.
     """
     text = summary_of(deadlock, devices)
     cycle = min(deadlock.cycles, key=len, default=())
@@ -83,7 +83,7 @@ def deadlock_error(
 
 
 def summary_of(deadlock: Deadlock, devices: Mapping[int, DeviceState]) -> str:
-    """In a sentence why nobody can go on: the first device without end, else the first cycle."""
+    """In a sentence why no device can go on: the first device without end, else the first cycle."""
     if deadlock.without_end and not deadlock.cycles:
         waiter, over = deadlock.without_end[0]
         return f"device {waiter} waits in {_place(devices, waiter)} for device {over}, {_why_over(devices, over)}"

@@ -10,7 +10,7 @@ from distxla.diagnosis.findings import Findings
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Findings):
-    """What is known of devices that can't go on, and the forms in which it is told.
+    """The findings about devices that can't go on, and the forms in which they are shown.
 
     Each form is imported when it is asked for, since a command without a failure starts without them.
     """
@@ -35,7 +35,7 @@ class Diagnosis(Findings):
         return as_json(self)
 
     def page(self) -> str:
-        """One self-contained HTML page: timelines up to the end, and the graph of who waits for whom."""
+        """One self-contained HTML page: timelines up to the end, and the wait-for graph."""
         from distxla.diagnosis.report.html import page
 
         return page(self)

@@ -1,4 +1,4 @@
-"""Where the histories of two devices diverge: the last event that both have, and what each did next."""
+"""Where the histories of two devices diverge: the last event that both have, and the next event of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_DIVERGENCES = 64  # that are kept
 def divergences(
     deadlock: Deadlock, devices: Mapping[int, DeviceState], pair: tuple[int, int] | None
 ) -> tuple[Divergence, ...]:
-    """Of neighbours in cycles, and of who waits for one that has ended; and of a pair that does not belong together.
+    """Of neighbours in cycles, and of devices that wait for an ended one; and of a pair that does not belong together.
 
     Devices with the same history are told of together.
     """
@@ -164,7 +164,7 @@ def _around_event(module: Module, device: DeviceState, number: int) -> _Around:
 def _last_common(
     module: Module, states: tuple[DeviceState, DeviceState], numbers: tuple[int, int]
 ) -> tuple[Enclosing, ...]:
-    """What is around the last event that both have."""
+    """The loops and branches around the last event that both have."""
     state, number = next((end for end in zip(states, numbers, strict=True) if end[1] > 0), (states[0], 0))
     return (_around_event(module, state, number - 1) or ()) if number > 0 else ()
 

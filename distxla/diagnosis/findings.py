@@ -1,4 +1,4 @@
-"""What is known of devices that can't go on, as plain data: `Findings`, which reports show and `Diagnosis` offers."""
+"""Devices that can't go on, as plain data: `Findings`, which reports show and `Diagnosis` offers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNMATCHED = "unmatched"  # the kind of a refusal: a send or a recv has no counte
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """common: the last event that both have, "" for none.  one, other: what each did next, "" for nothing; the numbers
+    """common: the last event that both have, "" for none.  one, other: the next one of each, "" for none; the numbers
     are places in their `events`, -1 for none.  also, other_also: further devices with the history of `device`, and of
     `other_device`."""
 
@@ -72,7 +72,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """What only the run decides, and matters. by: the instruction that asks.  cause: where the answer comes from."""
+    """A decision that only the run makes, and that matters. by: the instruction that asks.  cause: its origin."""
 
     devices: tuple[int, ...]
     by: Place
@@ -89,13 +89,13 @@ class Findings:
     """kind: deadlock, mismatch, unmatched, undecided, or the code of another error of a run.  summary: in a sentence or
     two.  location: of the instruction to look at first.  channel: on which its device waits, if on one.
 
-    devices: what each of them does.  cycles: in each, every device waits for the next and the last for the first.
+    devices: the state of each.  cycles: in each, every device waits for the next and the last for the first.
     without_end: (device, ended one that it waits for).  behind: devices that wait for those.  pair: two devices that
-    reached one round, or one transfer, with what does not belong together.
+    reached one round, or one transfer, with instructions that do not belong together.
     divergences: where histories diverge.  diverge_at: the branch or loop in which the first two do.
 
-    Of a run, is_live: injected faults; network, for which other hosts a host waits, in sentences.
-    Before a run: undecided, what only the run decides; notes, what else is known, in sentences.
+    Of a run, is_live: injected faults; network, in sentences, the other hosts that a host waits for.
+    Before a run: undecided, the decisions that only the run makes; notes, further knowledge, in sentences.
     """
 
     kind: str

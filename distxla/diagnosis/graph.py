@@ -1,11 +1,11 @@
 """The wait-for graph: which device waits for which, and which can therefore never go on. Data in, data out.
 
 A node waits until each of its clauses is met, and a clause is met as soon as one of its nodes goes on: a collective
-has a clause for each missing member, what any of several may release has one clause for them all. A node that does
-not wait is taken to go on some day, one that has ended never does. What is left when nobody else can go on is stuck,
-and stays so whatever the timing: each of those nodes has a clause whose nodes are all stuck or ended.
+has a clause for each missing member, an event that any of several may release has one clause for them all. A node that
+does not wait is taken to go on some day, one that has ended never does. The nodes left when no other can go on are
+stuck, and stay so whatever the timing: each of them has a clause whose nodes are all stuck or ended.
 
-Members of a group mostly wait for the same missing ones. Whoever shares one tuple of clauses (the same object) shares
+Members of a group mostly wait for the same missing ones. Nodes that share one tuple of clauses (the same object) share
 the work on it, so a group of n costs n, not n squared.
 """
 
@@ -23,9 +23,9 @@ MOST_STARTS = 64  # nodes from which cycles are looked for
 
 @dataclass(frozen=True)
 class Deadlock:
-    """Who can never go on, and why. All tuples in ascending order but a cycle.
+    """The nodes that can never go on, and why. All tuples in ascending order but a cycle.
 
-    cycles: disjoint; in each every node waits for the next and the last for the first, the smallest stands first.
+    cycles: disjoint; in each every node waits for the next and the last for the first, the smallest is first.
     without_end: (node, ended node): waits for a device whose program has ended.  behind: stuck, but in neither.
     """
 
@@ -36,12 +36,12 @@ class Deadlock:
 
 
 def all_of(nodes: Iterable[int]) -> Clauses:
-    """Clauses of who waits for every one of these."""
+    """Clauses of a node that waits for every one of these."""
     return tuple((node,) for node in nodes)
 
 
 def any_of(nodes: Iterable[int]) -> Clauses:
-    """Clauses of who waits for one of these, whichever it is."""
+    """Clauses of a node that waits for one of these, whichever it is."""
     return (tuple(nodes),)
 
 
@@ -126,7 +126,7 @@ def _cycles(blockers_of: _Blockers) -> tuple[tuple[int, ...], ...]:
     """Disjoint cycles, short ones first."""
     starts = sorted(blockers_of.stuck)[:MOST_STARTS]
     found: list[tuple[int, ...]] = []
-    over: set[int] = set()  # whose only cycle has been found
+    over: set[int] = set()  # their only cycle has been found
     for start in starts:
         cycle = () if start in over else _cycle_through(start, blockers_of)
         if cycle:

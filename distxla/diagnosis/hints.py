@@ -1,7 +1,7 @@
-"""What to change in a program that deadlocks: which instructions to swap on which device, which device leaves out what,
-and what decides that.
+"""Changes to a program that deadlocks: the instructions to swap on each device, the instruction that a device leaves
+out, and the origin of that decision.
 
-All of it comes from where the devices stand, from the text of what they run, and from the histories where these are
+All of it comes from the devices' places, from the text of their programs, and from the histories where these are
 known. So `check` and a run of the same program give the same hints.
 """
 
@@ -52,7 +52,7 @@ class _Hint:
 
 @dataclass(frozen=True)
 class Hints:
-    """devices: what each of them does.  modules: what each runs, by device, where that is known."""
+    """devices: the state of each.  modules: the program of each, by device, where that is known."""
 
     devices: Mapping[int, DeviceState]
     modules: Mapping[int, Module]
@@ -60,9 +60,9 @@ class Hints:
     def of(
         self, deadlock: Deadlock, pair: tuple[int, int] | None = None, divergences: Sequence[Divergence] = ()
     ) -> tuple[str, ...]:
-        """What could help, most certain first; nothing where it isn't known.
+        """Changes that could help, most certain first; none where none is known.
 
-        pair: of devices that met with what does not belong together.  divergences: of histories.
+        pair: devices that met with instructions that do not belong together.  divergences: of histories.
         """
         hints = [] if pair is None else [_Hint((text,)) for text in self._of_pair(*pair)]
         hints += [hint for cycle in deadlock.cycles for hint in self._of_cycle(cycle)]
@@ -127,7 +127,7 @@ class Hints:
             ]
         return []
 
-    # --- what doesn't belong together
+    # --- instructions that don't belong together
 
     def _of_pair(self, one: int, other: int) -> list[str]:
         """Where the instruction stands that a device should have come with, if it has one."""
@@ -153,7 +153,7 @@ class Hints:
             return [f"move {wanted}, which device {one} has come to, before {theirs} on device {other}"]
         return [f"device {other} has run {wanted} already, which device {one} reaches only now"]
 
-    # --- what a device has left out
+    # --- instructions that a device has left out
 
     def _of_ended(self, waiter: int, ended: int) -> _Hint | None:
         """Why a device has ended that another one waits for."""
@@ -178,8 +178,8 @@ class Hints:
         return _Hint(("", text, f"{than}: {SAME_NUMBER}{decided_by(around.by)}"), ((ended,), (waiter,)))
 
     def _skipped(self, divergence: Divergence) -> dict[int, str]:
-        """The devices that left out what the other ones reached first where their histories diverge, and how that is
-        said; none where neither continues with an instruction that the other one executes later."""
+        """For devices that left out an instruction that others reached where their histories diverge, a sentence on
+        that; none where neither continues with an instruction that the other one executes later."""
         ends = (
             (divergence.device, divergence.one_event, divergence.also),
             (divergence.other_device, divergence.other_event, divergence.other_also),
@@ -247,7 +247,7 @@ def _skips(wanted: Located, around: Enclosing) -> str:
 
 
 def _same_branch(ends: Sequence[tuple[int, Located]], by: Located) -> str:
-    """Of two devices that stand in different branches."""
+    """Of two devices that are in different branches."""
     (one, mine), (other, theirs) = ends
     names = _differing(mine, theirs)
     both = f"let {named((one, other))} take"
@@ -257,7 +257,7 @@ def _same_branch(ends: Sequence[tuple[int, Located]], by: Located) -> str:
 
 
 def _differing(one: Located, other: Located) -> list[str]:
-    """The names of what differs between two collectives that meet; ["opcode"] where that does."""
+    """The names of the facets in which two collectives that meet differ; ["opcode"] where that does."""
     starts = [start_of(located) for located in (one, other)]
     names = differing(*(summary(start.module, start.instruction, start.operands) for start in starts))
     return ["opcode"] if "opcode" in names else names

@@ -47,7 +47,7 @@ def transfer_called(source: int, target: int, channel: int) -> str:
 
 
 def mismatch_of(what: str, one: tuple[int, str], other: tuple[int, str], differing: str) -> str:
-    """In a sentence that two devices reached `what`, a round or a transfer, with what does not belong together.
+    """In a sentence: two devices reached `what`, a round or a transfer, with instructions that don't belong together.
 
     one, other: device and the place of its instruction.  differing: signature.differences of them, in this order.
     """

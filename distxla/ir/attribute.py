@@ -49,9 +49,9 @@ def attribute(
 ) -> Any:
     """Declare an op's field as an HLO attribute.
 
-    kind: a key of KINDS.  default: what an absent attribute means (and what is not printed); REQUIRED where XLA
+    kind: a key of KINDS.  default: the meaning of an absent attribute (which is not printed); REQUIRED where XLA
     requires it.  text: the attribute's name in HLO text where it differs from the field's.  also: another name that it
-    has in texts of other versions of XLA, and the kind of what stands there; it is read, not written.
+    has in texts of other versions of XLA, and the kind of its value; it is read, not written.
     """
     if kind not in KINDS:
         raise KeyError(f"no attribute kind {kind!r}")

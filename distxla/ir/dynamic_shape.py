@@ -1,4 +1,4 @@
-"""Shapes with dynamic dimensions, and what they are with other dimension sizes."""
+"""Shapes with dynamic dimensions, and their forms with other dimension sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an instruction does besides computing its result; scheduler and passes ask this, never the opcode."""
+"""Effects of an instruction besides computing its result; scheduler and passes ask this, never the opcode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Effects(Enum):
 
     @property
     def is_free(self) -> bool:
-        """Without an order of its own: may be moved, and dropped where nobody reads it."""
+        """Without an order of its own: may be moved, and dropped where its result has no reader."""
         return self in (Effects.PURE, Effects.RANDOM)
 
 

@@ -9,9 +9,9 @@ from distxla.ir.module import Module
 
 
 def effectful_computations(module: Module) -> frozenset[str]:
-    """Names of the computations that hold an instruction with effects, directly or through what they call."""
+    """Names of the computations that hold an instruction with effects, directly or through their calls."""
     found: set[str] = set()
-    for computation in module.computations:  # called ones stand before their callers
+    for computation in module.computations:  # called ones precede their callers
         for instruction in computation:
             op = instruction.op
             if not op.effects.is_free or any(name in found for name in op.called_computations):
@@ -31,18 +31,18 @@ def effects_order(
 ) -> Iterator[tuple[str, str]]:
     """(earlier, later) names: the edges that keep the effects of a computation in the order in which they stand.
 
-    strict: all of them are one chain, as in a schedule that is given. Otherwise only what `only_waits` may move, and
-    only back: it comes behind all that stood before it, but nothing waits for it that doesn't read its result. Each
-    device then begins its rounds and transfers in the order of the text.
+    strict: all of them are one chain, as in a given schedule. Otherwise only instructions with `only_waits` may move,
+    and only back: each comes behind all that were before it, but only readers of its result wait for it. Each device
+    then begins its rounds and transfers in the order of the text.
 
-    Why nobody can wait for ever, or meet something else, that would not in the order of the text: take the graph of all
-    devices, whose edges say what must have happened before. Edges from one device to another begin where a device
-    reaches a round, sends, executes a recv, ends a recv or calls for the host: all of them stay in order. The end of a
-    round, and of a send, has only edges into it: rounds are worked on by those who wait, permutes are copied by who
-    comes second, and a message's place is free again after the recv-done (which may stand behind computations, but not
-    behind what waits). So on a cycle whatever is executed after such an end was so in the order of the text, too, and
-    the cycle would be there already. A round too many ends the device's oldest first: that wait is one which the text
-    has no later.
+    Why no device waits for ever, or meets another instruction, that would not in the order of the text: take the graph
+    of all devices, whose edges say what must have happened before. Edges from one device to another begin where a
+    device reaches a round, sends, executes a recv, ends a recv or calls for the host: all of them stay in order. The
+    end of a round, and of a send, has only edges into it: the waiting members work on rounds, the device that is second
+    copies a permute, and a message's place is free again after the recv-done (which may be behind computations, but not
+    behind instructions that wait). So any instruction of a cycle that is executed after such an end was executed after
+    it in the order of the text, too, and the cycle would be there already. A round beyond the limit ends the device's
+    oldest first: in the text that wait is not later either.
     """
     last: str | None = None
     for instruction in instructions:

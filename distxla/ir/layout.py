@@ -1,7 +1,7 @@
-"""How an array lies in memory: spec page "Shapes and Layout".
+"""The order of an array's elements in memory: spec page "Shapes and Layout".
 
-Inside of a program all arrays are row-major; a layout says where elements lie in buffers that come from elsewhere or go
-there: `Layout.pack` and `Layout.unpack`. The index arithmetic of both directions: linear_index.py.
+Inside of a program all arrays are row-major; a layout says where elements are in buffers that come from elsewhere or
+go there: `Layout.pack` and `Layout.unpack`. The index arithmetic of both directions: linear_index.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# What padding may hold; `unknown` is nothing that anybody may rely on, and is written as zero.
+# Values of padding; of `unknown` ones no reader may depend on the value, which is written as zero.
 PADDING_VALUES: Final = ("zero", "one", "lowest", "highest", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an array lies in memory: `{minor_to_major:T(tile)...S(space)E(bits)...}`.
+    """The order of an array's elements in memory: `{minor_to_major:T(tile)...S(space)E(bits)...}`.
 
     minor_to_major: dimension numbers, fastest first.  tiles: each a tuple of sizes, `*` written as -1.
     memory_space: `S(n)`, 0 the default.  element_bits: `E(n)`, 0 where not given.
@@ -79,7 +79,7 @@ class Layout:
         return tuple(strides)
 
     def pack(self, array: Any) -> Array:
-        """The one-dimensional buffer in which an array of this layout lies, padding included.
+        """The one-dimensional buffer with an array in this layout, padding included.
 
         array: logical, whatever its strides.  An element of less than a byte takes one byte.
         """
@@ -92,7 +92,7 @@ class Layout:
         return np.ascontiguousarray(array.transpose(self.major_to_minor)).reshape(-1)
 
     def unpack(self, buffer: Any, dims: Sequence[int]) -> Array:
-        """The logical array of dimension sizes `dims` that lies in a buffer: a view of it. ValueError for a buffer of
+        """The logical array of dimension sizes `dims` that is in a buffer: a view of it. ValueError for a buffer of
         another size."""
         buffer, widths = np.asarray(buffer), self.widths(dims)
         if buffer.shape != (prod(widths),):

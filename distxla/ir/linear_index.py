@@ -1,4 +1,4 @@
-"""Where the elements of an array lie in its buffer, by its shape's layout: the index arithmetic of both directions."""
+"""The places of an array's elements in its buffer, by its shape's layout: the index arithmetic of both directions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distxla.ir.shape import Shape
 
 
 def linear_index(shape: Shape, index: Sequence[int]) -> int:
-    """Where in its buffer the element at a multidimensional index lies, in elements.
+    """The place in its buffer of the element at a multidimensional index, in elements.
 
     Negative numbers count from a dimension's end, as in Python.  IndexError where there is no such element.
     """
@@ -25,7 +25,7 @@ def linear_index(shape: Shape, index: Sequence[int]) -> int:
 
 
 def multidimensional_index(shape: Shape, linear: int) -> tuple[int, ...]:
-    """The index, one number a dimension, of what lies at a place of the array's buffer.
+    """The index, one number a dimension, of the element at a place of the array's buffer.
 
     In padding some of them are not below the shape's dimension sizes.  IndexError beyond the buffer.
     """

@@ -16,7 +16,7 @@ class MeshError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a mesh, or a part of one. above: the size of what lies above the part; dimension_size: of the part."""
+    """An axis of a mesh, or a part of one. above: the size of the slower parts; dimension_size: of the part."""
 
     name: str
     above: int
@@ -27,7 +27,7 @@ class Axis:
 class Mesh:
     """axes: names and dimension sizes, the last one fastest.  devices: flattened ids in that order.
 
-    Without axes: the one device on which an array lies, or () for a mesh that says nothing.
+    Without axes: the one device that holds an array, or () for a mesh that says nothing.
     """
 
     axes: tuple[tuple[str, int], ...]

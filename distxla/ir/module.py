@@ -81,7 +81,7 @@ class Module:
 
     def __str__(self) -> str:
         """The HLO text."""
-        printer = importlib.import_module("distxla.text.printer")  # by its name: text lies above
+        printer = importlib.import_module("distxla.text.printer")  # by its name: text is a higher layer
         return str(printer.print_module(self))
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class Module:
         return None
 
     def locate(self, instruction: Instruction, at: str | None = None) -> Location | None:
-        """Where the instruction (or its attribute `at`) stands in the text.
+        """The location of the instruction (or of its attribute `at`) in the text.
 
         Of a module without text: the line of the user's own program that the metadata names, None if it names none.
         """
@@ -152,7 +152,7 @@ class Module:
         return Location(str(metadata.get("source_file")), line, int(metadata.get("source_column", 1)), 2)
 
     def locate_header(self, name: str) -> Location | None:
-        """Where the header attribute `name`, a number or something in braces, stands in the text."""
+        """The location of the header attribute `name`, a number or something in braces, in the text."""
         for number, line in enumerate(self.source.lines if self.source is not None else (), 1):
             if found := re.search(rf"\b{name}\s*=\s*(?:\d+|\{{)", line):
                 assert self.source is not None

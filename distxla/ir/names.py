@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class Names:
-    """Hands out names that nobody has in the computation (or module) it was made for."""
+    """Hands out names that are unused in the computation (or module) it was made for."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)

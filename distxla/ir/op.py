@@ -1,4 +1,4 @@
-"""`Op`: what holds of an opcode with its attributes, before anybody executes it: declared properties, rules of shapes.
+"""`Op`: an opcode with its attributes, independent of how it is executed: declared properties, rules of shapes.
 
 How it is executed: ops/support/executable.py.
 """
@@ -89,7 +89,7 @@ class Op:
     min_operands: ClassVar[int] = 0
     max_operands: ClassVar[int | None] = None
     needs_shape: ClassVar[bool] = False
-    # What passes, scheduler and transports ask instead of the class:
+    # Properties that passes, scheduler and transports ask for instead of the class:
     is_parameter: ClassVar[bool] = False
     is_constant: ClassVar[bool] = False
     is_tuple: ClassVar[bool] = False
@@ -116,13 +116,13 @@ class Op:
     completes: ClassVar[tuple[str, ...]] = ()
     # that operand may also come out of a tuple (a transfer that is carried round a loop)
     completes_indirectly: ClassVar[bool] = False
-    # waits for others, and nobody ever waits for it (ir/effects_order.py)
+    # waits for others, and no instruction ever waits for it (ir/effects_order.py)
     only_waits: ClassVar[bool] = False
     # takes the device's random state and moves it on, so that the next run gives something else (ops/rng.py)
     advances_state: ClassVar[bool] = False
     # no other instruction calls the computations that this one calls
     owns_computations: ClassVar[bool] = False
-    # KERNEL: the operand whose memory the result may take over if nobody reads it afterwards
+    # KERNEL: the operand whose memory the result may take over if it has no later reader
     in_place_operand: ClassVar[int | None] = None
     # ELEMENT: result element i is made of the operands' elements i and of nothing else
     is_elementwise: ClassVar[bool] = False
@@ -245,7 +245,7 @@ class Op:
     def _converted(
         self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]
     ) -> Computed | None:
-        """What makes an instruction correct that isn't so as it stands; None if nothing does."""
+        """The change that makes an incorrect instruction correct; None if there is none."""
         found = self.computed_in(shape, operands, called) if self.may_mix(shape, operands, called) else None
         if found is None:
             return None
@@ -270,7 +270,7 @@ class Op:
     ) -> Shape:
         """The result's shape at run time. shape, operands: as stated.  actual: the operands' with run-time sizes.
 
-        By default what `infer_shape` makes of those dimension sizes; conversions, which infer nothing, keep them.
+        By default the result of `infer_shape` with those dimension sizes; conversions, which infer nothing, keep them.
         """
         inferred = self.infer_shape(actual, called)
         if inferred is None and self.is_elementwise:
@@ -313,13 +313,13 @@ class Op:
     def result_leaves(self, operands: Sequence[Shape], leaves: Sequence[Sequence[T]]) -> tuple[T, ...]:
         """ALIAS ops: the result's leaves, depth first, each one of the operands' leaves.
 
-        T: whatever stands for a buffer. Parameters have no operands and are bound by the caller.
+        T: any representation of a buffer. Parameters have no operands and are bound by the caller.
         """
         raise self.unsupported()
 
     def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
         """COMMUNICATION ops: for each result leaf the operand leaf whose memory it is, None where it has its own,
-        NO_MEMORY where nobody reads it."""
+        NO_MEMORY where it has no reader."""
         return (None,) * sum(1 for _ in shape.leaves())
 
     def is_view(self, shape: Shape, operands: Sequence[Shape]) -> bool:
@@ -334,10 +334,10 @@ class Op:
         return tuple(shape.rank if self.is_elementwise and o.dims == shape.dims else 0 for o in operands)
 
     def obstacle(self, shape: Shape, operands: Sequence[Shape]) -> str | None:
-        """What keeps this version from executing the instruction, in a sentence; None if nothing does.
+        """The reason why this version can't execute the instruction, in a sentence; None if it can.
 
-        Asked of every reachable instruction before anything starts. An override adds what only some instructions of
-        the opcode lack.
+        Asked of every reachable instruction before anything starts. An override covers gaps of only some instructions
+        of the opcode.
         """
         if self.lowering is Lowering.NONE:
             return f"this version cannot execute {self.opcode}"
@@ -357,7 +357,7 @@ class Op:
         return None
 
     def stream_item(self, shape: Shape, operands: Sequence[Shape]) -> Shape | None:
-        """What the instruction gives to its stream, or takes from it, at a time; None if it does neither."""
+        """The shape that the instruction gives to its stream, or takes from it, at a time; None if it does neither."""
         return None
 
     def unsupported(self) -> DistxlaError:

@@ -41,7 +41,7 @@ def stable_order(instructions: Sequence[Instruction], edges: Iterable[tuple[str,
 
 
 def ancestors(instructions: Sequence[Instruction]) -> dict[str, int]:
-    """name -> bit set, by position, of all instructions that must come before; operands stand before their users."""
+    """name -> bit set, by position, of all instructions that must come before; operands precede their users."""
     position = {instruction.name: i for i, instruction in enumerate(instructions)}
     found: dict[str, int] = {}
     for instruction in instructions:

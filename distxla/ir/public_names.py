@@ -1,4 +1,4 @@
-"""What `dir` and completion show of the classes that users meet."""
+"""The names that `dir` and completion show of the classes that users meet."""
 
 from __future__ import annotations
 

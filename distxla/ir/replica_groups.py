@@ -1,4 +1,4 @@
-"""Replica groups in their three spellings, and who belongs to a group in each group mode (SPMD device ids)."""
+"""Replica groups in their three spellings, and the members of a group in each group mode (SPMD device ids)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class GroupMode(Enum):
-    """What the ids in replica groups mean."""
+    """The meaning of the ids in replica groups."""
 
     CROSS_REPLICA = "cross-replica"
     CROSS_PARTITION = "cross-partition"
@@ -21,7 +21,7 @@ class GroupMode(Enum):
 
 @dataclass(frozen=True)
 class ReplicaGroups:
-    """Ordered groups of ids; empty `groups` means everybody.
+    """Ordered groups of ids; empty `groups` means all devices.
 
     groups: the ids, whichever way they were written.  iota: (group_count, group_size, dims, permutation) when written
     `[G,S]<=[dims]T(perm)`; mesh: the raw text when written with mesh axes. Both are kept for printing only but count

@@ -126,7 +126,7 @@ class Shape:
 
     @property
     def _facts(self) -> _TupleFacts:
-        """What walks through a tuple find, which many instructions ask of one and the same large tuple."""
+        """Results of walks through a tuple, which many instructions ask for of one and the same large tuple."""
         facts = self._tuple_facts
         if facts is None:
             facts = _facts_of(self.elements or ())
@@ -166,7 +166,7 @@ class Shape:
         return Shape(self.element_type, tuple(dims))
 
     def without_layout(self) -> Shape:
-        """Recursively without layouts: what two shapes must share to be compatible."""
+        """Recursively without layouts: equal for compatible shapes."""
         if not self.has_layouts:
             return self
         if self.elements is not None:

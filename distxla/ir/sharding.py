@@ -11,7 +11,7 @@ from distxla.ir.shape import Shape
 
 
 class Placement(Enum):
-    """What a sharding says of one array. Its value completes "the array is …"."""
+    """A sharding's statement about one array. Its value completes "the array is …"."""
 
     OPEN = "left to a partitioner"
     WHOLE = "whole on every device"
@@ -29,7 +29,7 @@ class Sharding:
     kind: replicated, maximal, manual, unreduced, unknown, devices, mesh or tuple.  device: of maximal.
     tile_dims and devices: of `devices=[2,4]<=[8]` and of a mesh (devices expanded to ids in tile order).
     replicate_on_last: `last_tile_dim_replicate`.  last_tile_dims: subgroup kinds, as ("manual", "replicated").
-    elements: of a tuple.  text: exactly what stood between and including the braces, blanks normalised.
+    elements: of a tuple.  text: exactly the text between and including the braces, blanks normalised.
     """
 
     kind: str

@@ -28,7 +28,7 @@ class Structure:
         return found
 
     def key(self, computation: Computation) -> Hashable:
-        """What two computations that differ in names only have in common."""
+        """Equal for two computations that differ in names only."""
         position = {instruction.name: i for i, instruction in enumerate(computation)}
         rows = tuple(
             (

@@ -1,6 +1,6 @@
-"""Where a bitcast between tiled layouts puts elements.
+"""The places of elements after a bitcast between tiled layouts.
 
-A tile T(8,128) cuts the two fastest dimensions into blocks of 8 x 128 elements, which lie one after the other; further
+A tile T(8,128) cuts the two fastest dimensions into blocks of 8 x 128 elements, which follow one another; further
 tiles, as (2,1), cut the blocks. Dimension sizes are padded to whole tiles. So a place in memory is a row of digits,
 each of which counts a part of one dimension: for f32[16,256]{1,0:T(8,128)}, slowest first,
 
@@ -39,12 +39,12 @@ class Move:
 
 
 class UnknownPlaces(ValueError):
-    """Elements whose places tiles don't tell, or that would be padding on the other side."""
+    """Elements whose places tiles don't determine, or that would be padding on the other side."""
 
 
 def moved_by_tiles(source: Shape, target: Shape) -> tuple[Move, ...] | None:
-    """What becomes of the operand's dimensions in a bitcast, by source dimension, slowest part first; None where tiles
-    make no difference to the order that minor_to_major alone gives.
+    """The fate of the operand's dimensions in a bitcast, by source dimension, slowest part first; None where tiles make
+    no difference to the order that minor_to_major alone gives.
 
     Raises UnknownPlaces.
     """
@@ -105,7 +105,7 @@ def _matched(source: Sequence[Digit], target: Sequence[Digit]) -> list[tuple[Dig
 def _moves(
     source: Shape, target: Shape, from_digits: Sequence[Digit] | None, to_digits: Sequence[Digit] | None
 ) -> tuple[Move, ...] | None:
-    """None where an element would be padding on the other side, or nobody knows."""
+    """None where an element would be padding on the other side, or that is unknown."""
     matched = None if from_digits is None or to_digits is None else _matched(from_digits, to_digits)
     if matched is None or from_digits is None or to_digits is None:
         return None

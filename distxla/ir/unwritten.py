@@ -1,7 +1,7 @@
 """Memory that nothing has written yet: in test runs it holds a marker, so that reading it shows.
 
 With DISTXLA_FILL_UNWRITTEN=1 in the environment compiled programs fill their arena and their results when they begin,
-and before each step what the step is to write; the reference and the runtime fill their new arrays. The marker is
+and before each step the bytes that it is to write; the reference and the runtime fill their new arrays. The marker is
 0xFFF5 in every 16 bits: a NaN in all IEEE formats and in bf16, -655371 as s32, 4294311925 as u32. Without the variable
 nothing is filled, and programs are compiled without it. docs/unwritten_memory.md says more.
 """

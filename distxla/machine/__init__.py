@@ -1,1 +1,1 @@
-"""What this machine has, and what this process may have of it."""
+"""This machine's resources, and this process's share of them."""

@@ -29,7 +29,7 @@ class Pages(Protocol):
 
 
 class Headroom(Protocol):
-    """What a host has left for its devices' memories."""
+    """The memory that a host has left for its devices' memories."""
 
     def count(self, devices: Sequence[int]) -> int:
         """How many of these devices live on the host; of none 1."""
@@ -67,7 +67,7 @@ class Heap:
 
     begin: where the segments begin in a device's memory, page-aligned.
 
-    Freed ranges are used again as they are; once more than KEPT_IDLE_BYTES and more than is in use lie idle, ranges of
+    Freed ranges are used again as they are; once more than KEPT_IDLE_BYTES and more than is in use are idle, ranges of
     at least PUNCHED_BYTES are given back to the system.
 
     headroom: checked before the part of the memories that may have pages grows, since a process that touches a page
@@ -137,7 +137,7 @@ class Heap:
                 if self._idle < PUNCHED_BYTES:
                     raise
                 self._give_back()
-                promised = self._promised_with(begin, end, count)  # what is given back may be a part of the block
+                promised = self._promised_with(begin, end, count)  # a part of the block may be given back
                 self._require(headroom, promised, count, devices)
             self._checked = promised
         self._promised = promised
@@ -166,7 +166,7 @@ class Heap:
         self._ends[i : i + 1] = [b for _, b in pieces]
 
     def _settle(self) -> None:
-        """Take freed blocks back, joining neighbours; give memory back where too much lies idle."""
+        """Take freed blocks back, joining neighbours; give memory back where too much is idle."""
         while self._freed:
             offset, size = self._freed.popleft()
             self._used -= size

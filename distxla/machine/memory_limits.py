@@ -1,7 +1,7 @@
 """Memory limits of this host's processes: of the machine, of control groups, and of the process itself.
 
     most_memory()      Limit(8 GiB, "the control group /job (memory.max)")
-    free_memory()      what is left of it now; what the kernel can drop (page cache) counts as left
+    free_memory()      the bytes left of it now; memory that the kernel can drop (page cache) counts as left
     address_space()    Limit(7.63 GiB, "RLIMIT_AS (ulimit -v)")
 
 A process is in one control group of version 2, or in one memory group of version 1; every group above limits it, too.
@@ -26,7 +26,7 @@ _M_ARENA_MAX = -8
 
 @dataclass(frozen=True)
 class Limit:
-    """A number of bytes, and what sets it, in words that follow "has" or "of"."""
+    """A number of bytes, and its origin, in words that follow "has" or "of"."""
 
     bytes: int
     source: str

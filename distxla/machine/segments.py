@@ -4,8 +4,8 @@ A segment is a memfd: it has no name anywhere, only its owner can open it, and i
 maps it. It is sparse: address space is cheap, only touched pages cost memory. The driver makes the segments; replicas
 open them through /proc/<driver>/fd, which the kernel grants to the same user only.
 
-Behind a device's own memory its mapping goes on with memory that all devices of the host have in common, at the same
-offsets for all of them: what collectives give to everybody exists there once.
+Behind a device's own memory its mapping goes on with memory that all devices of the host share, at the same offsets for
+all of them: results of collectives that are the same for all members exist there once.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Segment:
 
     @staticmethod
     def create(name: str, size: int, common: Segment | None = None) -> Segment:
-        """A new sparse segment of `size` bytes that nobody can shrink (an access could then kill its user).
+        """A new sparse segment of `size` bytes that can't be shrunk (an access could then kill its user).
 
         common: mapped behind it.
         """

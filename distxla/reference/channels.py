@@ -1,7 +1,7 @@
 """Channels between devices of the lock step: values in the order in which they were sent, and the waits of their dones.
 
-What a send or recv begins is named by a ticket, a number in the u32[] of its context, so the context may travel through
-tuples and loops. A send returns at once, whatever is in flight.
+A transfer that a send or recv begins is named by a ticket, a number in the u32[] of its context, so the context may
+travel through tuples and loops. A send returns at once, whatever is in flight.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTHING = 0  # the ticket of a device that takes no part
 
 @dataclass
 class Flow:
-    """What goes from one device to another on a stream of a channel. sent: by number, until it is received."""
+    """The values from one device to another on a stream of a channel. sent: by number, until received."""
 
     transfer: Transfer
     sends: int = 0
@@ -78,7 +78,7 @@ class Channels:
     """All transfers between the devices of a run."""
 
     def __init__(self, programs: Mapping[int, Module], replicas: int, partitions: int) -> None:
-        """programs: by flattened device id. Raises VerificationError for what can't be paired."""
+        """programs: by flattened device id. Raises VerificationError for ends that can't be paired."""
         modules = {id(module): module for module in programs.values()}
         devices = {key: tuple(d for d, m in sorted(programs.items()) if id(m) == key) for key in modules}
         self._ends: dict[int, End] = {}
@@ -122,12 +122,12 @@ class Channels:
         return self._ticket(flow, flow.recvs - 1)
 
     def sent(self, run: Execution, ticket: int) -> Wait | None:
-        """What a send-done waits for."""
+        """The wait of a send-done."""
         flow, number = self._tickets.pop(ticket, (None, 0))
         return None if flow is None else _SendDone(run, flow, number)
 
     def received(self, run: Execution, ticket: int) -> _RecvDone | None:
-        """What a recv-done waits for."""
+        """The wait of a recv-done."""
         flow, number = self._tickets.pop(ticket, (None, 0))
         return None if flow is None else _RecvDone(run, flow, number)
 

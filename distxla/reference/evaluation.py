@@ -1,6 +1,6 @@
 """One device's evaluation of a computation in NumPy, instruction by instruction: `ops.support.evaluation`.
 
-What lies between devices, meeting in a collective and being stopped, is asked of a `World`.
+Transfers between devices, rounds of collectives and the end of a run are asked of a `World`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Stopped(BaseException):
 
 @dataclass
 class Device:
-    """What a device knows of itself. id: flattened."""
+    """A device's facts about itself. id: flattened."""
 
     id: int
     replica: int
@@ -78,17 +78,17 @@ class World(Protocol):
         """Asked before every instruction; raises Stopped, or TimeLimitError."""
 
     def come(self, run: InstructionEvaluation, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
-        """Come to the next round of an ordered group with `run`'s instruction, without waiting for the others."""
+        """Reach the next round of an ordered group with `run`'s instruction, without waiting for the others."""
 
     def start(self, run: InstructionEvaluation, computation: str, arguments: tuple[Any, ...]) -> Pending:
-        """Run a computation of the device beside what it runs now."""
+        """Run a computation of the device beside the current one."""
 
     def wait(self, wait: Wait) -> None:
         """Block until the wait is ready."""
 
     @property
     def loops(self) -> list[RunningLoop]:
-        """The loops around what the caller runs, outermost first."""
+        """The loops around the caller's instruction, outermost first."""
 
     def note(self, device: Device, instruction: Instruction) -> None:
         """A device reaches a communicating instruction."""
@@ -311,7 +311,7 @@ def map_elements(
 
 
 def _works_on_whole_arrays(module: Module, computation: Computation) -> bool:
-    """Whether every instruction does to arrays element by element what it does to scalars."""
+    """Whether every instruction applies to arrays element by element its operation on scalars."""
     return all(
         not i.operands
         or i.op.is_elementwise

@@ -18,7 +18,7 @@ class ExecutingDevice(Protocol):
 
 
 class Execution(Evaluation, Protocol):
-    """One instruction that one device executes: who waits, and for what."""
+    """One instruction that one device executes: the waiting instruction, and the ones it waits for."""
 
     @property
     def device(self) -> ExecutingDevice: ...

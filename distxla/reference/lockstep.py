@@ -3,7 +3,7 @@
 Each device is a thread, but only one of them runs at any time: `_World.run` hands a device the token, takes it back
 when the device has to wait or ends, and goes on with the next one that can, in the order of their ids. A collective, a
 channel, a feed are such waits: objects that tell whether the device can go on (`reference/waits.py`). So a run is
-deterministic, ops are written as plain functions, and "everybody waits" is a state that can be seen.
+deterministic, ops are written as plain functions, and "all devices wait" is a state that can be seen.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run_reference(
     """Run one SPMD module on all replicas x partitions devices.
 
     args: args[d][k] is leaf k of the entry's parameters on device d.  Returns outs[d][k], leaf k of the result (None
-    for a token).  time_limit: seconds.  Raises what `run_programs` raises.
+    for a token).  time_limit: seconds.  Raises the errors of `run_programs`.
     """
     devices = range(replicas * partitions)
     if len(args) != len(devices):
@@ -82,7 +82,7 @@ def run_programs(
 
     programs and args: by flattened device id; args[d][k] as in `run_reference`.  The counts are the whole world's.
     random_states: by device where its random state is (the initial one where it isn't named); advanced by the run.
-    streams: to and from the host; without it infeeds have ended, and what programs give is dropped. StreamEndError and
+    streams: to and from the host; without it infeeds have ended, and outfeeds are dropped. StreamEndError and
     ArgumentError where an infeed finds no item, or one of another type.
 
     Raises ArgumentError (counts, shapes, types), UnsupportedOpError and VerificationError (sends and recvs that can't
@@ -117,7 +117,7 @@ def run_programs(
 
 @dataclass
 class _Device(Device):
-    """One device and what came of it."""
+    """One device and its result."""
 
     arguments: tuple[Any, ...] = ()
     result: Any = None
@@ -126,7 +126,7 @@ class _Device(Device):
 class _Fiber(threading.Thread):
     """A computation of a device: its program, or one beside it. Runs only while it holds the token.
 
-    wait: what it gave the token back for; None before its first run.
+    wait: the one for which it gave the token back; None before its first run.
     """
 
     def __init__(self, world: _World, device: _Device, computation: str, arguments: tuple[Any, ...]) -> None:
@@ -167,7 +167,7 @@ class _Fiber(threading.Thread):
 
     @property
     def enclosing(self) -> tuple[Loop, ...]:
-        """The loops around what it executes, outermost first."""
+        """The loops around its current instruction, outermost first."""
         module = self.device.module
         return tuple(
             Loop(running.instruction.name, module.locate(running.instruction), running.iterations or None)
@@ -318,7 +318,7 @@ class _World:
             raise TimeLimitError(f"the time limit of {self.time_limit:g} s ran out in the reference")
 
     def _states(self) -> dict[int, DeviceState]:
-        """What every device does, in its first fiber that waits."""
+        """Every device's state, in its first fiber that waits."""
         found = {}
         for device in self.devices.values():
             events = tuple(self._events[device.id])
@@ -340,7 +340,7 @@ class _World:
         return found
 
     def _failed(self, fiber: _Fiber, ended: DeviceState) -> DeviceState:
-        """What a device did whose fiber has an error. ended: the same as one that has ended."""
+        """The state of a device whose fiber has an error. ended: the same as one that has ended."""
         wanted = self._rounds.wanted
         if not isinstance(fiber.error, CollectiveMismatchError) or wanted is None or wanted.device != ended.device:
             return replace(ended, doing=Doing.FAILED)  # in the last that it reached

@@ -22,7 +22,7 @@ from distxla.reference.waits import Wait
 
 
 class Infeed:
-    """What a device takes: items that were put, by number, until it takes them. Threads may share it."""
+    """The input of a device: items that were put, by number, until it takes them. Threads may share it."""
 
     def __init__(self, device: int, key: StreamKey, changed: Callable[[], None], *, ended: bool = False) -> None:
         self.device = device
@@ -43,7 +43,7 @@ class Infeed:
         return len(self._items)
 
     def put(self, value: Any, timeout: float | None = None) -> None:
-        """Put an item: what np.asarray takes, or a tuple or list of items. There is always room.
+        """Put an item: anything np.asarray takes, or a tuple or list of items. There is always room.
 
         StreamEndError after `close`, until a program has met the end.
         """
@@ -72,7 +72,7 @@ class Infeed:
     # --- for the lock step
 
     def settle(self) -> None:
-        """A run begins: what earlier ones have asked for and not taken is asked for anew."""
+        """A run begins: items that earlier ones have asked for and not taken can be asked for again."""
         with self._lock:
             self._asked = self._posted - len(self._items)
             self._items = dict(enumerate(self._items.values(), self._asked))
@@ -87,7 +87,7 @@ class Infeed:
         return number in self._items or self._is_closed
 
     def take(self, number: int, run: Execution) -> Any:
-        """The item of that number, nested as the instruction states. Raises what is to be said of another one."""
+        """The item of that number, nested as the instruction states. Raises the error for an item of another type."""
         item = run.instruction.op.stream_item(run.instruction.shape, run.operand_shapes)
         assert item is not None
         where = f"{run.instruction.name} on device {self.device}"
@@ -105,7 +105,7 @@ class Infeed:
 
 
 class Outfeed:
-    """What a device gives: items by the order in which they came. Threads may share it."""
+    """The output of a device: items in the order of their numbers. Threads may share it."""
 
     def __init__(self, device: int, key: StreamKey, is_running: Callable[[], bool]) -> None:
         self.device = device
@@ -120,7 +120,7 @@ class Outfeed:
 
     @property
     def pending(self) -> int:
-        """Items that nobody has taken yet."""
+        """Items that were not taken yet."""
         return len(self._items)
 
     def get(self, timeout: float | None = None) -> Any:
@@ -188,7 +188,7 @@ class Streams:
             return self._outfeeds[device, key]
 
     def begin(self, news: threading.Event) -> None:
-        """A run begins; news: what to set when a wait may have become ready."""
+        """A run begins; news: to be set when a wait may have become ready."""
         for infeed in self._infeeds.values():
             infeed.settle()
         self._news = news

@@ -23,9 +23,9 @@ class Stuck:
 
     @staticmethod
     def of(fibers: Sequence[tuple[int, Wait | None, Outcome]]) -> Stuck | None:
-        """Who can never go on; None where something from outside may still help everybody.
+        """The devices that can never go on; None where something from outside may still help all of them.
 
-        fibers: all that have not ended, each with its device, what it waits for, and what will come of it.
+        fibers: all that have not ended, each with its device, its wait, and its outcome to be.
         """
         first = 1 + max(device for device, _, _ in fibers)
         alive: dict[int, list[int]] = {}
@@ -52,7 +52,7 @@ class Stuck:
         return Stuck(_of_devices(found, device_of), {device: wait for device, wait in held.items() if wait is not None})
 
     def error(self, devices: Mapping[int, DeviceState], modules: Mapping[int, Module]) -> DeadlockError:
-        """With its diagnosis. devices: what all of them do.  modules: what they run."""
+        """With its diagnosis. devices: the state of each.  modules: the program of each."""
         error = deadlock_error(self.deadlock, devices, lambda one, other: differing(self.waits[one], self.waits[other]))
         error.diagnosis = diagnose(error, devices, self.deadlock, modules)
         return error

@@ -19,8 +19,8 @@ Array = np.ndarray[Any, Any]
 def checked(value: Any, shape: Shape, instruction: Instruction, dynamic: bool = False) -> Any:
     """`value` with NumPy scalars as arrays; InternalError if it is not of `shape`.
 
-    dynamic: the program has dynamic dimensions. Dimension sizes then follow the values that flow, whatever the shapes
-    state, and may stay below the stated ones. What is pending stands for a value of any shape.
+    dynamic: the program has dynamic dimensions. Run-time sizes then propagate with the data, not from the declared
+    shapes, and may stay below the declared ones. A pending value is a placeholder for a value of any shape.
     """
     if isinstance(value, Pending):
         return value

@@ -1,4 +1,4 @@
-"""What devices of the lock step wait for: conditions, rounds of collectives, computations that run beside a program."""
+"""Waits of the lock step's devices: conditions, rounds of collectives, computations that run beside a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distxla.reference.execution import Execution
 class Wait(ABC):
     """Why a device has given the token back."""
 
-    # whether something outside the lock step may make it ready: then it is no deadlock that nobody can go on
+    # whether something outside the lock step may make it ready: then it is no deadlock if no device can go on
     from_outside: ClassVar[bool] = False
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Wait(ABC):
         return None
 
     def state(self) -> DeviceState:
-        """What the device does, for a diagnosis."""
+        """The device's state, for a diagnosis."""
         run = self.waiter
         assert run is not None
         instruction, module = run.instruction, run.device.module
@@ -63,7 +63,7 @@ class Wait(ABC):
 
 @dataclass(frozen=True)
 class Pending(Wait):
-    """What an instruction has begun and another one waits for; may stand for a value of any shape in between.
+    """A value that one instruction begins and another one waits for; may be used as one of any shape in between.
 
     run: the instruction that began it, or the one that waits.
     """
@@ -76,12 +76,12 @@ class Pending(Wait):
     @property
     @abstractmethod
     def result(self) -> Any:
-        """What came of it; may be asked when `ready`."""
+        """The value; may be asked when `ready`."""
 
 
 @dataclass(frozen=True)
 class Settled(Pending):
-    """What needs nobody else."""
+    """A value that needs no other device."""
 
     value: Any
 
@@ -95,8 +95,8 @@ class Settled(Pending):
 
 @dataclass
 class Round:
-    """One execution of a collective by a group. number: from 1.  comers: who has come, with what.  answers: once all
-    have."""
+    """One execution of a collective by a group. number: from 1.  comers: members that have come, with their operands.
+    answers: once all have."""
 
     members: tuple[int, ...]
     number: int = 1
@@ -121,7 +121,7 @@ class Round:
 
 @dataclass(frozen=True)
 class PendingRound(Pending):
-    """A device's share in a round that it has come to."""
+    """A device's share in a round that it has reached."""
 
     round: Round
     device: int
@@ -162,8 +162,8 @@ class Rounds:
         self.wanted: PendingRound | None = None
 
     def come(self, run: Execution, members: tuple[int, ...], operands: tuple[Any, ...]) -> Pending:
-        """Raises CollectiveMismatchError where another member reached the round with something else; `wanted` then says
-        what the device has come to."""
+        """Raises CollectiveMismatchError where another member reached the round with another instruction; `wanted` is
+        then the round that the device has reached."""
         waiting, device = self._open[members], run.device.id
         found = next((r for r in waiting if device not in r.comers), None)
         if found is None:
@@ -179,7 +179,7 @@ class Rounds:
 
 @dataclass
 class Outcome:
-    """What a computation that runs beside its device's program has come to."""
+    """The outcome of a computation that runs beside its device's program."""
 
     finished: bool = False
     value: Any = None
@@ -204,9 +204,9 @@ class PendingComputation(Pending):
 
 
 def check_same(first: Execution, other: Execution, what: str) -> None:
-    """CollectiveMismatchError unless both do the same: opcode, shapes, attributes, what called computations compute.
+    """CollectiveMismatchError unless both do the same: opcode, shapes, attributes, structure of called computations.
 
-    what: both have come to.
+    what: the round or transfer that both have reached.
     """
     if first.instruction is other.instruction and first.device.module is other.device.module:
         return
@@ -216,7 +216,7 @@ def check_same(first: Execution, other: Execution, what: str) -> None:
 
 
 def mismatch(what: str, first: Execution, other: Execution) -> CollectiveMismatchError:
-    """Two devices have reached `what` with these, which do not belong together."""
+    """Two devices have reached `what` with these instructions, which do not belong together."""
     one, two = sorted((first, other), key=lambda run: run.device.id)
     known = [(run.device.id, name_of(run)) for run in (one, two)]
     text = mismatch_of(what, known[0], known[1], _differing(one, two))

@@ -1,4 +1,4 @@
-"""What the code generator asks a target, and LLVM modules that know the target they are for."""
+"""The code generator's interface of a target, and LLVM modules that know the target they are for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CodeTarget(Protocol):
     # --- from IR to an image
 
     def warm_up(self) -> None:
-        """Do what every compilation needs, so that the first one doesn't wait for it."""
+        """Do the part that every compilation needs, so that the first one doesn't wait for it."""
 
     def parse(self, module: ir.Module | str) -> Any:
         """Text or llvmlite module as a verified LLVM module; RuntimeError with LLVM's message if it is not valid."""
@@ -41,7 +41,7 @@ class CodeTarget(Protocol):
         """Assembler text."""
 
     def link(self, object_code: bytes) -> Image:
-        """A position-independent image; CompileError for what no image can hold."""
+        """A position-independent image; CompileError for code that no image can hold."""
 
     # --- kernels and libraries
 
@@ -52,7 +52,7 @@ class CodeTarget(Protocol):
     def kernel_import(self, instruction: Instruction, number: int) -> str | None:
         """The import that is called for a kernel, in place of code that the compiler emits; None: emit the code.
 
-        Its function gets what a kernel gets (lower/kernels.py) and returns a Status, i32. number: of the kernel.
+        Its function gets a kernel's arguments (lower/kernels.py) and returns a Status, i32. number: of the kernel.
         """
 
     def import_name(self, routine: str) -> str:
@@ -91,7 +91,7 @@ class CodeTarget(Protocol):
 
     @property
     def line_type(self) -> ir.Type:
-        """What one load and one store copy where whole lines are copied past the caches."""
+        """Bytes of one load and one store where whole lines are copied past the caches."""
 
     def emit_streamed_store(self, builder: ir.IRBuilder, line: ir.Value, place: ir.Value) -> None:
         """Store a line at a multiple of its size and leave it out of the caches."""

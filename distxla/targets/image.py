@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Image:
-    """The linked program; the fields mean what they mean in CompiledProgram."""
+    """The linked program; the fields mean the same as in CompiledProgram."""
 
     data: bytes
     symbols: dict[str, int]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Processor:
     """vector_bytes, vector_registers: the size of a vector register, and how many there are.
     tile_rows: how many rows a GEMM micro-kernel's tile has, by its vectors of columns.  lanes: independent operations
-    on 32-bit numbers that fill the vectors of any processor of this kind.  streams: that are prefetched side by side.
-    prefetch_bytes: by which explicit prefetches run ahead of loads.  cached_bytes: what stays in the fastest cache.
-    weight_bytes, panel_bytes: of a product's right and left operand, what a micro-kernel keeps in the next one.
+    on 32-bit numbers that fill the vectors of any processor of this kind.  streams: that are prefetched together.
+    prefetch_bytes: by which explicit prefetches run ahead of loads.  cached_bytes: that stay in the fastest cache.
+    weight_bytes, panel_bytes: of a product's right and left operand that a micro-kernel keeps in the next one.
     floats_beat_bytes: vectors of f32 are multiplied faster than integers of 8 bits.
     """
 

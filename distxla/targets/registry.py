@@ -72,5 +72,5 @@ def sleep_on(address: int, value: int, seconds: float) -> None:
 
 
 def wake_all(address: int) -> int:
-    """Wake everybody who sleeps on the u32 at an address of this process, which was changed before; how many."""
+    """Wake all threads that sleep on the u32 at an address of this process, which was changed before; how many."""
     return host().wake_all(address)

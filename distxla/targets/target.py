@@ -1,4 +1,4 @@
-"""What the rest of distxla asks a target. A target is a folder beside this file, whose package has a `TARGET`.
+"""The interface of a target. A target is a folder beside this file, whose package has a `TARGET`.
 
 It comes in parts, because not every process needs all of them: replicas load no compiler.
 """
@@ -35,7 +35,7 @@ Report = Callable[[str, str], None]  # why a kernel failed, and its frames
 
 
 class LoadedImage(Protocol):
-    """A program in memory. `close` unmaps it: nobody may be inside of it or call it afterwards."""
+    """A program in memory. `close` unmaps it: no thread may be inside of it or call it afterwards."""
 
     program: CompiledProgram
 
@@ -59,7 +59,7 @@ class Loader(Protocol):
         """Map the program's image and make it ready to run.
 
         resolve: the address of an imported function (default: `resolve_import`).  file: descriptor and bytes of a file
-        that holds the image, to be mapped in place of `program.image`.  report: told why a kernel failed, by targets
+        that holds the image, to be mapped in place of `program.image`.  report: takes a kernel's error, from targets
         whose kernels can.  Raises CompileError where an import is unknown,
         OSError where memory or permission is missing.
         """
@@ -69,7 +69,7 @@ class Loader(Protocol):
 
 
 class Host(Protocol):
-    """The machine that replicas run on: waiting from Python, and what identifies its processor."""
+    """The machine that replicas run on: waiting from Python, and the identity of its processor."""
 
     @property
     def address_bytes(self) -> int:
@@ -79,13 +79,13 @@ class Host(Protocol):
         """Sleep while the u32 at an address of this process is `value`, at most `seconds`; may return early."""
 
     def wake_all(self, address: int) -> int:
-        """Wake everybody who sleeps on the u32 at an address of this process, which was changed before; how many."""
+        """Wake all threads that sleep on the u32 at an address of this process, which was changed before; how many."""
 
     def processor(self) -> str:
         """All that compiled code may depend on, as text, without LLVM: for keys of the cache."""
 
     def instruction_sets(self) -> frozenset[str]:
-        """What compiled code may use of the processor; a machine that has all of them can run it."""
+        """The processor features that compiled code may use; a machine that has all of them can run it."""
 
 
 __all__ = ["Host", "LoadedImage", "Loader", "Report", "Target"]

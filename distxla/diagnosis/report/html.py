@@ -1,7 +1,7 @@
 """A diagnosis as one HTML page: no scripts, nothing from elsewhere, every name escaped.
 
-A headline, what to change, the graph of who waits for whom (its cycles marked), timelines of the devices up to the end,
-what each device did last with the first difference marked, and all that the text says.
+A headline, what to change, the wait-for graph (its cycles marked), timelines of the devices up to the end, the last
+events of each device with the first difference marked, and the whole text report.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def page(diagnosis: Findings) -> str:
 
 
 def headline_of(diagnosis: Findings) -> str:
-    """`Deadlock: 8 devices wait for each other`: the kind and who, in a line."""
+    """`Deadlock: 8 devices wait for each other`: the kind and the devices, in a line."""
     if diagnosis.kind == UNDECIDED:
         return "Warning: only the run can tell whether all devices go on"
     kind = "Deadlock" if diagnosis.kind == UNMATCHED else diagnosis.kind.replace("-", " ").capitalize()
@@ -84,7 +84,7 @@ def _listed(title: str, items: Iterable[object]) -> Iterator[str]:
 
 
 def _recorded(diagnosis: Findings) -> Iterator[str]:
-    """What the run has recorded; of a program that has not run there is nothing."""
+    """The sections that only a run's records fill; none of a program that has not run."""
     if not any(device.events for device in diagnosis.devices):
         yield '<p class="note">No times: nothing has run, or no device has recorded anything.</p>'
         return

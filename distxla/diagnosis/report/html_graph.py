@@ -1,6 +1,6 @@
-"""The picture of who waits for whom in a diagnosis's page.
+"""The picture of the wait-for graph in a diagnosis's page.
 
-Devices stand in rows, to and fro, so that a cycle runs through neighbours and ends near where it begins. A few devices
+Devices are in rows, to and fro, so that a cycle runs through neighbours and ends near where it begins. A few devices
 are cards with their instructions; many are circles.
 """
 
@@ -56,7 +56,7 @@ class Spot:
 def graph(diagnosis: Findings) -> Iterator[str]:
     nodes = _nodes(diagnosis)
     if not nodes:
-        yield "<p>Nobody waits.</p>"
+        yield "<p>No device waits.</p>"
         return
     for cycle in diagnosis.cycles:
         yield f"<p>Cycle: {escape(chain(cycle))}</p>"
@@ -134,7 +134,7 @@ def _edge(begin: Spot, end: Spot, *, hot: bool, both: bool) -> str:
     length = math.hypot(dx, dy)
     bend = min(40.0, length / 8) if both else 0.0
     if begin.row == end.row and abs(begin.place - end.place) > 1:
-        bend = 2 * (begin.half[1] + PASS)  # a curve goes half as far as its control point lies aside
+        bend = 2 * (begin.half[1] + PASS)  # a curve goes half as far aside as its control point
     elif dx == 0 and abs(begin.row - end.row) > 1:
         outwards = 1 if (begin.x > WIDTH / 2) == (dy < 0) else -1
         bend = outwards * 2 * (begin.half[0] + PASS)

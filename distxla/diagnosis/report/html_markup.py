@@ -1,4 +1,4 @@
-"""What the parts of a diagnosis's page share: its width, its style, escaping."""
+"""The shared parts of a diagnosis's page: its width, its style, escaping."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ path.edge { stroke: var(--grey); stroke-width: 1.3; fill: none; } path.hot { str
 
 
 def escape(text: str) -> str:
-    """Text of the page: neither markup nor what a browser would obey."""
+    """Text of the page: without markup and without characters that a browser would interpret."""
     return _escape(printable(text))
 
 
@@ -68,7 +68,7 @@ def picture(label: str, height: float) -> str:
 
 
 def legend(*kinds: tuple[str, str]) -> str:
-    """kinds: classes of the style and what they mean."""
+    """kinds: classes of the style and their meanings."""
     return '<p class="note">' + "".join(f'<span class="key {kind}"></span>{what}' for kind, what in kinds) + "</p>"
 
 

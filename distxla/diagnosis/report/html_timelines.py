@@ -1,4 +1,4 @@
-"""The timelines of a diagnosis's page: what each device did up to the end, on one axis.
+"""The timelines of a diagnosis's page: each device's events up to the end, on one axis.
 
 The axis is to scale. A piece in which nothing begins or ends is cut out if it is longer than all the rest: the axis is
 broken there, and the length of the piece is written above. Where times aren't known, the page says so.
@@ -17,9 +17,9 @@ from distxla.diagnosis.report.html_markup import LETTER, WIDTH, escape, legend, 
 from distxla.diagnosis.sentences import named
 
 MOST_ROWS = 256  # devices
-MOST_DRAWN, LEAST_DRAWN = 640, 2  # events in all timelines, and of each device whatever there are
+MOST_DRAWN, LEAST_DRAWN = 640, 2  # events in all timelines, and of each device in any case
 LABEL, RIGHT = 96, 10  # pixels left and right of the axis
-LETTERS = int((LABEL - 4) / LETTER)  # of what stands left of it
+LETTERS = int((LABEL - 4) / LETTER)  # of a label left of it
 CUT = 64.0  # pixels of a piece that is cut out
 MOST_CUTS = 3
 LARGE_SHARE = 0.5  # of the time that is left: a longer piece without any event is cut out

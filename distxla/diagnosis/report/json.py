@@ -21,7 +21,7 @@ def as_json(diagnosis: Findings) -> dict[str, Any]:
 
 
 def _common(diagnosis: Findings) -> dict[str, Any]:
-    """What is known before a run as in it."""
+    """The fields that a diagnosis has before a run and in it."""
     return {
         "format": FORMAT,
         "kind": diagnosis.kind,

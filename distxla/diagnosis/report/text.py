@@ -47,7 +47,7 @@ def _lines(diagnosis: Findings) -> list[str]:
 
 
 def _devices_lines(diagnosis: Findings) -> list[str]:
-    """What each device does: those that do the same together."""
+    """Each device's state: those of equal states together."""
     grouped: dict[tuple[object, ...], list[DeviceState]] = {}
     for device in diagnosis.devices:
         grouped.setdefault(_likeness(device), []).append(device)
@@ -61,7 +61,7 @@ def _devices_lines(diagnosis: Findings) -> list[str]:
 
 
 def _last_rounds(diagnosis: Findings, divergence: Divergence) -> list[str]:
-    """What both devices did last, as names and rounds, with a mark before the first divergence."""
+    """The last events of both devices, as names and rounds, with a mark before the first divergence."""
     lines = []
     for who, device, first in (
         (divergence.who, divergence.device, divergence.one_event),

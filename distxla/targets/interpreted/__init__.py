@@ -1,7 +1,7 @@
 """The processor of this machine with interpreted kernels: tells a wrong plan from a wrong kernel.
 
 Entry, loops, branches, copies and communication are this processor's code, as ever, and so are all places in memory.
-Only a kernel's code is replaced, by a call of Python that computes what its op's `evaluate` says, on the same buffers.
+Only a kernel's code is replaced, by a call of Python that computes its op's `evaluate`, on the same buffers.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from distxla.targets.registry import native_target
 
 
 class _Interpreting:
-    """What is different from the processor's own code."""
+    """The differences from the processor's own code."""
 
     name = "interpreted"
     imports_kernels = True

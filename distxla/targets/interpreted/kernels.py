@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _Alone:
-    """`reference.evaluation.World` of a kernel, which talks to nobody."""
+    """`reference.evaluation.World` of a kernel, which never communicates."""
 
     def __init__(self) -> None:
         self.loops: list[Any] = []
@@ -68,7 +68,7 @@ class Kernels:
         target = _view(instruction.shape, places, writable=True)
         run = InstructionEvaluation(cast(World, _Alone()), self._of(context), instruction, kernel.operands)
         value = checked(executable(instruction.op).evaluate(run, *operands), instruction.shape, instruction)
-        # a result may lie where an operand does: all of them are known before the first is written
+        # a result may be where an operand is: all of them are known before the first is written
         for place, array in zip(_leaves(target), [leaf.copy() for leaf in _leaves(value)], strict=True):
             place[...] = array
 

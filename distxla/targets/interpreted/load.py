@@ -32,7 +32,7 @@ def load_image(
     file: tuple[int, int] | None = None,
     report: Report | None = None,
 ) -> InterpretedImage:
-    """See `targets.target.Loader`. The kernels of one image share a random state, which begins anew."""
+    """See `targets.target.Loader`. The kernels of one image share a random state, which starts from its initial one."""
     kernels = Kernels(program, report)
     functions = {kernel.symbol: kernels.function(kernel) for kernel in program.kernels}
     others = resolve or resolve_import

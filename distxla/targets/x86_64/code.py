@@ -1,4 +1,4 @@
-"""The compiler's side of x86-64 under Linux; targets/code.py says what each method does."""
+"""The compiler's side of x86-64 under Linux; targets/code.py documents the methods."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from functools import cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-SPEED_LEVEL = 2  # level 3 takes longer and makes no faster loops of what this generator writes
+SPEED_LEVEL = 2  # level 3 takes longer and makes no faster loops of this generator's code
 
 
 @cache

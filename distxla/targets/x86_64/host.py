@@ -1,4 +1,4 @@
-"""The machine under Linux on x86-64; targets/target.py says what each function does. Needs neither LLVM nor NumPy."""
+"""The machine under Linux on x86-64; targets/target.py documents the functions. Needs neither LLVM nor NumPy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wake_all(address: int) -> int:
 
 # --- the processor
 
-# what compiled code may use of a CPU, by the names of /proc/cpuinfo
+# features of a CPU that compiled code may use, by the names of /proc/cpuinfo
 _INSTRUCTIONS = ("sse", "ssse", "avx", "amx", "bmi", "fma", "f16c", "abm", "popcnt", "movbe", "adx", "gfni", "vaes")
 _MORE_INSTRUCTIONS = ("aes", "pclmulqdq", "vpclmulqdq", "sha_ni", "rtm", "xsave", "cx16", "lahf_lm", "fxsr")
 

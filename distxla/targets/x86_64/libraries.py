@@ -1,4 +1,4 @@
-"""What the functions of OpenBLAS are called here, in its C and in its Fortran interface."""
+"""The names of OpenBLAS's functions here, in its C and in its Fortran interface."""
 
 from __future__ import annotations
 

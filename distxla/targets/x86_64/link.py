@@ -4,7 +4,7 @@ The image is a block of bytes that works at any page-aligned address without bei
 first, then writable data with the import slots. External functions are reached through the slots, which the loader
 fills with addresses; a call goes through a stub `jmp *slot(%rip)`.
 
-What a compiler for this project emits needs no more: one object, no dynamic loader, no thread-local storage, no
+The output of this project's compiler needs no more: one object, no dynamic loader, no thread-local storage, no
 absolute addresses. Anything else is a CompileError that names it.
 """
 
@@ -155,7 +155,7 @@ class _Linker:
                 continue
             if bool(section.flags & SHF_WRITE) is writable:
                 if not section.size:
-                    section.address = at  # addresses of arrays without elements, which nobody reads
+                    section.address = at  # addresses of arrays without elements, which are never read
                     continue
                 at = _aligned(at, section.alignment)
                 if section.alignment > PAGE:
@@ -166,7 +166,7 @@ class _Linker:
         return at, _aligned(at + extra, PAGE)
 
     def _address(self, symbol: _Symbol) -> int:
-        """Where a symbol that the object defines lies in the image."""
+        """The place in the image of a symbol that the object defines."""
         if symbol.section in (SHN_ABS, SHN_COMMON) or symbol.section >= len(self.sections):
             raise CompileError(f"symbol {symbol.name!r}: absolute and common symbols are not supported")
         section = self.sections[symbol.section]

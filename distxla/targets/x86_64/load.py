@@ -27,7 +27,7 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class LoadedImage:
-    """A program in memory. `close` unmaps it: nobody may be inside of it or call it afterwards."""
+    """A program in memory. `close` unmaps it: no thread may be inside of it or call it afterwards."""
 
     def __init__(self, program: CompiledProgram, address: int, size: int) -> None:
         self.program = program
@@ -138,8 +138,8 @@ def _openblas() -> ctypes.CDLL:
     if not found:
         raise CompileError(f"scipy-openblas32 has no shared library in {folder}")
     library = ctypes.CDLL(str(found[0]))
-    # LAPACK reports what it takes for a bad argument (a NaN here and there) on the process's output, besides returning
-    # it: any function that does nothing with its arguments keeps it quiet
+    # LAPACK reports arguments that it considers bad (a NaN here and there) on the process's output, besides returning
+    # the number: any function that does nothing with its arguments keeps it quiet
     library.scipy_openblas_set_xerbla.argtypes = (ctypes.c_void_p,)
     library.scipy_openblas_set_xerbla(ctypes.cast(_libc().abs, ctypes.c_void_p))
     return library

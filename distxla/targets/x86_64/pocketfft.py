@@ -66,7 +66,7 @@ _VERSION_HINT = "Fourier transforms need NumPy 2 as CPython's"
 
 
 def _ufunc(function: str) -> tuple[Any, _UfuncObject]:
-    """The generalised ufunc and its fields, which must say what the object itself says."""
+    """The generalised ufunc and its fields, which must agree with the object itself."""
     try:
         transforms = importlib.import_module("numpy.fft._pocketfft_umath")
     except ImportError as error:
