@@ -119,9 +119,9 @@ def halving(count: int) -> str:
     """Neighbours added, the half as long sums cumulated, the others filled in: what jnp.cumsum is on CPU."""
     lines: list[str] = []
 
-    def step(text: str, extent: int, root: str = "") -> str:
+    def step(text: str, dim_size: int, root: str = "") -> str:
         name = f"v{len(lines)}"
-        lines.append(f"{root}{name} = f32[{extent}] {text}")
+        lines.append(f"{root}{name} = f32[{dim_size}] {text}")
         return name
 
     def scan(x: str, n: int, root: str = "") -> str:
@@ -138,8 +138,8 @@ def halving(count: int) -> str:
             own = step(f"slice({x}), slice={{[2:{n}:2]}}", count)
             even = step(f"concatenate({even}, {step(f'add({before}, {own})', count)}), dimensions={{0}}", count + 1)
         spread = [
-            step(f"pad({part}, zero), padding={low}_{n - low - (2 * extent - 1)}_1", n)
-            for part, extent, low in ((even, count + 1, 0), (odd, half, 1))
+            step(f"pad({part}, zero), padding={low}_{n - low - (2 * dim_size - 1)}_1", n)
+            for part, dim_size, low in ((even, count + 1, 0), (odd, half, 1))
         ]
         return step(f"add({spread[0]}, {spread[1]})", n, root)
 

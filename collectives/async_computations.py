@@ -3,8 +3,8 @@
 An async-start begins all transfers and collectives of its computation together and waits for none of them; the
 async-done waits for what is in flight and does the rest. So the computation is cut in two:
 
-* At the start: instructions that need no wait (sends, recvs, the first halves of collectives) and their operands.
-* At the done: every instruction that waits (recv-done, the second half of a collective, a loop that communicates,
+* At the start: instructions that need no wait (sends, recvs, the starts of collectives) and their operands.
+* At the done: every instruction that waits (recv-done, the done of a collective, a loop that communicates,
   an infeed ..) or needs the result of one that does.
 
 Collectives begin in the order of the text, and so do the sends of a channel and its recvs: that order tells which
@@ -48,7 +48,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.asynchronous import AsyncStart
 from distxla.ops.channel import Recv, RecvDone, Send, SendDone
 from distxla.ops.constant import Constant
-from distxla.ops.support.collective_start_done import Half, begun_shape, half, single_collective
+from distxla.ops.support.collective_start_done import AsyncPart, async_part, single_collective, start_shape
 from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.inlining import inlined, is_call
 from distxla.ops.support.run_time_sizes import has_dynamic_dimensions
@@ -63,7 +63,7 @@ class Part(Enum):
 
     FREE = "free"
     BEGINS = "begins"  # a round or a transfer, without waiting
-    WHOLE = "whole"  # a collective of which both halves can be told apart
+    WHOLE = "whole"  # a collective whose start and done can be apart
     WAITS = "waits"  # for something that another instruction has begun
     BLOCKS = "blocks"  # begins and waits
 
@@ -218,7 +218,7 @@ def _ending(start: Instruction, names: Names) -> Iterator[Instruction]:
 class _Cut:
     """An asynchronous computation divided into the instructions of its start and those of its done.
 
-    early: in order.  late: in order.  halved: names of collectives of which the first half is early and the second one
+    early: in order.  late: in order.  split: names of collectives of which the start is early and the done
     late.  kinds: of all that begin; late_kinds: of those that begin at the done.
     """
 
@@ -227,7 +227,7 @@ class _Cut:
         self.parts = {i.name: inlining.part(body, i) for i in body if not i.op.is_parameter}
         self.early: list[Instruction] = []
         self.late: list[Instruction] = []
-        self.halved: set[str] = set()
+        self.split: set[str] = set()
         self.kinds: set[Hashable] = set()
         self.late_kinds: set[Hashable] = set()
         self._waves: dict[str, int] = {}  # of sends and recvs: how often RING of their channel are before
@@ -251,7 +251,7 @@ class _Cut:
                 continue
             self.early.append(instruction)
             if part is Part.WHOLE:
-                self.halved.add(instruction.name)
+                self.split.add(instruction.name)
                 late.add(instruction.name)
                 self.late.append(instruction)
         if any(self._waves.values()):
@@ -279,15 +279,15 @@ class _Cut:
 
     def before_the_last_beginning(self) -> list[Instruction]:
         """The late instructions that must be executed before the last one begins, and those that end earlier waves."""
-        last = max(k for k, i in enumerate(self.late) if self.parts[i.name] in BEGINNINGS and i.name not in self.halved)
+        last = max(k for k, i in enumerate(self.late) if self.parts[i.name] in BEGINNINGS and i.name not in self.split)
         by_waves = any(self._waves.values())
         needed: set[str] = set()
         for instruction in reversed(self.late[: last + 1]):
             part, name = self.parts[instruction.name], instruction.name
-            begins = part in BEGINNINGS and name not in self.halved
+            begins = part in BEGINNINGS and name not in self.split
             if begins or name in needed or (by_waves and part is Part.WAITS):
                 needed.add(name)
-                if name not in self.halved:
+                if name not in self.split:
                     needed.update((*instruction.operands, *instruction.control_predecessors))
         return [i for i in self.late[: last + 1] if i.name in needed]
 
@@ -297,14 +297,14 @@ class _Begun:
     """An asynchronous computation of which the start has been inlined.
 
     start: its async-start, async-updates and async-done, as far as they have been seen.  names: by name in the
-    computation, the name in the caller.  halves: of collectives that are cut in two, the name of the first half.
+    computation, the name in the caller.  starts: of split collectives, the name of the start.
     left: the instructions that the done executes.
     """
 
     start: list[Instruction]
     cut: _Cut
     names: dict[str, str]
-    halves: dict[str, str] = dataclasses.field(default_factory=dict)
+    starts: dict[str, str] = dataclasses.field(default_factory=dict)
     left: list[Instruction] = dataclasses.field(default_factory=list)
 
 
@@ -345,11 +345,11 @@ class _Caller:
         begun = self.begun[start.name] = _Begun([start], cut, parameters)
         acting = []
         for inner in cut.early:
-            if inner.name in cut.halved:
+            if inner.name in cut.split:
                 assert isinstance(inner.op, CollectiveOp)
-                name = begun.halves[inner.name] = self.fresh(inner.name)
-                shape = begun_shape([operand.shape for operand in cut.body.operands(inner)], inner.shape)
-                self._add(begun, inner.replace(op=half(inner.op, Half.BEGUN), shape=shape), name)
+                name = begun.starts[inner.name] = self.fresh(inner.name)
+                shape = start_shape([operand.shape for operand in cut.body.operands(inner)], inner.shape)
+                self._add(begun, inner.replace(op=async_part(inner.op, AsyncPart.START), shape=shape), name)
             else:
                 name = begun.names[inner.name] = self.fresh(inner.name)
                 self._add(begun, inner, name)
@@ -388,14 +388,14 @@ class _Caller:
         """Add instructions that wait, or come behind such; the names of those with effects."""
         acting = []
         for inner in late:
-            first = begun.halves.get(inner.name)
+            first = begun.starts.get(inner.name)
             if first is None:
                 name = begun.names[inner.name] = self.fresh(inner.name)
                 self._add(begun, inner, name)
             else:
                 assert isinstance(inner.op, CollectiveOp)
                 name = begun.names[inner.name] = self.fresh(f"{inner.name}-done")
-                op = half(inner.op, Half.ENDED)
+                op = async_part(inner.op, AsyncPart.DONE)
                 before = begun.start[-1].control_predecessors
                 self.instructions.append(
                     inner.replace(name=name, op=op, operands=(first,), control_predecessors=before)

@@ -36,7 +36,7 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ir.shape import Shape
 from distxla.location import Location
-from distxla.ops.channel import KeptRecv, KeptSend, Recv, Send
+from distxla.ops.channel import Recv, Send, ZeroCopyRecv, ZeroCopySend
 
 PAIRS, PIPELINE, VALIDATION = (
     "_xla_send_recv_source_target_pairs",
@@ -102,7 +102,7 @@ def read_end(instruction: Instruction, module: Module | None = None) -> End:
         payload_of(instruction).without_layout(),
         pairs,
         bounds,
-        isinstance(op, KeptSend | KeptRecv),
+        isinstance(op, ZeroCopySend | ZeroCopyRecv),
         None if module is None else module.locate(instruction),
         attributes,
     )

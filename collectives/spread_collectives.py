@@ -30,7 +30,7 @@ from distxla.ir.shape import Shape
 from distxla.ops.broadcast import Broadcast
 from distxla.ops.call import Fusion
 from distxla.ops.constant import Constant
-from distxla.ops.support.collective_start_done import Half, begun_shape, half
+from distxla.ops.support.collective_start_done import AsyncPart, async_part, start_shape
 from distxla.ops.support.executable import CollectiveOp
 from distxla.ops.support.inlining import inlined
 from distxla.ops.support.rewriter import Rewriter
@@ -96,8 +96,8 @@ def _joined(computation: Computation) -> Computation | None:
         if old.name in begun:
             operands = [operand.shape for operand in computation.operands(old)]
             assert isinstance(old.op, CollectiveOp)
-            op = half(old.op, Half.BEGUN)
-            rewriter.keep(instruction.replace(op=op, shape=begun_shape(operands, old.shape.without_layout())))
+            op = async_part(old.op, AsyncPart.START)
+            rewriter.keep(instruction.replace(op=op, shape=start_shape(operands, old.shape.without_layout())))
         elif old.name in spread:
             one = spread[old.name]
             taken = rewriter.current(one.collective).operands[0]
@@ -109,7 +109,7 @@ def _joined(computation: Computation) -> Computation | None:
         elif old.name in of_done:
             one = of_done[old.name]
             assert isinstance(one.collective.op, CollectiveOp)
-            op = half(one.collective.op, Half.ENDED)
+            op = async_part(one.collective.op, AsyncPart.DONE)
             rewriter.keep(instruction.replace(op=op, operands=(one.collective.name,), backend_config=None))
         else:
             rewriter.keep(instruction)

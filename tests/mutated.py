@@ -1,4 +1,4 @@
-"""Texts of modules changed by chance: numbers, extents, types, opcodes, operands, attributes, layouts, windows."""
+"""Texts of modules changed by chance: numbers, sizes, types, opcodes, operands, attributes, layouts, windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPCODES = re.findall(
     "get-tuple-element batch-norm-training get-dimension-size set-dimension-size all-reduce all-gather all-to-all topk",
 )
 NUMBERS = [0, 0, 1, -1, 2, 3, 7, 100, 1 << 31, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, -(1 << 63)]
-EXTENTS = [0, 0, 1, 2, 3, 5, 17, 33]
+SIZES = [0, 0, 1, 2, 3, 5, 17, 33]
 
 Mutation = Callable[[str, random.Random], str]
 
@@ -47,14 +47,14 @@ def _number(text: str, choose: random.Random) -> str:
     return _replaced(text, choose, r"(?<![\w.])-?\d+(?![\w.])", new)
 
 
-def _extent_everywhere(text: str, choose: random.Random) -> str:
+def _size_everywhere(text: str, choose: random.Random) -> str:
     shapes = re.findall(r"\[(\d+(?:,\d+)*)\]", text)
     if not shapes:
         return text
     old = choose.choice(shapes)
-    extents = old.split(",")
-    extents[choose.randrange(len(extents))] = str(choose.choice(EXTENTS))
-    return text.replace(f"[{old}]", f"[{','.join(extents)}]")
+    sizes = old.split(",")
+    sizes[choose.randrange(len(sizes))] = str(choose.choice(SIZES))
+    return text.replace(f"[{old}]", f"[{','.join(sizes)}]")
 
 
 def _dynamic(text: str, choose: random.Random) -> str:
@@ -62,10 +62,10 @@ def _dynamic(text: str, choose: random.Random) -> str:
     if not shapes:
         return text
     old = choose.choice(shapes)
-    extents = old.split(",")
-    at = choose.randrange(len(extents))
-    extents[at] = f"<={extents[at]}"
-    return text.replace(f"[{old}]", f"[{','.join(extents)}]")
+    sizes = old.split(",")
+    at = choose.randrange(len(sizes))
+    sizes[at] = f"<={sizes[at]}"
+    return text.replace(f"[{old}]", f"[{','.join(sizes)}]")
 
 
 def _type(text: str, choose: random.Random) -> str:
@@ -117,7 +117,7 @@ def _window(text: str, choose: random.Random) -> str:
 def _padding(text: str, choose: random.Random) -> str:
     edges = ["0", "1", "-1", "3", "-9"]
     text = _replaced(text, choose, r"(?<=[=x])-?\d+_-?\d+", lambda _: "_".join(choose.choices(edges, k=2)))
-    return _replaced(text, choose, r"\[\d+:\d+\]", lambda _: f"[{choose.choice(EXTENTS)}:{choose.choice(EXTENTS)}]")
+    return _replaced(text, choose, r"\[\d+:\d+\]", lambda _: f"[{choose.choice(SIZES)}:{choose.choice(SIZES)}]")
 
 
 def _attribute(text: str, choose: random.Random) -> str:
@@ -129,6 +129,6 @@ def _flag(text: str, choose: random.Random) -> str:
 
 
 MUTATIONS: list[Mutation] = [
-    *(_number, _number, _extent_everywhere, _extent_everywhere, _extent_everywhere, _type, _opcode, _operands),
+    *(_number, _number, _size_everywhere, _size_everywhere, _size_everywhere, _type, _opcode, _operands),
     *(_list, _list, _window, _padding, _attribute, _flag, _dynamic),
 ]

@@ -37,7 +37,7 @@ def layouts(draw: st.DrawFn, rank: int) -> Layout:
 def array_shapes(
     draw: st.DrawFn, element_types: st.SearchStrategy[ElementType] = ELEMENT_TYPES, dynamic: bool = False
 ) -> Shape:
-    """Rank 0 to 3, extents 0 to 4; with a layout or without."""
+    """Rank 0 to 3, sizes 0 to 4; with a layout or without."""
     dims = tuple(draw(st.lists(st.integers(0, 4), max_size=3)))
     flags = tuple(draw(st.booleans()) for _ in dims) if dynamic else ()
     layout = draw(st.none() | layouts(len(dims)))

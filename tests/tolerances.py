@@ -40,7 +40,7 @@ def ulps_between(got: Array, wanted: Array) -> Array:
 
 def assert_close(got: Array, wanted: Array, element: ElementType, ulps: int | None = None, what: str = "") -> None:
     """Equal for integers and predicates; within `ulps` (the table's where None) for floats and complex."""
-    assert got.shape == wanted.shape, f"{what}: extents {got.shape} instead of {wanted.shape}"
+    assert got.shape == wanted.shape, f"{what}: sizes {got.shape} instead of {wanted.shape}"
     assert got.dtype == wanted.dtype == element.dtype, f"{what}: {got.dtype} instead of {element.dtype}"
     if not (element.is_float or element.is_complex):
         np.testing.assert_array_equal(got, wanted, err_msg=what)

@@ -70,8 +70,8 @@ class DataMovement(Broadcasting):
         for i, d in enumerate(mapping):
             if x.shape.dims[i] not in (1, sizes[d]):
                 raise broken_rule(
-                    f"broadcast-in-dim.extents: dimension {i} of {x.shape} is neither 1 nor the {sizes[d]} of result "
-                    f"dimension {d}",
+                    f"broadcast-in-dim.operand-sizes: dimension {i} of {x.shape} is neither 1 nor the {sizes[d]} of "
+                    f"result dimension {d}",
                     "out_dim_size",
                 )
         return self._spread(x, sizes, mapping)

@@ -1,4 +1,4 @@
-"""Compiled programs on disk, keyed by their module, options and target (program_key.py).
+"""Compiled programs on disk, keyed by their module, options and target (cache_key.py).
 
 The folder (cache_folder.py) is the user's alone; entries are checked before they are loaded, and a damaged one is
 compiled again.

@@ -65,11 +65,11 @@ def divergence(one: DeviceState, other: DeviceState) -> Divergence | None:
             return None  # other names
         i = j = 0
     ahead: dict[str, int] = {}  # by how many iterations, by instruction: loops need not begin with the same one
-    turns = ""
+    iteration = ""
     while i < len(mine) and j < len(theirs) and mine[i] == theirs[j]:
         event, their = one.events[i], other.events[j]
         if ahead.setdefault(event.instruction, event.iteration - their.iteration) != event.iteration - their.iteration:
-            turns = " in iteration {}"
+            iteration = " in iteration {}"
             break
         i, j = i + 1, j + 1
     if i == len(mine) and j == len(theirs):
@@ -79,8 +79,8 @@ def divergence(one: DeviceState, other: DeviceState) -> Divergence | None:
         one.device,
         other.device,
         common,
-        f"{one.events[i]}{turns.format(one.events[i].iteration)}" if i < len(mine) else "",
-        f"{other.events[j]}{turns.format(other.events[j].iteration)}" if j < len(theirs) else "",
+        f"{one.events[i]}{iteration.format(one.events[i].iteration)}" if i < len(mine) else "",
+        f"{other.events[j]}{iteration.format(other.events[j].iteration)}" if j < len(theirs) else "",
         i if i < len(mine) else -1,
         j if j < len(theirs) else -1,
     )

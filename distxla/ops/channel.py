@@ -185,7 +185,7 @@ class RecvDone(ChannelOp):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KeptSend(Send):
+class ZeroCopySend(Send):
     """A send whose send-done takes its context directly: until then the operand's memory stays as it is."""
 
     def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
@@ -193,7 +193,7 @@ class KeptSend(Send):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KeptRecv(Recv):
+class ZeroCopyRecv(Recv):
     """A recv whose recv-done takes its context directly: the context's first part is where the value will be."""
 
     def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
@@ -201,8 +201,8 @@ class KeptRecv(Recv):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KeptRecvDone(RecvDone):
-    """The recv-done of a KeptRecv."""
+class ZeroCopyRecvDone(RecvDone):
+    """The recv-done of a ZeroCopyRecv."""
 
     def aliased_leaves(self, shape: Shape, operands: Sequence[Shape]) -> tuple[int | None, ...]:
         return (*range(_count(shape) - 1), None)

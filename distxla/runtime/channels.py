@@ -136,8 +136,8 @@ class Channels:
         slot = max(state.slot_bytes(end.payload) for end in ends)
         # A zero-copy value needs no bounce buffer, unless the other side can't reach it, or so many recvs may be in
         # flight that one finds the slot where it would post its place still in use.
-        in_place = hosts[0] == hosts[1] and len(transfer.recvs) <= state.RING
-        bounce_bytes = max(0 if end.zero_copy and in_place else state.packed(end.payload)[1] for end in ends)
+        reachable = hosts[0] == hosts[1] and len(transfer.recvs) <= state.RING
+        bounce_bytes = max(0 if end.zero_copy and reachable else state.packed(end.payload)[1] for end in ends)
         bounce_bytes = bounce_bytes if bounce_bytes > state.EAGER_BYTES else 0
         key = (transfer.channel, transfer.stream, source, target, slot, bounce_bytes)
         found = self._pairs.get(key)

@@ -70,7 +70,7 @@ class Stuck:
 class Deadlocks:
     """Looks at the devices of all hosts.
 
-    remotes: the other hosts, which are asked every FAR_S seconds only.  held: by device the waits that the last look
+    remotes: the other hosts, which are asked every FAR_S seconds only.  blocked: by device the waits that the last look
     at its host has found.
     """
 

@@ -143,8 +143,8 @@ class Loader:
                     if device in placements
                 ]
             for agent, devices in zip(self._hosts.agent_actors, self._hosts.devices):
-                if proxyed := {d: placements[d].communicators for d in devices if d in placements}:
-                    pending.append(agent.load.remote(number, whole, proxyed))
+                if places := {d: placements[d].communicators for d in devices if d in placements}:
+                    pending.append(agent.load.remote(number, whole, places))
             self._hosts.ask(pending, ATTACH_LIMIT_S)
         words = np.frombuffer(block.segment.bytes, np.uint64)
         executable.call_area = words[area // 8 : area // 8 + count * len(executable.devices)].reshape(

@@ -424,7 +424,7 @@ class Tracer:
             ]  # None: each its own
             name = terms.number("loop", self._past, meaning(self.module, instruction, (whole,)), *begins)
         while True:
-            self._past = terms.number("turn", name)
+            self._past = terms.number("iteration", name)
             general = [
                 element if keep else Given(self._general(shape, name, k, uniformity, causes[k]))
                 for k, (element, keep, shape, uniformity) in enumerate(

@@ -37,7 +37,7 @@ def broadcast_on_the_left(b: B, x: B) -> B:
 
 
 @EXAMPLES.add("BroadcastInDim", [s32([[1], [2]])], s32([[[1] * 3] * 4, [[2] * 3] * 4]))
-def broadcast_in_dim_with_extent_one(b: B, x: B) -> B:
+def broadcast_in_dim_with_size_one(b: B, x: B) -> B:
     return b.broadcast_in_dim(x, out_dim_size=[2, 4, 3], broadcast_dimensions=[0, 2])
 
 

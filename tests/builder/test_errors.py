@@ -43,7 +43,7 @@ def operator_on_two_ranks(b: B, x: B, n: B) -> B:
 
 
 @mistake("dimension 0 of s32[4] does not go with dimension 1 of f32[2,3]")
-def extents_that_do_not_broadcast(b: B, x: B, n: B) -> B:
+def sizes_that_do_not_broadcast(b: B, x: B, n: B) -> B:
     return b.mul(x, n, broadcast_dimensions=[1])
 
 
@@ -118,12 +118,12 @@ def convert_to_no_type(b: B, x: B, n: B) -> B:
 
 
 @mistake("dot.C10: contracting dimension 1 of f32[2,3] goes with dimension 0 of f32[2,3]", "dimension_numbers")
-def dot_general_of_extents(b: B, x: B, n: B) -> B:
+def dot_general_of_sizes(b: B, x: B, n: B) -> B:
     return b.dot_general(x, x, (([1], [0]), ([], [])))
 
 
 @mistake("dot.C10: contracting dimension 1 of f32[2,3] goes with dimension 0 of f32[2,3]; in dot(lhs=f32[2,3], rhs=f32")
-def dot_of_extents(b: B, x: B, n: B) -> B:
+def dot_of_sizes(b: B, x: B, n: B) -> B:
     return b.dot(x, x)
 
 

@@ -36,8 +36,8 @@ def test_broadcast_dimensions(data: st.DataObject) -> None:
     mapping = sorted(data.draw(st.sets(st.sampled_from(range(len(high)))))) if high else []
     low = tuple(data.draw(st.sampled_from([high[d], 1, 2])) for d in mapping)
     spread = [1] * len(high)
-    for extent, d in zip(low, mapping, strict=True):
-        spread[d] = extent
+    for size, d in zip(low, mapping, strict=True):
+        spread[d] = size
     x, y = filled(high), filled(low, 100)
     swapped = data.draw(st.booleans())
     b = dx.XlaBuilder("broadcast")

@@ -160,7 +160,7 @@ def test_a_whole_array_is_told_from_a_wrong_one(
         ({"arg4": np.zeros(15, F32)}, "args.npz: arg4 has sizes [15], the program's are [4] (f32[4])"),
     ],
 )
-def test_other_extents_are_just_wrong(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_other_sizes_are_just_wrong(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     assert refused(tmp_path, WHOLE | PARTS | arrays) == (message, [])
 
 

@@ -54,7 +54,7 @@ def test_values_of_devices_that_differ_are_shown(
     assert lines[-1] == f"             out1   u32[]   {bound} ({same})"
 
 
-def test_equal_bytes_of_other_extents_are_other_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_bytes_of_other_sizes_are_other_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, args = tmp_path / "m.hlo", tmp_path / "args.npz"
     path.write_text("ENTRY main {\n  x = f32[<=4] parameter(0)\n  ROOT y = f32[<=4] negate(x)\n}\n")
     np.savez(args, **{"arg0@0": np.zeros(0, np.float32), "arg0@1": np.ones(3, np.float32)})

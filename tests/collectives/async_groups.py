@@ -86,7 +86,7 @@ def _ring(xs: list[Array], d: int) -> list[Array]:
 
 GROUPS = [
     Group("sends and recvs that async-done ends", RING, _ring),
-    Group("the same of values that travel in place", RING, _ring, size=20_000),
+    Group("the same of zero-copy values", RING, _ring, size=20_000),
     Group(
         "nobody sends to the first one",
         RING.replace(TO_RIGHT, CHAIN),

@@ -18,7 +18,7 @@ from distxla.ir.shape import Shape
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
-Fold = Callable[[Array, Array], Array]
+Reducer = Callable[[Array, Array], Array]
 Counts = tuple[int, int]  # replicas, partitions
 
 
@@ -65,11 +65,11 @@ class Collective:
 # --- reductions -----------------------------------------------------------------------------------------------------
 
 
-def reductions_of(kind: ElementType) -> dict[str, tuple[str, Fold]]:
+def reductions_of(kind: ElementType) -> dict[str, tuple[str, Reducer]]:
     """HLO lines of a computation of a and b, by a name, and what it does to arrays: sums, and what is no sum."""
     t = f"{kind.name}[]"
 
-    def simple(opcode: str, f: Fold) -> tuple[str, Fold]:
+    def simple(opcode: str, f: Reducer) -> tuple[str, Reducer]:
         return f"ROOT r = {t} {opcode}(a, b)", lambda x, y: np.asarray(f(x, y)).astype(kind.dtype)
 
     if kind.name == "pred":
@@ -119,13 +119,13 @@ def reduction_text(kind: ElementType, lines: str, called: bool) -> str:
     return f"{inner}combine {{\n  {head}ROOT c = {t} call(a, b), to_apply=inner\n}}\n"
 
 
-def folded(order: str, f: Fold, arrays: Sequence[Array], chunks: Array) -> Array:
+def reduced(order: str, f: Reducer, arrays: Sequence[Array], chunks: Array) -> Array:
     """All members' arrays combined. chunks: for a ring, by element the member whose chunk it is."""
     if order == "tree":
         if len(arrays) == 1:
             return arrays[0]
         half = 1 << (len(arrays) - 1).bit_length() - 1
-        return f(folded(order, f, arrays[:half], chunks), folded(order, f, arrays[half:], chunks))
+        return f(reduced(order, f, arrays[:half], chunks), reduced(order, f, arrays[half:], chunks))
     if order == "rank":
         return functools.reduce(f, arrays)
     result = arrays[0].copy()
@@ -205,15 +205,15 @@ def grouped(draw: st.DrawFn, counts: Counts, *, flat: bool, uneven: bool = False
 
 # --- collectives ----------------------------------------------------------------------------------------------------
 
-extents = st.sampled_from([0, 1, 2, 3, 5, 17, 61])
-large_extents = st.sampled_from([1, 2, 7, 4096, 30_011])
+dim_sizes = st.sampled_from([0, 1, 2, 3, 5, 17, 61])
+large_dim_sizes = st.sampled_from([1, 2, 7, 4096, 30_011])
 
 
 @st.composite
 def shapes(draw: st.DrawFn, kind: ElementType, at_least: int = 0) -> Shape:
     if draw(st.integers(0, 9)) == 0:  # so large that members share the work, or that no mailbox holds it
-        return Shape(kind, (draw(large_extents), draw(st.sampled_from([1, 3]))))
-    return Shape(kind, tuple(draw(st.lists(extents, min_size=at_least, max_size=3))))
+        return Shape(kind, (draw(large_dim_sizes), draw(st.sampled_from([1, 3]))))
+    return Shape(kind, tuple(draw(st.lists(dim_sizes, min_size=at_least, max_size=3))))
 
 
 @st.composite
@@ -251,10 +251,10 @@ def reducing(draw: st.DrawFn, counts: Counts, kind: ElementType) -> Collective:
             if scatters:
                 along = np.indices(arrays[0].shape)[dimension]
                 chunks = along // max(1, arrays[0].shape[dimension] // members)
-                parts = np.split(folded(order, f, arrays, chunks), members, dimension)
+                parts = np.split(reduced(order, f, arrays, chunks), members, dimension)
             else:
                 flat = np.arange(arrays[0].size).reshape(arrays[0].shape)
-                parts = [folded(order, f, arrays, flat // max(1, -(-flat.size // members)))] * members
+                parts = [reduced(order, f, arrays, flat // max(1, -(-flat.size // members)))] * members
             for row, part_ in zip(rows, parts, strict=True):
                 row.append(part_)
         return rows
@@ -353,10 +353,10 @@ def permuting(draw: st.DrawFn, counts: Counts, kind: ElementType) -> Collective:
     """One array or several; who is nobody's target gets zeros."""
     replicas, partitions = counts
     across = draw(st.booleans())  # partitions
-    extent = partitions if across else replicas
-    targets = draw(st.permutations(range(extent)))
-    kept = draw(st.lists(st.booleans(), min_size=extent, max_size=extent))
-    pairs = [(s, t) for s, t, keep in zip(range(extent), targets, kept, strict=True) if keep]
+    count = partitions if across else replicas
+    targets = draw(st.permutations(range(count)))
+    kept = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    pairs = [(s, t) for s, t, keep in zip(range(count), targets, kept, strict=True) if keep]
     given_shapes = tuple(draw(st.lists(shapes(kind), min_size=1, max_size=3)))
     groups = (
         [[r * partitions + p for p in range(partitions)] for r in range(replicas)]

@@ -1,4 +1,4 @@
-"""Rounds in two halves: members begin them, do something else, and end them in any order, beside whole rounds."""
+"""Asynchronous rounds: members begin them, do something else, and end them in any order, beside whole rounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from distxla.ops.all_to_all import AllToAll
 from distxla.ops.collective_broadcast import CollectiveBroadcast
 from distxla.ops.collective_permute import CollectivePermute
 from distxla.ops.reduce_scatter import ReduceScatter
-from distxla.ops.support.collective_start_done import TICKET, Half, begun_shape, half
+from distxla.ops.support.collective_start_done import TICKET, AsyncPart, async_part, start_shape
 from distxla.ops.support.executable import CollectiveOp
 from tests.collectives.devices import Code, World, layout, module_of, reduction
 from tests.collectives.transports.shared_memory.test_emitter import (
@@ -60,14 +60,14 @@ def cases(count: int, devices: int = DEVICES) -> dict[str, Case]:
 
 
 def modules(case: Case) -> list[Module]:
-    """The whole instruction, its first half and its second one."""
+    """The synchronous instruction, its start and its done."""
     assert isinstance(case.op, CollectiveOp)
-    called = [reduction(case.fold, case.operands[0])]
-    begun = begun_shape(case.operands, case.result)
+    called = [reduction(case.reducer, case.operands[0])]
+    begun = start_shape(case.operands, case.result)
     return [
         case.module,
-        module_of(half(case.op, Half.BEGUN), case.operands, begun, called),
-        module_of(half(case.op, Half.ENDED), [begun], case.result, called),
+        module_of(async_part(case.op, AsyncPart.START), case.operands, begun, called),
+        module_of(async_part(case.op, AsyncPart.DONE), [begun], case.result, called),
     ]
 
 
@@ -81,7 +81,7 @@ def known() -> tuple[dict[tuple[str, int], int], Code, list[Case]]:
 
 @dataclass
 class Use:
-    """One round of a case, with memory of its own on every device. site: of the whole form; its halves follow."""
+    """A round of a case, with its own memory on every device. site: of the synchronous form; start and done follow."""
 
     site: int
     case: Case
@@ -149,11 +149,11 @@ class Devices:
 
 @pytest.mark.parametrize("count", [SMALL, LARGE])
 @pytest.mark.parametrize("name", cases(SMALL))
-def test_halves_meet_halves_and_wholes(name: str, count: int) -> None:
-    """Devices 0 and 1 come in halves, the others in one instruction, each late in turn."""
+def test_pairs_meet_pairs_and_synchronous_ones(name: str, count: int) -> None:
+    """Devices 0 and 1 come with start and done, the others in one instruction, each late in turn."""
     devices = Devices(*[(name, count)] * 4)
 
-    def halves(device: int) -> Iterator[int]:
+    def pairs(device: int) -> Iterator[int]:
         for k in range(4):
             time.sleep(0.003 * (k == device))
             yield devices.begin(device, k)
@@ -165,7 +165,7 @@ def test_halves_meet_halves_and_wholes(name: str, count: int) -> None:
             time.sleep(0.003 * (k == device))
             yield devices.whole(device, k)
 
-    devices.run(halves, halves, wholes)
+    devices.run(pairs, pairs, wholes)
     devices.check()
 
 
@@ -216,7 +216,7 @@ def test_more_rounds_in_flight_than_the_state_holds(name: str, count: int) -> No
 
 
 @pytest.mark.parametrize("name", ["all-reduce", "all-gather", "collective-permute"])
-def test_whole_rounds_between_the_halves_of_another(name: str) -> None:
+def test_synchronous_rounds_between_start_and_done_of_another(name: str) -> None:
     devices = Devices(*[(name, SMALL) if kind else ("all-reduce", LARGE) for kind in (1, 1, 0, 1, 0)])
 
     def program(device: int) -> Iterator[int]:
@@ -280,7 +280,7 @@ def test_a_wait_for_the_end_says_so_and_can_be_released(key: tuple[str, int], wa
 
 @pytest.mark.parametrize("name", ["all-reduce", "collective-permute"])
 @pytest.mark.parametrize("other", [MIDDLE, LARGE])
-def test_halves_of_different_instructions_get_mismatch(name: str, other: int) -> None:
+def test_starts_of_different_instructions_get_mismatch(name: str, other: int) -> None:
     devices = Devices((name, SMALL), (name, other))
 
     def program(device: int) -> int:

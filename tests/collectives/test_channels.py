@@ -154,9 +154,13 @@ ENTRY main {{
 def test_large_values_are_copied_once_where_contexts_stay() -> None:
     """Where they travel they wait in a bounce buffer; their loop's state is not copied for them."""
     local = optimised(parse_module(CASES[2].programs[0][1]))
-    assert {type(i.op).__name__ for c in local.computations for i in c} >= {"KeptSend", "KeptRecv", "KeptRecvDone"}
+    assert {type(i.op).__name__ for c in local.computations for i in c} >= {
+        "ZeroCopySend",
+        "ZeroCopyRecv",
+        "ZeroCopyRecvDone",
+    }
     travelling = optimised(parse_module(pipelined_text(2, 3, 9000, ring(2))))
-    assert not {type(i.op).__name__ for c in travelling.computations for i in c} & {"KeptSend", "KeptRecv"}
+    assert not {type(i.op).__name__ for c in travelling.computations for i in c} & {"ZeroCopySend", "ZeroCopyRecv"}
     found: Any = plan(travelling, replicas=2, partitions=1)
     large = [step for step in found.walk() if isinstance(step, Copy) and step.source.size == 36_000]
     assert len(large) <= 3  # the loop's v and sum; four contexts have as large a part

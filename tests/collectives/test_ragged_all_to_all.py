@@ -67,7 +67,7 @@ def drawn(
         rng.integers(-100, 0, kept).astype(np.float32),
     ]
     sizes = rng.integers(0, min(sent[0], kept[0]) + 1, table)
-    starts, targets = (rng.integers(0, extent - sizes + 1, table) for extent in (sent[0], kept[0]))
+    starts, targets = (rng.integers(0, dim_size - sizes + 1, table) for dim_size in (sent[0], kept[0]))
     starts = np.where((sizes == 0) & (rng.random(table) < 0.5), 120, starts)
     return [*rows, *(t.astype(kind) for t in (starts, sizes, targets, sizes))]
 

@@ -18,10 +18,8 @@ def check(seed: int, devices: int, runs: int, delay: float) -> None:
     module = parse_module(made.text, f"random{seed}.hlo")
     verify_module(module)
     random = np.random.default_rng(seed)
-    extents = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
-    args = [
-        [random.integers(-9, 9, extents[kind]).astype(np.int32) for kind in made.parameters] for _ in range(devices)
-    ]
+    sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
+    args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(devices)]
     wanted = run_reference(module, args, replicas=devices, partitions=1)
     program = compile_module(module, replicas=devices, partitions=1)
     for run in range(runs):

@@ -71,14 +71,14 @@ class Snapshot:
 
 
 def histories(
-    text: str, *, replicas: int = 2, partitions: int = 1, calls: int = 1, traced: bool = False, extent: int = 4
+    text: str, *, replicas: int = 2, partitions: int = 1, calls: int = 1, traced: bool = False, dim_size: int = 4
 ) -> list[list[RecordedEvent]]:
     """Each device's events after `calls` runs of a module with one argument."""
     module = parse_module(text)
     devices = Devices(compile_module(module, replicas=replicas, partitions=partitions, traced=traced))
     try:
         for _ in range(calls):
-            devices([[np.ones(extent, np.float32)]] * devices.count)
+            devices([[np.ones(dim_size, np.float32)]] * devices.count)
         snapshot = Snapshot(devices.control)
         return [recorder.events(snapshot, device) for device in range(devices.count)]
     finally:
@@ -324,11 +324,11 @@ ENTRY e { x = f32[4] parameter(0) zero = s32[] constant(0) t = (s32[], f32[4]) t
         devices.close()
 
 
-@pytest.mark.parametrize("extent", [4, 4096])
-def test_a_traced_program_records_its_steps(extent: int) -> None:
-    program = compile_module(parse_module(LOOP.format(n=extent, times=3)), replicas=2, partitions=1, traced=True)
+@pytest.mark.parametrize("dim_size", [4, 4096])
+def test_a_traced_program_records_its_steps(dim_size: int) -> None:
+    program = compile_module(parse_module(LOOP.format(n=dim_size, times=3)), replicas=2, partitions=1, traced=True)
     assert program.traced
-    for events in histories(LOOP.format(n=extent, times=3), traced=True, extent=extent):
+    for events in histories(LOOP.format(n=dim_size, times=3), traced=True, dim_size=dim_size):
         steps = [event for event in events if event.step is not None]
         kinds: Mapping[str, int] = {}
         for event in steps:

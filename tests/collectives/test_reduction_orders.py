@@ -21,18 +21,18 @@ from distxla.text.printer import print_module
 from tests.collectives.executors import EXECUTORS, run_module
 
 Array = np.ndarray[Any, Any]
-Fold = Callable[[Any, Any], Any]
+Reducer = Callable[[Any, Any], Any]
 ORDERS = ("rank", "tree", "ring")
 
 
-def rank(f: Fold, values: Sequence[Any]) -> Any:
+def rank(f: Reducer, values: Sequence[Any]) -> Any:
     total = values[0]
     for value in values[1:]:
         total = f(total, value)
     return total
 
 
-def tree(f: Fold, values: Sequence[Any]) -> Any:
+def tree(f: Reducer, values: Sequence[Any]) -> Any:
     """The largest power of two below the count on the left, the rest on the right."""
     if len(values) == 1:
         return values[0]
@@ -40,13 +40,13 @@ def tree(f: Fold, values: Sequence[Any]) -> Any:
     return f(tree(f, values[:half]), tree(f, values[half:]))
 
 
-def one_element(order: str, f: Fold, values: Sequence[Any], chunk: int) -> Any:
+def one_element(order: str, f: Reducer, values: Sequence[Any], chunk: int) -> Any:
     if order == "ring":
         return rank(f, [values[(chunk + 1 + k) % len(values)] for k in range(len(values))])
     return (tree if order == "tree" else rank)(f, values)
 
 
-def all_reduced(order: str, f: Fold, arrays: Sequence[Array]) -> Array:
+def all_reduced(order: str, f: Reducer, arrays: Sequence[Array]) -> Array:
     result = np.empty_like(arrays[0])
     each = -(-result.size // len(arrays)) or 1
     for flat, index in enumerate(np.ndindex(result.shape)):
@@ -54,7 +54,7 @@ def all_reduced(order: str, f: Fold, arrays: Sequence[Array]) -> Array:
     return result
 
 
-def scattered(order: str, f: Fold, arrays: Sequence[Array], dimension: int, member: int) -> Array:
+def scattered(order: str, f: Reducer, arrays: Sequence[Array], dimension: int, member: int) -> Array:
     parts = [np.split(a, len(arrays), dimension)[member] for a in arrays]
     result = np.empty_like(parts[0])
     for index in np.ndindex(result.shape):
@@ -78,7 +78,7 @@ ENTRY main {
   ROOT t = (f32[DIMS], f32[DIMS]) tuple(all, scatter)
 }
 """
-OPCODES: dict[str, Fold] = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
+OPCODES: dict[str, Reducer] = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
 
 
 def text(opcode: str, dims: Sequence[int], size: int, groups: str = "replica_groups={}") -> str:

@@ -42,8 +42,8 @@ def arguments(devices: int, output: tuple[int, ...] = (5, 7)) -> list[list[Array
     ]
 
 
-def clamp(start: int, extent: int, size: int) -> int:
-    return min(max(int(start), 0), extent - size)
+def clamp(start: int, dim_size: int, size: int) -> int:
+    return min(max(int(start), 0), dim_size - size)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

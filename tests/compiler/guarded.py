@@ -135,14 +135,14 @@ def _run(program: CompiledProgram, base: int, arena: int, offsets: Sequence[Sequ
 
 def _results(program: CompiledProgram, base: int, offsets: Sequence[int]) -> list[Array]:
     leaves = program.result_leaves
-    extents = [list(leaf.dims) for leaf in leaves]
+    sizes = [list(leaf.dims) for leaf in leaves]
     for (k, d), offset in zip(program.result_sizes, offsets[len(leaves) :], strict=True):
-        (extents[k][d],) = struct.unpack("<i", ctypes.string_at(base + offset, 4))
-        assert 0 <= extents[k][d] <= leaves[k].dims[d]
+        (sizes[k][d],) = struct.unpack("<i", ctypes.string_at(base + offset, 4))
+        assert 0 <= sizes[k][d] <= leaves[k].dims[d]
     return [
         np.frombuffer(ctypes.string_at(base + offset, leaf.byte_size), leaf.dtype.dtype).reshape(leaf.dims)[
             tuple(slice(n) for n in found)
         ]
-        for leaf, offset, found in zip(leaves, offsets, extents)
+        for leaf, offset, found in zip(leaves, offsets, sizes)
         if leaf.is_array
     ]

@@ -154,14 +154,14 @@ class Devices:
 
     def results(self, device: int) -> list[Array]:
         memory, leaves = self.memories[device], self.program.result_leaves
-        extents = [list(leaf.dims) for leaf in leaves]
+        dim_sizes = [list(leaf.dims) for leaf in leaves]
         for (k, d), offset in zip(self.program.result_sizes, self.offsets[1][len(leaves) :], strict=True):
-            (extents[k][d],) = struct.unpack_from("<i", memory, offset)
+            (dim_sizes[k][d],) = struct.unpack_from("<i", memory, offset)
         return [
             np.frombuffer(bytes(memory[offset : offset + leaf.byte_size]), leaf.dtype.dtype).reshape(leaf.dims)[
                 tuple(slice(n) for n in found)
             ]
-            for leaf, offset, found in zip(leaves, self.offsets[1], extents)
+            for leaf, offset, found in zip(leaves, self.offsets[1], dim_sizes)
             if leaf.is_array
         ]
 

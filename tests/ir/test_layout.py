@@ -45,7 +45,7 @@ def test_the_page_s_padding() -> None:
     np.testing.assert_array_equal(layout.unpack(packed, (2, 3)), MARKED)
 
 
-def test_the_true_rank_counts_extents_above_one() -> None:
+def test_the_true_rank_counts_sizes_above_one() -> None:
     assert Shape(F32, (3, 1, 2, 1)).true_rank == 2
     assert Shape(F32, (3, 1, 2, 1)).rank == 4
 
@@ -127,7 +127,7 @@ def test_a_bitcast_keeps_the_buffer_whatever_the_layouts(source: tuple[int, ...]
     dims = {"f32[2,3,4]": (2, 3, 4), "f32[4,6]": (4, 6), "f32[3,2,2,2]": (3, 2, 2, 2), "f32[24]": (24,)}
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     order = ",".join(map(str, source))
-    targets = [(name, target) for name, extents in dims.items() for target in permutations(range(len(extents)))]
+    targets = [(name, target) for name, dim_sizes in dims.items() for target in permutations(range(len(dim_sizes)))]
     shapes = [f"{name}{{{','.join(map(str, target))}}}" for name, target in targets]
     casts = [f"  b{k} = {shape} bitcast(p)" for k, shape in enumerate(shapes)]
     names = ", ".join(f"b{k}" for k in range(len(shapes)))

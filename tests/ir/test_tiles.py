@@ -27,10 +27,10 @@ def places(shape: Shape) -> Array:
     for tile in shape.layout.tiles:
         array = array.reshape((1,) * (len(tile) - array.ndim) + array.shape)
         first = array.ndim - len(tile)
-        extents = array.shape[first:]
-        more = [(0, -extent % t) for extent, t in zip(extents, tile, strict=True)]
+        sizes = array.shape[first:]
+        more = [(0, -dim_size % t) for dim_size, t in zip(sizes, tile, strict=True)]
         array = np.pad(array, [(0, 0)] * first + more, constant_values=PADDING)
-        blocks = [part for extent, t in zip(array.shape[first:], tile, strict=True) for part in (extent // t, t)]
+        blocks = [part for dim_size, t in zip(array.shape[first:], tile, strict=True) for part in (dim_size // t, t)]
         array = array.reshape((*array.shape[:first], *blocks))
         array = array.transpose((*range(first), *range(first, array.ndim, 2), *range(first + 1, array.ndim, 2)))
     return array.reshape(-1)

@@ -1,4 +1,4 @@
-"""Cases of the ops that move elements: rank 0, extent 0, primes, permuted layouts, clamped starts."""
+"""Cases of the ops that move elements: rank 0, size 0, primes, permuted layouts, clamped starts."""
 
 from __future__ import annotations
 

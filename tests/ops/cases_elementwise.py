@@ -39,7 +39,7 @@ BINARY = [
     if _is_tested(element)
 ]
 
-EXTENTS = [
+SIZES = [
     Case("add", (array("f32", *dims), array("f32", *dims)))
     for dims in ((), (0,), (1,), (3, 0, 5), (2, 3, 5), (7, 1, 1, 11))
 ] + [Case("exponential", (array("f32", *dims),)) for dims in ((), (0, 4), (13, 17))]
@@ -114,7 +114,7 @@ IOTAS = [
 ]
 
 # What matrix.py has not: shapes of several dimensions, scalar operands beside arrays.
-SHAPED = [*EXTENTS, *SELECTIONS, *BITCASTS]
+SHAPED = [*SIZES, *SELECTIONS, *BITCASTS]
 
 CASES = [
     *UNARY,

@@ -98,17 +98,17 @@ def _slices(draw: st.DrawFn) -> _Slices:
     entries: list[tuple[int, int | None]] = [(dims[d], d) for d in range(rank) if roles[d] == "batching"]
     entries += [(draw(st.integers(0, 4)), None) for _ in range(draw(st.integers(0, 2)))]
     entries = list(draw(st.permutations(entries)))
-    extents = [extent for extent, _ in entries]
+    dim_sizes = [dim_size for dim_size, _ in entries]
     vector = draw(st.integers(0, len(entries)))
     implicit = len(mapped) == 1 and draw(st.booleans())
     if implicit:
         vector = len(entries)
     of_dimension = {d: k + (not implicit and k >= vector) for k, (_, d) in enumerate(entries) if d is not None}
-    starts = tuple(extents) if implicit else (*extents[:vector], len(mapped), *extents[vector:])
+    starts = tuple(dim_sizes) if implicit else (*dim_sizes[:vector], len(mapped), *dim_sizes[vector:])
     windows = [d for d in range(rank) if roles[d] == "window"]
     total = len(windows) + len(entries)
     places = tuple(sorted(draw(st.permutations(range(total)))[: len(windows)]))
-    window_sizes, batch = iter([sizes[d] for d in windows]), iter(extents)
+    window_sizes, batch = iter([sizes[d] for d in windows]), iter(dim_sizes)
     result = tuple(next(window_sizes if k in places else batch) for k in range(total))
     batching = tuple(d for d in range(rank) if roles[d] == "batching")
     dropped = tuple(d for d in range(rank) if roles[d] == "dropped")
@@ -169,9 +169,9 @@ def scatters(draw: st.DrawFn, types: Sequence[ElementType] = NUMBERS) -> Structu
 def pads(draw: st.DrawFn, types: Sequence[ElementType] = DATA_TYPES) -> Case:
     element, dims = draw(st.sampled_from(types)), draw(st.lists(st.integers(0, 5), max_size=3))
     padding = []
-    for extent in dims:
+    for dim_size in dims:
         interior = draw(st.integers(0, 2))
-        spread = extent + max(0, extent - 1) * interior
+        spread = dim_size + max(0, dim_size - 1) * interior
         low = draw(st.integers(-min(2, spread), 3))
         padding.append(PaddingDimension(low, draw(st.integers(max(-2, -low - spread), 3)), interior))
     operands = (Shape(element, tuple(dims)), Shape(element))
@@ -204,15 +204,15 @@ def dynamic_slices(draw: st.DrawFn, types: Sequence[ElementType] = DATA_TYPES) -
 def _windows(draw: st.DrawFn, dims: Sequence[int], dilations: bool = True) -> Window:
     """A window that fits at least once; now and then one over all prefixes or suffixes of a dimension."""
     found = []
-    for extent in dims:
+    for dim_size in dims:
         if draw(st.integers(0, 3)) == 0:
-            low, high = draw(st.sampled_from([(extent - 1, 0), (0, extent - 1)]))
-            found.append(WindowDimension(extent, padding_low=low, padding_high=high))
+            low, high = draw(st.sampled_from([(dim_size - 1, 0), (0, dim_size - 1)]))
+            found.append(WindowDimension(dim_size, padding_low=low, padding_high=high))
             continue
         base = draw(st.integers(1, 2)) if dilations else 1
         along = draw(st.integers(1, 2)) if dilations else 1
         low, high = draw(st.integers(-1, 3)), draw(st.integers(-1, 3))
-        spread = (extent - 1) * base + 1 + low + high
+        spread = (dim_size - 1) * base + 1 + low + high
         if spread < 1:
             low, spread = low + 2, spread + 2
         size = draw(st.integers(1, 4))
@@ -224,7 +224,7 @@ def _windows(draw: st.DrawFn, dims: Sequence[int], dilations: bool = True) -> Wi
 
 @st.composite
 def reduce_windows(draw: st.DrawFn, types: Sequence[ElementType] = NUMBERS) -> StructuredCase:
-    """With one array, or with two of which the second one is s32; extents along which code becomes vectors, too."""
+    """With one array, or with two of which the second one is s32; sizes along which code becomes vectors, too."""
     element = draw(st.sampled_from(types))
     dims = (*draw(st.lists(st.integers(1, 5), max_size=2)), draw(st.sampled_from([1, 3, 7, 40])))
     window = draw(_windows(dims))
@@ -328,12 +328,12 @@ def _products(types: Sequence[ElementType]) -> list[ElementType]:
 @st.composite
 def dots(draw: st.DrawFn, types: Sequence[ElementType] = DATA_TYPES) -> Case:
     element = draw(st.sampled_from(_products(types)))
-    extents = st.sampled_from([0, 1, 2, 3, 5, 8, 17])
+    dim_sizes = st.sampled_from([0, 1, 2, 3, 5, 8, 17])
     batch = draw(st.lists(st.integers(0, 3), max_size=2))
-    contracted = draw(st.lists(extents, max_size=2))
+    contracted = draw(st.lists(dim_sizes, max_size=2))
     sides = []
     for _ in range(2):
-        free = draw(st.lists(extents, max_size=2))
+        free = draw(st.lists(dim_sizes, max_size=2))
         roles = [("batch", k, n) for k, n in enumerate(batch)] + [
             ("contracted", k, n) for k, n in enumerate(contracted)
         ]
@@ -379,14 +379,14 @@ def convolutions(draw: st.DrawFn, types: Sequence[ElementType] = DATA_TYPES) -> 
     batch, inputs = draw(st.integers(1, 2)) * batch_groups, draw(st.integers(1, 3)) * feature_groups
     outputs = draw(st.integers(1, 3)) * groups
     orders = [draw(st.permutations(range(rank + 2))) for _ in range(3)]
-    extents = (
+    dim_sizes = (
         (batch, inputs, *spatial),
         (inputs // feature_groups, outputs, *(w.size for w in window.dimensions)),
         (batch // batch_groups, outputs, *(w.output_size(n) for w, n in zip(window.dimensions, spatial))),
     )
     # order[k]: which dimension of the array the k-th of (batch or input, feature or output, spatial..) is
     shapes = []
-    for order, found in zip(orders, extents):
+    for order, found in zip(orders, dim_sizes):
         dims = [0] * (rank + 2)
         for d, n in zip(order, found):
             dims[d] = n

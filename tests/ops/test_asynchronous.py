@@ -345,7 +345,7 @@ def test_rules(name: str, old: str, new: str, rule: str) -> None:
         verify_module(parse_module({**NATIVE, **ALONE}[name][0].replace(old, new)))
 
 
-def test_members_of_a_pair_agree_on_run_time_extents() -> None:
+def test_members_of_a_pair_agree_on_run_time_sizes() -> None:
     """The smallest one is everybody's; a start that must know it is carried out as a whole."""
     text = f"""HloModule dynamic, replica_count=2
 {ADD}ENTRY e {{

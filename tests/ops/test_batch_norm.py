@@ -15,7 +15,7 @@ from tests.ops.program_case import Array, compiled, evaluated, one_instruction, 
 EPSILON = 0.001
 # relative to the largest element: several roundings of the type it is computed in, or one of the result's
 TOLERANCES = {"f64": 1e-13, "f32": 5e-6, "f16": 1e-3, "bf16": 8e-3, "f8e5m2": 0.25}
-EXTENTS = [((4, 5, 3), 2), ((4, 5, 3), 0), ((7,), 0), ((2, 3, 4, 5), 1), ((3, 0), 1), ((1, 3), 1)]
+SIZES = [((4, 5, 3), 2), ((4, 5, 3), 0), ((7,), 0), ((2, 3, 4, 5), 1), ((3, 0), 1), ((1, 3), 1)]
 OPCODES = ("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
 
 
@@ -55,7 +55,7 @@ def _assert_close(got: list[Array], wanted: list[Any], tolerance: float) -> None
 @pytest.mark.parametrize("opcode", OPCODES)
 @pytest.mark.parametrize("element", TOLERANCES)
 def test_compiled_agrees_with_evaluate(opcode: str, element: str) -> None:
-    for dims, feature in EXTENTS:
+    for dims, feature in SIZES:
         text, arguments = _program(opcode, element, dims, feature), _arguments(opcode, element, dims, feature)
         wanted, got = evaluated(text, *arguments), compiled(text, *arguments)
         assert [a.dtype for a in got] == [a.dtype for a in wanted]
@@ -69,7 +69,7 @@ def test_evaluate_agrees_with_xla(opcode: str, element: str) -> None:
     pytest.importorskip("jax")
     from tests.ops.test_against_xla import run_by_xla
 
-    for dims, feature in EXTENTS:
+    for dims, feature in SIZES:
         text, arguments = _program(opcode, element, dims, feature), _arguments(opcode, element, dims, feature)
         # XLA computes in f16 itself, ours in f32
         tolerance = 0.03 if element == "f16" else 4 * TOLERANCES[element]

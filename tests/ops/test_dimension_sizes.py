@@ -17,7 +17,7 @@ from tests.ops.case import Case, joined
 from tests.ops.matrix import joined_values
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-EXTENTS = ((), (0,), (1,), (0, 3, 5), (3, 0, 5), (3, 5, 0), (1, 1))
+SIZES = ((), (0,), (1,), (0, 3, 5), (3, 0, 5), (3, 5, 0), (1, 1))
 
 
 def _preferred(domain: tuple[ElementType, ...]) -> Iterator[ElementType]:
@@ -47,7 +47,7 @@ def _cases(dims: tuple[int, ...]) -> Iterator[Case]:
         yield Case("iota", (), {"iota_dimension": len(dims) - 1}, Shape(F32, dims))
 
 
-@pytest.mark.parametrize("dims", EXTENTS, ids=str)
+@pytest.mark.parametrize("dims", SIZES, ids=str)
 def test_few_elements_or_none(dims: tuple[int, ...]) -> None:
     cases = list(_cases(dims))
     program = compile_module(joined(cases), replicas=1, partitions=1)

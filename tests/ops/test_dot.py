@@ -85,12 +85,12 @@ def test_compiled_agrees_with_evaluate(case: StructuredCase) -> None:
     assert_compiled_agrees(case, factor=4.0)
 
 
-@pytest.mark.parametrize(("extent", "by_library"), [(2**31 - 8, True), (2**31 + 8, False)])
-def test_extents_beyond_the_librarys_integers_are_not_handed_to_it(extent: int, by_library: bool) -> None:
+@pytest.mark.parametrize(("size", "by_library"), [(2**31 - 8, True), (2**31 + 8, False)])
+def test_sizes_beyond_the_librarys_integers_are_not_handed_to_it(size: int, by_library: bool) -> None:
     text = f"""HloModule long
 ENTRY main {{
-  a = f32[{extent},2] parameter(0)
-  b = f32[{extent},2] parameter(1)
+  a = f32[{size},2] parameter(0)
+  b = f32[{size},2] parameter(1)
   ROOT d = f32[2,2] dot(a, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
 }}
 """

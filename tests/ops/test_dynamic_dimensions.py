@@ -272,7 +272,7 @@ ENTRY main {
 """
 
 
-def test_parameters_and_results_have_any_extent_up_to_the_bound() -> None:
+def test_parameters_and_results_have_any_size_up_to_the_bound() -> None:
     random = np.random.default_rng(0)
     program = compile_module(parse_module(PARAMETERS, "<test>"), replicas=1, partitions=1)
     assert program.parameter_sizes == ((0, 0), (0, 1), (2, 1))
@@ -417,7 +417,7 @@ def test_inferred_shapes_carry_dynamic_dimensions(instruction: str, shape: str) 
 
 
 def test_which_dimensions_are_dynamic_is_no_matter_of_verification() -> None:
-    """As in XLA: `f32[6]` and `f32[<=6]` are compatible, extents follow the values."""
+    """As in XLA: `f32[6]` and `f32[<=6]` are compatible, sizes follow the values."""
     body = """
       a = f32[6] add(d, v)
       s = f32[6] slice(a), slice={[0:6]}

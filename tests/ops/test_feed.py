@@ -69,7 +69,7 @@ def taken(streams: Any, count: int, channel: int | None = None) -> list[Any]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Nested alike, with the same types, extents and bits."""
+    """Nested alike, with the same types, sizes and bits."""
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(map(same, a, b))
     x, y = np.asarray(a), np.asarray(b)

@@ -45,7 +45,7 @@ class Windows:
         groups = f", feature_group_count={self.groups}" * (self.groups > 1)
         return f"window={{{' '.join(window)}}}, dim_labels={labels}{groups}"
 
-    def products(self, extents: Sequence[int], out: Sequence[int]) -> Iterator[tuple[Any, Any, Any]]:
+    def products(self, dim_sizes: Sequence[int], out: Sequence[int]) -> Iterator[tuple[Any, Any, Any]]:
         """(place in the input, place in the filter, place in the output) of all products."""
         for y in np.ndindex(*out):
             for t in np.ndindex(*(d[0] for d in self.dims)):
@@ -53,7 +53,7 @@ class Windows:
                     place * stride + (size - 1 - tap if reverse else tap) * dilation - low
                     for place, tap, (size, stride, low, _, dilation, reverse) in zip(y, t, self.dims)
                 ]
-                if all(0 <= p < extent for p, extent in zip(x, extents)):
+                if all(0 <= p < dim_size for p, dim_size in zip(x, dim_sizes)):
                     yield tuple(x), t, y
 
     def each(self, x: Array, w: Array, y: Array) -> Iterator[tuple[Array, Array, Array]]:
@@ -66,8 +66,8 @@ class Windows:
 
     def out(self, x: Array, w: Array) -> Array:
         places = [
-            (extent + low + high - (size - 1) * dilation - 1) // stride + 1
-            for extent, (size, stride, low, high, dilation, _) in zip(x.shape[2:], self.dims)
+            (dim_size + low + high - (size - 1) * dilation - 1) // stride + 1
+            for dim_size, (size, stride, low, high, dilation, _) in zip(x.shape[2:], self.dims)
         ]
         y = np.zeros((x.shape[0], w.shape[0], *places), x.dtype)
         for a, b, c in self.each(x, w, y):

@@ -18,7 +18,7 @@ GEMM = """custom_call_target="__cublas$gemm", backend_config={"operation_queue_i
     "lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"],
     "lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}}"""
 
-# text with `GEMM` for the attributes of a product, extents of the arguments, the answer
+# text with `GEMM` for the attributes of a product, sizes of the arguments, the answer
 PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...], Callable[..., Any]]] = {
     "an asynchronous call": (
         """
@@ -179,7 +179,7 @@ ENTRY main {
 def program(name: str) -> tuple[str, list[Array], Array]:
     text, dims, answer = PROGRAMS[name]
     random = np.random.default_rng(7)
-    arguments = [random.standard_normal(extents).astype(np.float32) for extents in dims]
+    arguments = [random.standard_normal(sizes).astype(np.float32) for sizes in dims]
     header, rest = text.replace("GEMM", GEMM).lstrip().split("\n", 1)
     text = f"{header}, is_scheduled=true\n{rest}"  # as all dumps are
     return text, arguments, answer(*(a.astype(np.float64) for a in arguments))

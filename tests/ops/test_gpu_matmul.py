@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[LibraryCall, str]] = {
         LibraryCall(GEMM, ["f32[3,5]"], ["f32[3,4]", "s8[4,5]"], config()),
         "multiplies numbers of one kind, not f32 and s8 to f32",
     ),
-    "extents that differ": (
+    "sizes that differ": (
         LibraryCall(GEMM, ["f32[3,5]"], ["f32[3,4]", "f32[5,4]"], config()),
         "dot.C10: contracting dimension 1 of f32[3,4] goes with dimension 0 of f32[5,4]",
     ),

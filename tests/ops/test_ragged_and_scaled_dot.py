@@ -110,7 +110,7 @@ def test_other_groups_rows_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lhs", "rhs", "scales", "result", "extents"),
+    ("lhs", "rhs", "scales", "result", "dim_sizes"),
     [
         ("f8e4m3fn", "f8e4m3fn", "f8e8m0fnu", "bf16", ((4, 64), (8, 64), (4, 2), (8, 2))),
         ("f8e4m3fn", "f8e5m2", "f8e8m0fnu", "f32", ((4, 64), (8, 64), (4, 2), (8, 64))),
@@ -120,19 +120,19 @@ def test_other_groups_rows_do_not_count() -> None:
         ("f32", "f32", "f32", "f32", ((0, 6), (8, 6), (0, 3), (8, 1))),
     ],
 )
-def test_scaled_dot(lhs: str, rhs: str, scales: str, result: str, extents: tuple[tuple[int, ...], ...]) -> None:
+def test_scaled_dot(lhs: str, rhs: str, scales: str, result: str, dim_sizes: tuple[tuple[int, ...], ...]) -> None:
     generator = np.random.default_rng(3)
     types = (lhs, rhs, scales, scales)
     values = [
         (2.0 ** generator.integers(-3, 3, dims) if t == "f8e8m0fnu" else generator.standard_normal(dims))
-        for t, dims in zip(types, extents)
+        for t, dims in zip(types, dim_sizes)
     ]
     arguments = [np.asarray(v).astype(element_type(t).dtype) for v, t in zip(values, types)]
     a, b, s, t = (np.asarray(x, np.float64) for x in arguments)
     wanted = (a * _spread(s, a.shape)) @ (b * _spread(t, b.shape)).T
     attributes = "lhs_contracting_dims={1}, rhs_contracting_dims={1}"
     text = one_instruction(
-        f"{_shape(result, wanted.shape)} scaled-dot(@), {attributes}", [_shape(t, d) for t, d in zip(types, extents)]
+        f"{_shape(result, wanted.shape)} scaled-dot(@), {attributes}", [_shape(t, d) for t, d in zip(types, dim_sizes)]
     )
     tolerance = TOLERANCES[result] * max(1.0, np.abs(wanted).max(initial=0.0))
     for got in (*evaluated(text, *arguments), *compiled(text, *arguments)):

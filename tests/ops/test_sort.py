@@ -133,15 +133,17 @@ def test_a_custom_call_that_is_no_top_k_is_an_obstacle() -> None:
         require_executable(parse_module(text))
 
 
-@pytest.mark.parametrize("extent", [1, 5, 40, 64, 65, 300, 9000])
-def test_nans_and_zeros_stand_where_the_comparator_wants_them(extent: int) -> None:
-    generator = np.random.default_rng(extent)
+@pytest.mark.parametrize("dim_size", [1, 5, 40, 64, 65, 300, 9000])
+def test_nans_and_zeros_stand_where_the_comparator_wants_them(dim_size: int) -> None:
+    generator = np.random.default_rng(dim_size)
     special = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0, -1.0], np.float32)
     values = np.where(
-        generator.random((3, extent)) < 0.5, generator.choice(special, (3, extent)), generator.normal(size=(3, extent))
+        generator.random((3, dim_size)) < 0.5,
+        generator.choice(special, (3, dim_size)),
+        generator.normal(size=(3, dim_size)),
     ).astype(np.float32)
-    numbers = np.broadcast_to(np.arange(extent, dtype=np.int32), (3, extent))
-    got, order = Kernel(CANONICAL.replace("N]", f"{extent}]"))(values, numbers)
+    numbers = np.broadcast_to(np.arange(dim_size, dtype=np.int32), (3, dim_size))
+    got, order = Kernel(CANONICAL.replace("N]", f"{dim_size}]"))(values, numbers)
     np.testing.assert_array_equal(order, np.argsort(values, axis=1, kind="stable"))
     assert got.tobytes() == np.take_along_axis(values, order, axis=1).tobytes()
 

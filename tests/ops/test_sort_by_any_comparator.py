@@ -59,13 +59,13 @@ def merged(before: Array) -> list[int]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 300), st.integers(0, 2**32), st.sampled_from([0.0, 0.02, 0.5, 1.0]))
-def test_merging_takes_the_same_steps(extent: int, seed: int, nonsense: float) -> None:
+def test_merging_takes_the_same_steps(dim_size: int, seed: int, nonsense: float) -> None:
     """Of a table that is an order but for some answers, two lines at once."""
     generator = np.random.default_rng(seed)
-    keys = generator.integers(0, extent, (2, extent))
+    keys = generator.integers(0, dim_size, (2, dim_size))
     tables = keys[:, :, None] < keys[:, None, :]
     tables = np.where(generator.random(tables.shape) < nonsense, generator.random(tables.shape) < 0.5, tables)
-    found = merge_sorted(2, extent, lambda rows, ours, theirs: tables[rows, ours, theirs])
+    found = merge_sorted(2, dim_size, lambda rows, ours, theirs: tables[rows, ours, theirs])
     for line, table in enumerate(tables):
         assert found[line].tolist() == merged(table)
     if nonsense == 0:
@@ -104,17 +104,17 @@ def comparators(draw: st.DrawFn, element: str) -> str:
     return "before {\n  " + "\n  ".join(lines) + "\n}"
 
 
-def program(comparator: str, element: str, extents: tuple[int, ...]) -> str:
+def program(comparator: str, element: str, sizes: tuple[int, ...]) -> str:
     """Lines of each size, two of them at once, sorted together with the places that they come from."""
     lines = [comparator, "ENTRY main {"]
-    for k, n in enumerate(extents):
+    for k, n in enumerate(sizes):
         lines += [
             f"  x{k} = {element}[2,{n}] parameter({k})",
             f"  i{k} = u32[2,{n}] iota(), iota_dimension=1",
             f"  s{k} = ({element}[2,{n}], u32[2,{n}]) sort(x{k}, i{k}), dimensions={{1}}, to_apply=before",
         ]
-    shapes = ", ".join(f"({element}[2,{n}], u32[2,{n}])" for n in extents)
-    lines += [f"  ROOT r = ({shapes}) tuple({', '.join(f's{k}' for k in range(len(extents)))})", "}"]
+    shapes = ", ".join(f"({element}[2,{n}], u32[2,{n}])" for n in sizes)
+    lines += [f"  ROOT r = ({shapes}) tuple({', '.join(f's{k}' for k in range(len(sizes)))})", "}"]
     return "\n".join(lines)
 
 
@@ -133,19 +133,19 @@ def check(text: str, arguments: list[Array]) -> None:
 def test_both_executors_agree(data: st.DataObject, element: str, seed: int) -> None:
     comparator = data.draw(comparators(element))
     generator = np.random.default_rng(seed)
-    extents = (7, int(generator.integers(33, 64)), int(generator.integers(65, 300)))
-    text = program(comparator, element, extents)
-    check(text, [drawn(element, n, generator) for n in extents])
+    sizes = (7, int(generator.integers(33, 64)), int(generator.integers(65, 300)))
+    text = program(comparator, element, sizes)
+    check(text, [drawn(element, n, generator) for n in sizes])
 
 
-def drawn(element: str, extent: int, generator: np.random.Generator) -> Array:
+def drawn(element: str, dim_size: int, generator: np.random.Generator) -> Array:
     if element == "u32":
-        return generator.integers(0, extent, (2, extent)).astype(np.uint32)
+        return generator.integers(0, dim_size, (2, dim_size)).astype(np.uint32)
     from ml_dtypes import bfloat16
 
     special = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0, -1.0], np.float32)
-    values = generator.normal(size=(2, extent)).astype(np.float32)
-    mixed = np.where(generator.random((2, extent)) < 0.3, generator.choice(special, (2, extent)), values)
+    values = generator.normal(size=(2, dim_size)).astype(np.float32)
+    mixed = np.where(generator.random((2, dim_size)) < 0.3, generator.choice(special, (2, dim_size)), values)
     return mixed.astype(bfloat16) if element == "bf16" else mixed
 
 
@@ -171,8 +171,8 @@ AB = "a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  c = u32[] parameter(2)
 )
 def test_comparators_that_people_write(body: str) -> None:
     generator = np.random.default_rng(7)
-    extents = (3, 257)
-    check(program(f"before {{\n  {AB}{body}\n}}", "f32", extents), [drawn("f32", n, generator) for n in extents])
+    sizes = (3, 257)
+    check(program(f"before {{\n  {AB}{body}\n}}", "f32", sizes), [drawn("f32", n, generator) for n in sizes])
 
 
 DYNAMIC = """HloModule dynamic

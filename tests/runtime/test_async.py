@@ -183,9 +183,9 @@ def test_random_modules(cluster: Cluster, seed: int) -> None:
     made = RandomModule(seed, DEVICES, pairs=True)
     module = dx.parse(made.text, f"random{seed}.hlo")
     random = np.random.default_rng(seed)
-    extents = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
+    sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
     arguments = [
-        [random.integers(-9, 9, extents[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
+        [random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
     ]
     wanted = run_reference(module, arguments, replicas=DEVICES, partitions=1)
     outs = cluster.compile(module)(arguments)

@@ -27,7 +27,7 @@ def rows(count: int) -> Floats:
 
 
 @pytest.mark.cluster
-def test_every_device_has_extents_of_its_own() -> None:
+def test_every_device_has_sizes_of_its_own() -> None:
     with dx.Cluster(partitions=2) as cluster:
         joined = cluster.compile(dx.parse(TEXT))
         outs = joined([[rows(4), rows(1)], [rows(0), rows(3)]])

@@ -68,7 +68,7 @@ def test_one_partition_that_somebody_asked_for_runs_it_whole() -> None:
         assert np.array_equal(np.asarray(step([np.ones(8, np.float32)])[0][0]), np.full(8, 2, np.float32))
 
 
-def test_arguments_of_other_extents_and_joining_what_is_not_global(cluster: dx.Cluster) -> None:
+def test_arguments_of_other_sizes_and_joining_what_is_not_global(cluster: dx.Cluster) -> None:
     step = cluster.compile(dx.parse(SHARDY))
     with pytest.raises(dx.ArgumentError, match=r"argument 0 on device 0: expected f32\[2,2\], found f32\[4,4\]"):
         step([np.zeros((4, 4), np.float32), *ARGUMENTS[1:]])

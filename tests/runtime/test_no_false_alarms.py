@@ -31,10 +31,8 @@ def test_random_modules_under_load(cluster: dx.Cluster, seed: int, monkeypatch: 
     made = RandomModule(seed, DEVICES, pairs=True)
     module = parse_module(made.text, f"random{seed}.hlo")
     random = np.random.default_rng(seed)
-    extents = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
-    args = [
-        [random.integers(-9, 9, extents[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
-    ]
+    sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
+    args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)]
     wanted = run_reference(module, args, replicas=DEVICES, partitions=1)
     step = cluster.compile(module)
     step(args)

@@ -238,10 +238,8 @@ def test_traced_programs_compute_the_same_bits(seed: int) -> None:
     made = RandomModule(900 + seed, DEVICES, pairs=True)
     module = parse_module(made.text)
     random = np.random.default_rng(seed)
-    extents = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
-    args = [
-        [random.integers(-9, 9, extents[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)
-    ]
+    sizes = {"s32[4]": (4,), "s32[8]": (8,), "s32[]": ()}
+    args = [[random.integers(-9, 9, sizes[kind]).astype(np.int32) for kind in made.parameters] for _ in range(DEVICES)]
     outs = []
     for traced in (False, True):
         devices = Devices(compile_module(module, replicas=DEVICES, partitions=1, traced=traced))

@@ -408,7 +408,7 @@ SHAPES: dict[str, str] = {
         "empty tuple": "()",
         "nested tuple": "((f32[], s32[2]{0}), (token[], ()), pred[])",
         "long tuple": "(f32[], f32[], f32[], f32[], f32[], /*index=5*/f32[])",
-        "extent zero": "f32[0,3]{1,0}",
+        "size zero": "f32[0,3]{1,0}",
         **{
             t: f"{t}[3]{{0}}"
             for t in [

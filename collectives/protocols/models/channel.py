@@ -1,6 +1,7 @@
 """Model of a channel's pair: send, send-done, recv and recv-done of two transfers through one slot.
 
-A value is inline (in the message), or large: kept where it is until one side copies it, or copied by the send at once.
+A value is eager (in the message), or large: zero-copy (it stays where it is until one side copies it), or copied by the
+send at once.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ SLOTS = 1  # of the model's ring
 
 @dataclass(frozen=True)
 class Value:
-    """How a value travels. kept: by the send, in its operand.  lands: the recv says where it goes."""
+    """How a value travels. zero_copy: the send leaves it in its operand.  posted: the recv posts its receive buffer."""
 
-    inline: bool = False
-    kept: bool = False
-    lands: bool = False
+    eager: bool = False
+    zero_copy: bool = False
+    posted: bool = False
 
 
 def channel_pair(transfers: int, value: Value) -> Model:
@@ -44,17 +45,17 @@ def channel_pair(transfers: int, value: Value) -> Model:
 
 
 def send(p: Process, r: int, value: Value) -> None:
-    """Post the value: emit of _Send and _KeptSend."""
+    """Post the value: emit of _Send and _ZeroCopySend."""
     _begin(p)
     with p.tagged("slot is free"):
         await_word(p, 0, words.W_TAKEN, r + 1 - SLOTS, words.W_TAKEN_SLEEPERS)
     p.store(words.M_SIGNATURE, r + 1)
-    if value.inline:
+    if value.eager:
         p.store(words.M_KIND, words.EAGER)
         with p.routine("copy"), p.tagged("fill the message"):
             p.read("operand", "operand")
             p.data("payload", "operand")
-    elif value.kept:
+    elif value.zero_copy:
         with p.when("target is elsewhere", "!=", 0):
             _stage(p)
         with p.otherwise():
@@ -71,11 +72,11 @@ def _copy_at_once(p: Process, r: int) -> None:
     p.load("received", words.C_RECVS)
     p.load("type", words.L_SIGNATURE)
     p.load("receive buffer", words.L_NUMBER)
-    p.assign("lands", 0)
+    p.assign("buffer posted", 0)
     with p.when("received", ">=", r + 1), p.when("receive buffer", "==", r + 1):
         p.check("type", r + 1, "the recv's type")
-        p.assign("lands", 1)
-    with p.when("lands", "!=", 0):
+        p.assign("buffer posted", 1)
+    with p.when("buffer posted", "!=", 0):
         p.store(words.M_KIND, words.RECEIVE_BUFFER)
         p.load("where", words.L_OFFSETS)
         p.check("where", r + 1, "the recv's place")
@@ -94,11 +95,11 @@ def _stage(p: Process) -> None:
 
 
 def send_done(p: Process, r: int, value: Value) -> None:
-    """Wait for the recv, and see to it that a kept value is copied: emit of _SendDone."""
+    """Wait for the recv, and make sure that a zero-copy value is copied: emit of _SendDone."""
     _begin(p)
     with p.tagged("await the recv"):
         await_word(p, 0, words.C_RECVS, r + 1, words.C_SOURCE_SLEEPS)
-    if value.inline:
+    if value.eager:
         return
     p.load("taken", words.W_TAKEN)
     p.load_own("kind", words.M_KIND)
@@ -129,12 +130,12 @@ def send_done(p: Process, r: int, value: Value) -> None:
 
 
 def recv(p: Process, r: int, value: Value) -> None:
-    """Say that the value may come, and where it goes if that is known: emit of _Recv and _KeptRecv."""
+    """Say that the value may come, and where it goes if that is known: emit of _Recv and _ZeroCopyRecv."""
     _begin(p)
     p.load_own("recvs", words.C_RECVS)
-    if value.lands:
+    if value.posted:
         p.load_own("taken", words.W_TAKEN)
-        with p.when("taken", ">=", r + 1 - SLOTS), p.tagged("say where it lands"):
+        with p.when("taken", ">=", r + 1 - SLOTS), p.tagged("post the receive buffer"):
             p.store(words.L_SIGNATURE, r + 1)
             p.store(words.L_OFFSETS, r + 1)
             p.store(words.L_NUMBER, r + 1)
@@ -154,7 +155,7 @@ def recv_done(p: Process, r: int, value: Value) -> None:
     with p.when("signature", "!=", r + 1):
         p.check("signature", r + 1, "the message's signature")
         p.end(MISMATCH)
-    if value.inline:
+    if value.eager:
         with p.routine("copy"):
             p.read("payload", "payload")
             p.data("result", "payload")
@@ -205,4 +206,4 @@ def _publish(p: Process, tag: str, word: Word, sleepers: Word, r: int) -> None:
 
 def _tell(p: Process, side: str) -> None:
     with p.when(f"{side} is elsewhere", "!=", 0):
-        p.call("hand over")
+        p.call("enqueue")

@@ -32,7 +32,7 @@ def group_round(p: Process, me: int, members: int, r: int) -> None:
 
 
 def group_begin(p: Process, me: int, members: int, r: int) -> None:
-    """Its first half: emit_group_begin. Never waits."""
+    """Its start: emit_group_begin. Never waits."""
     p.data("operand", r + 1, me)
     with p.when("describes", "!=", 0):
         p.end()
@@ -59,13 +59,13 @@ def group_begin(p: Process, me: int, members: int, r: int) -> None:
         with p.tagged("reset first"):
             p.store(group.E_FIRST, 0)
         with p.when("proxied", "!=", 0):
-            p.call("hand over")
+            p.call("enqueue")
         with p.otherwise():
             _lead(p, me, members, r)
 
 
 def group_end(p: Process, me: int, members: int, r: int) -> None:
-    """Its second half: emit_group_end."""
+    """Its done: emit_group_end."""
     with p.tagged("await the end"):
         _follow(p, me, members, r)
     with p.tagged("look at the outcome"):

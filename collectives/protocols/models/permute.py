@@ -25,14 +25,14 @@ class Ends:
     source: int
 
 
-def permute_ring(devices: int, rounds_: int, *, small: bool, halves: Sequence[bool]) -> Model:
-    """Every device sends to the next one. halves: by device, whether it begins and ends a round one after the other."""
+def permute_ring(devices: int, rounds_: int, *, small: bool, asynchronous: Sequence[bool]) -> Model:
+    """Every device sends to the next one. asynchronous: by device, whether a round has start and done."""
     made = []
     for me in range(devices):
         p, at = Process(f"device {me}", START), Ends(me, (me + 1) % devices, (me - 1) % devices)
         for r in range(rounds_):
             p.data("operand", r + 1, me)
-            if halves[me]:
+            if asynchronous[me]:
                 permute_begin(p, at, r, small=small)
                 permute_end(p, at, r, small=small)
             else:
@@ -42,22 +42,22 @@ def permute_ring(devices: int, rounds_: int, *, small: bool, halves: Sequence[bo
         p.end()
         made.append(p)
     sleeps = [(word, k) for word in (permute.M_POSTED, permute.M_TAKEN) for k in range(devices)]
-    return Model(made, sleeps, symmetric=len(set(halves)) == 1)
+    return Model(made, sleeps, symmetric=len(set(asynchronous)) == 1)
 
 
 def permute_round(p: Process, at: Ends, r: int, *, small: bool) -> None:
-    """Both halves at once: emit_permute_round."""
+    """Start and done at once: emit_permute_round."""
     _begin(p, at, r, small=small, ends_later=False)
     _end(p, at, r, small=small, ready=False)
 
 
 def permute_begin(p: Process, at: Ends, r: int, *, small: bool) -> None:
-    """The first half: emit_permute_begin."""
+    """The start: emit_permute_begin."""
     _begin(p, at, r, small=small, ends_later=True)
 
 
 def permute_end(p: Process, at: Ends, r: int, *, small: bool) -> None:
-    """The second half: emit_permute_end."""
+    """The done: emit_permute_end."""
     with p.when("alone", "!=", 0):
         p.end()
     _end(p, at, r, small=small, ready=True)
@@ -81,7 +81,7 @@ def _begin(p: Process, at: Ends, r: int, *, small: bool, ends_later: bool) -> No
                 p.store(rounds.S_SIGNATURE, r + 1, at.me)
         if not small:
             with p.when("source is elsewhere", "!=", 0):
-                p.call("hand over")
+                p.call("enqueue")
             with p.otherwise():
                 _claim(p, at.me)
                 with p.when("claimed", "==", 2 * r + 1):
@@ -148,7 +148,7 @@ def _send(p: Process, at: Ends, r: int, *, small: bool) -> None:
                 with p.when("copies", "!=", 0):
                     _deliver(p, at, r)
     with p.when("target is elsewhere", "!=", 0):
-        p.call("hand over")
+        p.call("enqueue")
 
 
 def _deliver(p: Process, at: Ends, r: int) -> None:
@@ -204,7 +204,7 @@ def _take_small(p: Process, me: int, r: int) -> None:
         p.data("received", "payload", me)
     _raise_taken(p, me, r)
     with p.when("source is elsewhere", "!=", 0):
-        p.call("hand over")
+        p.call("enqueue")
 
 
 def _take_large(p: Process, at: Ends, r: int) -> None:

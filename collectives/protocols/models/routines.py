@@ -13,13 +13,13 @@ from distxla.collectives.protocols.models import call, channel, group, permute, 
 from distxla.collectives.protocols.models.channel import Value
 
 MEMBERS = 2
-EAGER, LARGE, LANDING, KEPT = Value(inline=True), Value(), Value(lands=True), Value(kept=True)
+EAGER, LARGE, POSTED, ZERO_COPY = Value(eager=True), Value(), Value(posted=True), Value(zero_copy=True)
 _ENDS = permute.Ends(0, 1, 1)
 Write = Callable[[Process], None]
 
 
-def _permute(half: Callable[..., None], *, small: bool) -> Write:
-    return lambda p: half(p, _ENDS, 0, small=small)
+def _permute(part: Callable[..., None], *, small: bool) -> Write:
+    return lambda p: part(p, _ENDS, 0, small=small)
 
 
 def _channel(op: Callable[[Process, int, Value], None], value: Value) -> Write:
@@ -38,14 +38,14 @@ _ROUTINES: dict[str, Write] = {
     "large permute round": _permute(permute.permute_round, small=False),
     "large permute begin": _permute(permute.permute_begin, small=False),
     "large permute end": _permute(permute.permute_end, small=False),
-    "inline send": _channel(channel.send, EAGER),
-    "inline send-done": _channel(channel.send_done, EAGER),
-    "inline recv-done": _channel(channel.recv_done, EAGER),
+    "eager send": _channel(channel.send, EAGER),
+    "eager send-done": _channel(channel.send_done, EAGER),
+    "eager recv-done": _channel(channel.recv_done, EAGER),
     "large send": _channel(channel.send, LARGE),
-    "large send in place": _channel(channel.send, KEPT),
+    "large zero-copy send": _channel(channel.send, ZERO_COPY),
     "large send-done": _channel(channel.send_done, LARGE),
     "recv": _channel(channel.recv, LARGE),
-    "recv with a place": _channel(channel.recv, LANDING),
+    "recv with a receive buffer": _channel(channel.recv, POSTED),
     "large recv-done": _channel(channel.recv_done, LARGE),
     "stream await": partial(stream.device_await, r=0),
     "stream taken": partial(stream.device_taken, r=0),

@@ -39,13 +39,13 @@ from distxla.compiler.artifact import CommunicatorSpec
 from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
-from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
+from distxla.ops.channel import Recv, RecvDone, Send, SendDone, ZeroCopyRecv, ZeroCopyRecvDone, ZeroCopySend
 
 ARGUMENTS = [POINTER, I32, POINTER, POINTER, POINTER]  # the routine's, then the communicator's state
 
 
-class ChannelFamily:
-    """`family.Family`: the number in the context of a send or recv identifies the transfer.
+class ChannelEmitter:
+    """`site_emitter.SiteEmitter`: the number in the context of a send or recv identifies the transfer.
 
     The driver writes into the state of each end which pair the device is in for the call (protocols/channel.py).
     """
@@ -322,7 +322,7 @@ class _Send(_Routine):
         self.copy(self.packed(self.bounce_buffer(pair, transfer)), self.own(self.sent))
 
 
-class _KeptSend(_Send):
+class _ZeroCopySend(_Send):
     zero_copy = True
 
 
@@ -338,8 +338,8 @@ class _SendDone(_Routine):
         if not self.is_eager:
             slot = self.slot(pair, transfer)
             taken = self.reached(atomics.acquire(slot, state.W_TAKEN), mark)
-            in_place = builder.icmp_unsigned("==", atomics.load(I32, slot, state.M_KIND), i32(state.RENDEZVOUS))
-            with builder.if_then(builder.and_(in_place, builder.not_(taken))):
+            rendezvous = builder.icmp_unsigned("==", atomics.load(I32, slot, state.M_KIND), i32(state.RENDEZVOUS))
+            with builder.if_then(builder.and_(rendezvous, builder.not_(taken))):
                 self._move(pair, slot, transfer, mark, target)
         builder.ret(i32(Status.OK))
         return self.function
@@ -391,7 +391,7 @@ class _Recv(_Routine):
         return self.function
 
 
-class _KeptRecv(_Recv):
+class _ZeroCopyRecv(_Recv):
     zero_copy = True
 
 
@@ -434,8 +434,8 @@ class _RecvDone(_Routine):
         how = atomics.local(I32)
         atomics.store(atomics.load(I32, slot, state.M_KIND), how)
         if len(self.sizes) <= state.MOST_LEAVES:
-            in_place = builder.icmp_unsigned("==", atomics.load(I32, how), i32(state.RENDEZVOUS))
-            with builder.if_then(in_place), builder.if_else(self.claims(slot, mark)) as (first, second):
+            rendezvous = builder.icmp_unsigned("==", atomics.load(I32, how), i32(state.RENDEZVOUS))
+            with builder.if_then(rendezvous), builder.if_else(self.claims(slot, mark)) as (first, second):
                 with first:
                     self.copy(mine, self.elsewhere(pair, state.C_SOURCE, atomics.at(slot, state.M_OFFSETS)))
                     atomics.store(i32(state.RECEIVE_BUFFER), how)
@@ -449,10 +449,10 @@ class _RecvDone(_Routine):
 
 _KINDS: dict[type[Op], type[_Routine]] = {
     Send: _Send,
-    KeptSend: _KeptSend,
+    ZeroCopySend: _ZeroCopySend,
     SendDone: _SendDone,
     Recv: _Recv,
-    KeptRecv: _KeptRecv,
+    ZeroCopyRecv: _ZeroCopyRecv,
     RecvDone: _RecvDone,
-    KeptRecvDone: _RecvDone,
+    ZeroCopyRecvDone: _RecvDone,
 }

@@ -9,12 +9,12 @@ from llvmlite import ir
 from distxla.collectives.protocols.control_block import iterations_field
 from distxla.collectives.protocols.event import LARGE_BYTES
 from distxla.collectives.transports.shared_memory.atomics_builder import I32, POINTER, AtomicsBuilder
-from distxla.collectives.transports.shared_memory.channel_site import ChannelFamily
+from distxla.collectives.transports.shared_memory.channel_site import ChannelEmitter
 from distxla.collectives.transports.shared_memory.event_recording import emit_recorded, emit_step_recorded
-from distxla.collectives.transports.shared_memory.group_site import GroupFamily
-from distxla.collectives.transports.shared_memory.permute_site import PermuteFamily
-from distxla.collectives.transports.shared_memory.site_emitter import Family, Routine
-from distxla.collectives.transports.shared_memory.stream_site import StreamFamily
+from distxla.collectives.transports.shared_memory.group_site import GroupEmitter
+from distxla.collectives.transports.shared_memory.permute_site import PermuteEmitter
+from distxla.collectives.transports.shared_memory.site_emitter import Routine, SiteEmitter
+from distxla.collectives.transports.shared_memory.stream_site import StreamEmitter
 from distxla.compiler.abi import COMMUNICATE_SYMBOL, ROUND_SYMBOL
 from distxla.compiler.artifact import CommunicatorSpec, Site
 from distxla.ir.instruction import Instruction
@@ -22,22 +22,22 @@ from distxla.ir.module import Module
 from distxla.ir.op import Lowering, Op
 from distxla.ir.shape import Shape
 
-FAMILIES: tuple[Family, ...] = (GroupFamily(), PermuteFamily(), StreamFamily(), ChannelFamily())
+SITE_EMITTERS: tuple[SiteEmitter, ...] = (GroupEmitter(), PermuteEmitter(), StreamEmitter(), ChannelEmitter())
 
 
 class SharedMemoryEmitter:
     """`compiler.lower.communication.CommunicationEmitter` for devices whose memory is mapped by all of them."""
 
-    def __init__(self, families: Sequence[Family] = FAMILIES, *, timed: bool = False) -> None:
+    def __init__(self, emitters: Sequence[SiteEmitter] = SITE_EMITTERS, *, timed: bool = False) -> None:
         """timed: the flight recorder gets exact times of all sites, not just of large ones."""
-        self._families = families
+        self._emitters = emitters
         self._timed = timed
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
         """RuleViolation where groups or shapes don't fit the run, UnsupportedOpError for what has no routine here."""
-        return self._family(instruction.op).communicator(instruction, operands, replicas, partitions)
+        return self._emitter_of(instruction.op).communicator(instruction, operands, replicas, partitions)
 
     def emit(
         self,
@@ -55,8 +55,8 @@ class SharedMemoryEmitter:
         function, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False)
         table = atomics.context_field(function.args[0], "communicators")
         state = atomics.load(POINTER, table, 8 * site.communicator)
-        family = self._family(instruction.op)
-        family.emit(Routine(atomics, function, state, module, site, spec, instruction, operands))
+        emitter = self._emitter_of(instruction.op)
+        emitter.emit(Routine(atomics, function, state, module, site, spec, instruction, operands))
         name = COMMUNICATE_SYMBOL.format(site=site.index)
         outer, atomics = AtomicsBuilder.function(llvm_module, name, I32, arguments, internal=False, optimised=True)
         timed = self._timed or _bytes(operands, instruction.shape) >= LARGE_BYTES
@@ -68,8 +68,8 @@ class SharedMemoryEmitter:
         """See `compiler.lower.communication.CommunicationEmitter`."""
         return emit_step_recorded(llvm_module)
 
-    def _family(self, op: Op) -> Family:
-        found = next((family for family in self._families if family.handles(op)), None)
+    def _emitter_of(self, op: Op) -> SiteEmitter:
+        found = next((emitter for emitter in self._emitters if emitter.handles(op)), None)
         if found is None or op.lowering is not Lowering.COMMUNICATION:
             raise op.unsupported()
         return found

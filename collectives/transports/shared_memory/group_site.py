@@ -37,11 +37,11 @@ from distxla.ir.shape import Shape
 from distxla.ops.ragged_all_to_all import RaggedAllToAll
 from distxla.ops.support.collective import RANK, GroupedCollective
 from distxla.ops.support.collective_movement import Movement
-from distxla.ops.support.collective_start_done import Half, half_of, of_whole, whole
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, of_whole, whole
 
 
-class GroupFamily:
-    """`family.Family`: every member of a group waits for all others.
+class GroupEmitter:
+    """`site_emitter.SiteEmitter`: every member of a group waits for all others.
 
     Results must not overlap operands, but for all-reduce, where result leaf i may be operand leaf i. Results are equal
     bit for bit on every run and every member: reductions go in group order, on whatever member.
@@ -78,7 +78,7 @@ class _GroupSite:
     def __init__(self, routine: Routine, op: GroupedCollective) -> None:
         self.atomics, self.function, self.spec = routine.atomics, routine.function, routine.spec
         self.group_state, self.module, self.op = routine.state, routine.module, op
-        self.half = half_of(routine.instruction.op)
+        self.part = async_part_of(routine.instruction.op)
         self.operands, self.result = of_whole(routine.instruction, routine.operands)
         self.signature = signature(routine.module, routine.instruction.replace(op=op), self.operands)
         self.llvm_module = self.atomics.builder.module
@@ -109,7 +109,7 @@ class _GroupSite:
 
     def _zeros(self) -> None:
         """Fill the results, which have the operands' sizes, and return."""
-        if self.half is Half.ENDED:
+        if self.part is AsyncPart.DONE:
             self.atomics.builder.ret(i32(Status.OK))
             return
         atomics, (context, _, _, received) = self.atomics, self.function.args
@@ -121,7 +121,7 @@ class _GroupSite:
     def _rounds(self, site: Site, size: int, position: ir.Value, members: ir.Value) -> None:
         """Emit the rounds of a group of `size` and the return; more leaves than a slot holds take several rounds."""
         atomics, builder = self.atomics, self.atomics.builder
-        if self.half is Half.ENDED:
+        if self.part is AsyncPart.DONE:
             self._ends(size, position)
             return
         if isinstance(self.op, RaggedAllToAll):
@@ -132,17 +132,17 @@ class _GroupSite:
                 self._round_arguments(site, size, batch, *parts)
                 for batch, parts in enumerate(_batches(movements, self.operands))
             ]
-        emit = emit_group_begin if self.half is Half.BEGUN else emit_group_round
+        emit = emit_group_begin if self.part is AsyncPart.START else emit_group_round
         for batch, arguments in enumerate(batches):
             head = (self.function.args[0], self.function.args[1])
             place = (self.group_state, position, i64(size), members)
-            tickets = [] if self.half is Half.WHOLE else [atomics.local(I64) if batch else self._ticket()]
+            tickets = [] if self.part is AsyncPart.SYNCHRONOUS else [atomics.local(I64) if batch else self._ticket()]
             status = builder.call(emit(self.llvm_module), [*head, *arguments[:5], *place, *arguments[5:], *tickets])
             atomics.return_if(builder.icmp_unsigned("!=", status, i32(Status.OK)), status)
         builder.ret(i32(Status.OK))
 
     def _ends(self, size: int, position: ir.Value) -> None:
-        """The second halves of the rounds, which have consecutive numbers, and the return."""
+        """The dones of the rounds, which have consecutive numbers, and the return."""
         atomics, builder = self.atomics, self.atomics.builder
         is_ragged = isinstance(self.op, RaggedAllToAll)
         batches = 1 if is_ragged else len(_batches(self.op.movements(self.operands, size), self.operands))
@@ -155,8 +155,8 @@ class _GroupSite:
         builder.ret(i32(Status.OK))
 
     def _ticket(self) -> ir.Value:
-        """Where the number of the first round is: after the words that the first half writes for the second."""
-        table = self.function.args[3 if self.half is Half.BEGUN else 2]
+        """Where the number of the first round is: after the words that the start writes for the done."""
+        table = self.function.args[3 if self.part is AsyncPart.START else 2]
         return ticket(self.atomics, self.function.args[0], table, self.result)
 
     def _round_arguments(
@@ -182,8 +182,8 @@ class _GroupSite:
         items = emit_ragged_items(self.llvm_module, movement, table.dtype, leaves)
         sizes = [operand.byte_size for operand in self.operands]
         plan = plan_ragged_work(movement, output.dtype.byte_size, sizes, size)
-        proxyed = (ir.Constant(POINTER, None), i64(RAGGED))
-        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, proxyed)
+        no_reduction = (ir.Constant(POINTER, None), i64(RAGGED))
+        return self._arguments(site, size, 0, (range(leaves), range(1)), plan, items, no_reduction)
 
     def _arguments(
         self,

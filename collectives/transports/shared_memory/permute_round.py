@@ -149,7 +149,7 @@ class _Round:
     def _end(self, *, ready: bool) -> None:
         """Wait for the message and until the operand may be overwritten; returns from the function.
 
-        asked: whether a small message may have been taken already.
+        ready: whether a small message may have been taken already.
         """
         atomics, builder = self.atomics, self.builder
         with atomics.when(self.receives):

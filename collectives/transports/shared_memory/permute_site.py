@@ -20,11 +20,11 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.op import Op
 from distxla.ir.shape import Shape
 from distxla.ops.collective_permute import CollectivePermute
-from distxla.ops.support.collective_start_done import Half, half_of, of_whole, whole
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, of_whole, whole
 
 
-class PermuteFamily:
-    """`family.Family`: results must not overlap operands."""
+class PermuteEmitter:
+    """`site_emitter.SiteEmitter`: results must not overlap operands."""
 
     def handles(self, op: Op) -> bool:
         return isinstance(op, CollectivePermute)
@@ -41,7 +41,12 @@ class PermuteFamily:
 
     def emit(self, routine: Routine) -> None:
         """Rounds of the pairs; more leaves than a post holds are sent in several."""
-        atomics, function, spec, half = routine.atomics, routine.function, routine.spec, half_of(routine.instruction.op)
+        atomics, function, spec, part = (
+            routine.atomics,
+            routine.function,
+            routine.spec,
+            async_part_of(routine.instruction.op),
+        )
         operands, result = of_whole(routine.instruction, routine.operands)
         op = whole(routine.instruction.op)
         number = signature(routine.module, routine.instruction.replace(op=op), operands)
@@ -64,9 +69,9 @@ class PermuteFamily:
             sizes = tuple(o.byte_size for o in operands[first : first + round_words.OFFSETS])
             buffers = (atomics.at(sent, 8 * first), atomics.at(received, 8 * first))
             arguments = [context, site_number, *buffers, routine.state, row]
-            if half is Half.WHOLE:
+            if part is AsyncPart.SYNCHRONOUS:
                 status = builder.call(emit_permute_round(llvm_module, sizes, number ^ first), arguments)
-            elif half is Half.BEGUN:
+            elif part is AsyncPart.START:
                 place = atomics.local(I64) if batch else ticket(atomics, context, received, result)
                 status = builder.call(emit_permute_begin(llvm_module, sizes, number ^ first), [*arguments, place])
             else:

@@ -18,7 +18,7 @@ from distxla.collectives.transports.shared_memory.atomics_builder import (
 from distxla.collectives.transports.shared_memory.copies import emit_copy, emit_stream_copy
 from distxla.collectives.transports.shared_memory.reduce_tile import TILE_BYTES
 
-REDUCE_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, I64, I64])  # as fold_tile.emit_reduce_tile
+REDUCE_TYPE = ir.FunctionType(VOID, [POINTER, POINTER, I64, I64])  # as reduce_tile.emit_reduce_tile
 
 
 def emit_reduce_run(llvm_module: ir.Module) -> ir.Function:

@@ -1,4 +1,4 @@
-"""The interface of a family of communicating instructions, for compiling them for devices that share memory."""
+"""The interface of the emitters of communicating instructions, for devices that share memory."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Routine:
     operands: tuple[Shape, ...]
 
 
-class Family(Protocol):
-    """Instructions that communicate in one way."""
+class SiteEmitter(Protocol):
+    """Compiles the instructions that communicate in one way."""
 
     def handles(self, op: Op) -> bool:
-        """Whether the family compiles this op; families handle disjoint sets of ops."""
+        """Whether this emitter compiles the op; emitters handle disjoint sets of ops."""
 
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int

@@ -35,8 +35,8 @@ from distxla.ops.feed import Infeed, Outfeed
 from distxla.targets.code import target_of
 
 
-class StreamFamily:
-    """`family.Family`: a device takes items that its host has put, or puts some that its host will take.
+class StreamEmitter:
+    """`site_emitter.SiteEmitter`: a device takes items that its host has put, or puts some that its host will take.
 
     Outfeed and send wait for room and copy; infeed waits for the next item. A recv only takes a number, its position
     among the recvs of its stream; the recv-done finds that in the context and waits for it. A send-done has nothing to

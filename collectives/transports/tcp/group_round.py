@@ -285,7 +285,7 @@ class Round:
     # --- reductions along the runs
 
     def _begin_chain(self, number: int) -> None:
-        """Fold the first run's members and send the pieces on."""
+        """Reduce the first run's members and send the pieces on."""
         assert self.plan is not None
         stream, (_, positions), next_host = self.plan.streams[number], self.plan.runs[0], self.plan.runs[1][0]
         rows = stream.taken
@@ -355,7 +355,7 @@ class Round:
     def _reduce_last(
         self, number: int, stream: Stream, came: int, positions: tuple[int, ...], offset: int, size: int
     ) -> None:
-        """Fold the last run: the result goes to local targets and to the next host."""
+        """Reduce the last run: the result goes to local targets and to the next host."""
         places = self.results(stream.targets, stream.given, stream.common)
         if places and stream.given.is_whole:
             targets = [place + offset for place in places]

@@ -33,7 +33,7 @@ class Area:
 
     @property
     def number(self) -> int:
-        """Of the round that gathers here or was handed over."""
+        """Of the round that gathers here or was enqueued."""
         return self._shared.read(self._address + group_words.E_PHASE) // 2 * group_words.ROUNDS + self.index
 
     def head(self, position: int) -> tuple[int, int, int]:

@@ -168,7 +168,7 @@ class Pairs:
             kind = Receiving if event == ProxyEvent.RECEIVING else Received
             self._send(self._home[self._word(place + channel.C_SOURCE)], kind(self._proxy.epoch, place, number))
         else:
-            raise ClusterError(f"devices handed over an unknown event {event}")
+            raise ClusterError(f"devices enqueued an unknown event {event}")
 
     def _send_message(self, place: int, message: MessageSlot, use: int) -> None:
         host, leaves = self._home[message.target], self._word(place + permute_words.M_LEAVES)
@@ -279,7 +279,7 @@ class Pairs:
         ends = None if message is None else (message.target if from_target else message.source)
         if message is None or ends is None or self._home[ends] != link.host:
             raise ClusterError(f"host {link.host} sent a frame for a pair that it has no part in")
-        self._require_turn(link, frame, place)
+        self._require_next(link, frame, place)
         if isinstance(frame, Taken):
             self._set(place + permute_words.M_TAKEN, frame.use)
         elif isinstance(frame, Ask):
@@ -300,7 +300,7 @@ class Pairs:
         else:
             raise InternalError(f"a message does not take {frame}")
 
-    def _require_turn(self, link: Link, frame: MessageFrame, place: int) -> None:
+    def _require_next(self, link: Link, frame: MessageFrame, place: int) -> None:
         """ClusterError unless the frame is for the use that follows the last one taken.
 
         An ASK may be one use ahead, since this host may learn later than the asking host that a use was taken.

@@ -94,7 +94,7 @@ class ReduceRun:
         element: int = 1,
         streamed: int = 0,
     ) -> None:
-        """Fold `size` bytes at the sources and write them to all targets; a target may be a source."""
+        """Reduce `size` bytes at the sources and write them to all targets; a target may be a source."""
         to = (ctypes.c_void_p * len(targets))(*targets)
         of = (ctypes.c_void_p * len(sources))(*sources)
         self._run(

@@ -20,7 +20,7 @@ from distxla.compiler.lower.conversion import convert
 from distxla.compiler.lower.element_computations import is_single_operation
 from distxla.compiler.lower.fusion import emit_map
 from distxla.compiler.lower.index import IndexExpression
-from distxla.compiler.lower.row_min_max import emit_line_extremes, has_whole_vectors
+from distxla.compiler.lower.row_min_max import emit_row_min_max, has_whole_vectors
 from distxla.compiler.lower.scalar_expression import float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, register_type
 from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
@@ -203,7 +203,7 @@ def _along(
             if dims[kept[-1]] % streams:
                 first = emit.index_clamp(0, first, dims[kept[-1]] - streams)
             lines = [(*outer[:-1], first + k) for k in range(streams)]
-        if streams > 1 and (extremes := _line_extremes(emit, dims, reduced, kept, lines, accumulations)):
+        if streams > 1 and (extremes := _row_min_max(emit, dims, reduced, kept, lines, accumulations)):
             for line, found in zip(lines, extremes):
                 accumulations[0].finish(found, line)
             return
@@ -220,7 +220,7 @@ def _along(
                 accumulation.finish(slot.load(), line)
 
 
-def _line_extremes(
+def _row_min_max(
     emit: BufferEmitter,
     dims: tuple[int, ...],
     reduced: Sequence[int],
@@ -240,7 +240,7 @@ def _line_extremes(
     if not has_whole_vectors(target_of(emit.builder).processor, array.shape.dtype, length):
         return None
     starts = [array.position(_merged(len(dims), kept, line, reduced, [0] * len(reduced))) for line in lines]
-    return emit_line_extremes(emit, array, starts, length, accumulation.initial(), ("smax", "umax", "umin"))
+    return emit_row_min_max(emit, array, starts, length, accumulation.initial(), ("smax", "umax", "umin"))
 
 
 def _streams(

@@ -27,7 +27,7 @@ def has_whole_vectors(processor: Processor, kind: ElementType, length: int) -> b
     return length * kind.byte_size % processor.vector_bytes == 0
 
 
-def emit_line_extremes(
+def emit_row_min_max(
     emit: BufferEmitter,
     array: MemoryArray,
     starts: Sequence[IndexExpression],

@@ -30,7 +30,8 @@ class Fuse(Pass):
 
     A producer joins its consumers' loops if its own result then needs no memory, or if it only moves data. It is
     computed again in several loops only where that is cheap, and never if it is expensive: then the number of its
-    evaluations must not exceed its number of elements. Instructions between the halves of a collective stay there.
+    evaluations must not exceed its number of elements. Instructions between start and done of a
+    collective stay there.
     """
 
     name: ClassVar[str] = "fuse"

@@ -102,7 +102,7 @@ def _obstacle(module: Module, name: str) -> str | None:
             if op.effects is Effects.CHANNEL:
                 return f"it holds the transfer {instruction.name}"
             if op.starts_pair or op.completes:
-                return f"it holds a half of an asynchronous operation, {instruction.name}"
+                return f"it holds only the start or the done of an asynchronous operation, {instruction.name}"
             if instruction.shape.is_dynamic:
                 return f"{instruction.name} has dynamic dimensions"
     return None

@@ -11,7 +11,7 @@ from distxla.compiler.step import Pass
 from distxla.ir.computation import Computation
 from distxla.ir.module import Module
 from distxla.ir.op import Op
-from distxla.ops.channel import KeptRecv, KeptRecvDone, KeptSend, Recv, RecvDone, Send, SendDone
+from distxla.ops.channel import Recv, RecvDone, Send, SendDone, ZeroCopyRecv, ZeroCopyRecvDone, ZeroCopySend
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ def _marked(computation: Computation) -> Computation:
             continue
         done = computation[users[0]]
         if isinstance(op, Send) and isinstance(done.op, SendDone):
-            changed[instruction.name] = KeptSend(channel_id=op.channel_id)
+            changed[instruction.name] = ZeroCopySend(channel_id=op.channel_id)
         elif isinstance(op, Recv) and isinstance(done.op, RecvDone):
-            changed[instruction.name] = KeptRecv(channel_id=op.channel_id)
-            changed[done.name] = KeptRecvDone(channel_id=op.channel_id)
+            changed[instruction.name] = ZeroCopyRecv(channel_id=op.channel_id)
+            changed[done.name] = ZeroCopyRecvDone(channel_id=op.channel_id)
     if not changed:
         return computation
     instructions = tuple(i.replace(op=changed[i.name]) if i.name in changed else i for i in computation)

@@ -11,16 +11,18 @@ from distxla.ops.asynchronous import AsyncDone, AsyncStart
 from distxla.ops.parameter import Parameter
 from distxla.ops.registry import op_classes
 from distxla.ops.support.collective import GroupedCollective, synchronous
-from distxla.ops.support.collective_start_done import Half, half_of, whole
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, whole
 from distxla.ops.support.executable import CollectiveOp
 
 
 def as_written(module: Module) -> Module:
-    """The module with an asynchronous pair of HLO for each pair of halves, under the same names.
+    """The module with an asynchronous pair of HLO for each start and done, under the same names.
 
     A collective with a start op of its own gets that; for others async-start calls a computation of just that one.
     """
-    if not any(half_of(i.op) is not Half.WHOLE for computation in module.computations for i in computation):
+    if not any(
+        async_part_of(i.op) is not AsyncPart.SYNCHRONOUS for computation in module.computations for i in computation
+    ):
         return module
     names = Names(module.by_name)
     computations: list[Computation] = []
@@ -28,14 +30,14 @@ def as_written(module: Module) -> Module:
         calls: dict[str, str] = {}
         instructions = []
         for instruction in computation:
-            which = half_of(instruction.op)
-            if which is Half.BEGUN and f"{whole(instruction.op).opcode}-start" not in op_classes():
+            which = async_part_of(instruction.op)
+            if which is AsyncPart.START and f"{whole(instruction.op).opcode}-start" not in op_classes():
                 called = _called(computation, instruction, names)
                 computations.append(called)
                 calls[instruction.name] = called.name
-            if which is Half.BEGUN:
+            if which is AsyncPart.START:
                 instruction = _start(module, computation, instruction, calls.get(instruction.name))
-            elif which is Half.ENDED:
+            elif which is AsyncPart.DONE:
                 instruction = _done(instruction, calls.get(instruction.operands[0]))
             instructions.append(instruction)
         computations.append(

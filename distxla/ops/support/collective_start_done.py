@@ -1,13 +1,13 @@
-"""The two halves of a collective's round as instructions: what asynchronous pairs become before code is emitted.
+"""Start and done of a collective's round as instructions: what asynchronous pairs become before code is emitted.
 
-The first half reaches the round and goes on, the second waits for its end. Their ops are made from the collective's
-own: classes `<Collective>Begun` and `<Collective>Ended` with its attributes, which no text has.
+The start enters the round and goes on, the done waits for its end. Their ops are made from the collective's
+own: classes `<Collective>AsyncStart` and `<Collective>AsyncDone` with its attributes, which no text has.
 
-    (T_0, .., U, u64[])  begun(T_0, ..)     operands, result and number of the round
-    U                    ended(begun)
+    (T_0, .., U, u64[])  start(T_0, ..)     operands, result and number of the round
+    U                    done(start)
 
-The operands' leaves are the operands themselves, and ended's result is begun's U: by the ordinary lifetimes of values
-everything that other devices read or write stays as it is from the first half to the second.
+The operands' leaves are the operands themselves, and the done's result is the start's U: by the ordinary lifetimes of
+values everything that other devices read or write stays as it is from the start to the done.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from distxla.ops.support.expansion import Build
 TICKET = Shape(U64)
 
 
-class Half(Enum):
-    """Which part of a round an instruction is."""
+class AsyncPart(Enum):
+    """Which part of a round an instruction executes."""
 
-    WHOLE = "whole"
-    BEGUN = "begun"
-    ENDED = "ended"
+    SYNCHRONOUS = "synchronous"
+    START = "start"
+    DONE = "done"
 
 
-class _HalfRound(CollectiveOp):
-    """What both halves differ in from the collective that they are made from."""
+class _PartOfRound(CollectiveOp):
+    """What start and done differ in from the collective that they are made from."""
 
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     in_place_operand: ClassVar[int | None] = None
@@ -52,15 +52,15 @@ class _HalfRound(CollectiveOp):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle, which finds no class that is made when it is asked for."""
-        return half, (whole(self), half_of(self))
+        return async_part, (whole(self), async_part_of(self))
 
 
-class _Begun(_HalfRound):
+class _Start(_PartOfRound):
     starts_pair: ClassVar[bool] = True
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape | None:
         result = whole(self).infer_shape(operands, called)
-        return None if result is None else begun_shape(operands, result)
+        return None if result is None else start_shape(operands, result)
 
     def verify(self, shape: Shape, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:
         whole(self).verify((shape.elements or ())[-2], operands, called)
@@ -76,7 +76,7 @@ class _Begun(_HalfRound):
         return *operands, run.exchange.begin(operands), np.zeros((), np.uint64)
 
 
-class _Ended(_HalfRound):
+class _Done(_PartOfRound):
     only_waits: ClassVar[bool] = True
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -98,37 +98,37 @@ class _Ended(_HalfRound):
         return run.exchange.finish(operands[0][-2])
 
 
-_HALVES: dict[tuple[type[CollectiveOp], Half], type[CollectiveOp]] = {}
+_PARTS: dict[tuple[type[CollectiveOp], AsyncPart], type[CollectiveOp]] = {}
 
 
-def _half_class(op_class: type[CollectiveOp], half: Half) -> type[CollectiveOp]:
-    found = _HALVES.get((op_class, half))
+def _part_class(op_class: type[CollectiveOp], which: AsyncPart) -> type[CollectiveOp]:
+    found = _PARTS.get((op_class, which))
     if found is None:
         begun = f"{op_class.opcode}-start"
-        if half is Half.BEGUN:
-            found = type(f"{op_class.__name__}Begun", (_Begun, op_class), {"opcode": begun})
+        if which is AsyncPart.START:
+            found = type(f"{op_class.__name__}AsyncStart", (_Start, op_class), {"opcode": begun})
         else:
             members = {"opcode": f"{op_class.opcode}-done", "completes": (begun,)}
-            found = type(f"{op_class.__name__}Ended", (_Ended, op_class), members)
-        _HALVES[op_class, half] = found
+            found = type(f"{op_class.__name__}AsyncDone", (_Done, op_class), members)
+        _PARTS[op_class, which] = found
     return found
 
 
-def half(op: CollectiveOp, which: Half) -> CollectiveOp:
-    """A half of a whole collective, or the collective itself."""
-    return op if which is Half.WHOLE else synchronous(op, _half_class(type(op), which))
+def async_part(op: CollectiveOp, which: AsyncPart) -> CollectiveOp:
+    """The start or the done of a synchronous collective, or the collective itself."""
+    return op if which is AsyncPart.SYNCHRONOUS else synchronous(op, _part_class(type(op), which))
 
 
-def half_of(op: Op) -> Half:
-    if isinstance(op, _Begun):
-        return Half.BEGUN
-    return Half.ENDED if isinstance(op, _Ended) else Half.WHOLE
+def async_part_of(op: Op) -> AsyncPart:
+    if isinstance(op, _Start):
+        return AsyncPart.START
+    return AsyncPart.DONE if isinstance(op, _Done) else AsyncPart.SYNCHRONOUS
 
 
 def whole(op: Op) -> CollectiveOp:
-    """The collective of which the op is a half; a whole one itself."""
+    """The collective of which the op is the start or the done; a synchronous one itself."""
     assert isinstance(op, CollectiveOp)
-    if half_of(op) is Half.WHOLE:
+    if async_part_of(op) is AsyncPart.SYNCHRONOUS:
         return op
     _, op_class = type(op).__bases__
     return synchronous(op, op_class)
@@ -140,16 +140,16 @@ def _check_size(op: CollectiveOp, shape: Shape, operands: Sequence[Shape], size:
     collective.check_size(shape, operands, size)
 
 
-def begun_shape(operands: Sequence[Shape], result: Shape) -> Shape:
+def start_shape(operands: Sequence[Shape], result: Shape) -> Shape:
     return Shape.tuple((*(operand.without_layout() for operand in operands), result, TICKET))
 
 
 def of_whole(instruction: Instruction, operands: tuple[Shape, ...]) -> tuple[tuple[Shape, ...], Shape]:
     """The operands and the result that the whole collective has. operands: the shapes of the operands' leaves."""
-    which = half_of(instruction.op)
-    if which is Half.BEGUN:
+    which = async_part_of(instruction.op)
+    if which is AsyncPart.START:
         return operands, (instruction.shape.elements or ())[-2]
-    if which is Half.ENDED:
+    if which is AsyncPart.DONE:
         results = sum(1 for _ in instruction.shape.leaves())
         return operands[: len(operands) - results - 1], instruction.shape
     return operands, instruction.shape
@@ -159,7 +159,11 @@ def single_collective(computation: Computation) -> CollectiveOp | None:
     """The collective if the computation is nothing but one, on its parameters in their order."""
     *parameters, root = computation
     op = root.op
-    if not isinstance(op, CollectiveOp) or op.lowering is not Lowering.COMMUNICATION or half_of(op) is not Half.WHOLE:
+    if (
+        not isinstance(op, CollectiveOp)
+        or op.lowering is not Lowering.COMMUNICATION
+        or async_part_of(op) is not AsyncPart.SYNCHRONOUS
+    ):
         return None
     if root.name != computation.root or not all(p.op.is_parameter for p in parameters):
         return None
@@ -174,20 +178,20 @@ def begin(build: Build, instruction: Instruction, collective: CollectiveOp, resu
     """
     result = result.without_layout()
     if build.is_static and collective.lowering is Lowering.COMMUNICATION:
-        collective = half(collective, Half.BEGUN)
-        result = begun_shape([build.shape(name) for name in instruction.operands], result)
+        collective = async_part(collective, AsyncPart.START)
+        result = start_shape([build.shape(name) for name in instruction.operands], result)
     return build.add(collective, *instruction.operands, shape=result, name=instruction.name)
 
 
 def is_begun(build: Build, name: str) -> bool:
-    """Whether the instruction that `begin` gave is a half."""
-    return half_of(build.op(name)) is Half.BEGUN
+    """Whether the instruction that `begin` gave is a start."""
+    return async_part_of(build.op(name)) is AsyncPart.START
 
 
 def end(build: Build, instruction: Instruction) -> str | None:
-    """Expand a done whose start `begin` has halved; None where the start ran as a whole."""
+    """Expand a done whose start `begin` has begun; None where the start ran as a whole."""
     begun = instruction.operands[0]
     if not is_begun(build, begun):
         return None
-    ended = half(whole(build.op(begun)), Half.ENDED)
+    ended = async_part(whole(build.op(begun)), AsyncPart.DONE)
     return build.add(ended, begun, shape=instruction.shape.without_layout(), name=instruction.name)

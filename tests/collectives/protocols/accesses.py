@@ -29,7 +29,7 @@ UPDATES = {"add": "add", "swap": "xchg", "cas": "cmpxchg"}
 CALLS = {  # functions, and what the models call them
     "distxla_wait": "wait",
     "distxla_wake": "wake",
-    "distxla_enqueue": "hand over",
+    "distxla_enqueue": "enqueue",
     "llvm.memcpy.p0.p0.i64": "copy",
     "llvm.memset.p0.i64": "zero",
     "distxla_stream_ring": "ring",

@@ -18,7 +18,7 @@ from distxla.collectives.protocols.models.stream import infeed, outfeed
 from tests.collectives.protocols.explore import explore
 
 ANYBODY = 9  # more than there are members
-RENDEZVOUS, LANDING, AT_ONCE = Value(kept=True), Value(kept=True, lands=True), Value(lands=True)
+RENDEZVOUS, POSTED, AT_ONCE = Value(zero_copy=True), Value(zero_copy=True, posted=True), Value(posted=True)
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,16 @@ CASES = {
     "group of 2, 2 rounds": Case(lambda: group_rounds(2, 2, shared=False), 700),
     "group of 2, 1 shared round": Case(lambda: group_rounds(2, 1, shared=True), 100),
     "group of 3, 1 round": Case(lambda: group_rounds(3, 1, shared=False), 700),
-    "permute of 2, 2 small rounds": Case(lambda: permute_ring(2, 2, small=True, halves=[False] * 2), 2500),
-    "permute of 2, 1 small round in halves": Case(lambda: permute_ring(2, 1, small=True, halves=[True] * 2), 300),
-    "permute of 2, 1 large round in halves": Case(lambda: permute_ring(2, 1, small=False, halves=[True] * 2), 300),
-    "channel, 2 inline values": Case(lambda: channel_pair(2, Value(inline=True)), 2000),
+    "permute of 2, 2 small rounds": Case(lambda: permute_ring(2, 2, small=True, asynchronous=[False] * 2), 2500),
+    "permute of 2, 1 small asynchronous round": Case(
+        lambda: permute_ring(2, 1, small=True, asynchronous=[True] * 2), 300
+    ),
+    "permute of 2, 1 large asynchronous round": Case(
+        lambda: permute_ring(2, 1, small=False, asynchronous=[True] * 2), 300
+    ),
+    "channel, 2 eager values": Case(lambda: channel_pair(2, Value(eager=True)), 2000),
     "channel, 2 values copied at once": Case(lambda: channel_pair(2, Value()), 3000),
-    "channel, 1 value in place": Case(lambda: channel_pair(1, RENDEZVOUS), 300),
+    "channel, 1 zero-copy value": Case(lambda: channel_pair(1, RENDEZVOUS), 300),
     "infeed of 2": Case(lambda: infeed(2), 300),
     "outfeed of 2": Case(lambda: outfeed(2, patient=False), 400),
     "patient outfeed of 2": Case(lambda: outfeed(2, patient=True), 500),
@@ -52,21 +56,27 @@ ABORTED = {
 }
 LARGER = {
     "group of 2, 2 shared rounds": Case(lambda: group_rounds(2, 2, shared=True), 5_000),
-    "permute of 2, 2 small rounds in halves": Case(lambda: permute_ring(2, 2, small=True, halves=[True] * 2), 20_000),
-    "permute of 2, 2 large rounds": Case(lambda: permute_ring(2, 2, small=False, halves=[False] * 2), 11_000),
-    "permute of 2, small, one in halves": Case(lambda: permute_ring(2, 2, small=True, halves=[True, False]), 5_000),
-    "channel, 2 values in place": Case(lambda: channel_pair(2, RENDEZVOUS), 16_000),
-    "channel, 2 values into posted places": Case(lambda: channel_pair(2, LANDING), 16_000),
+    "permute of 2, 2 small asynchronous rounds": Case(
+        lambda: permute_ring(2, 2, small=True, asynchronous=[True] * 2), 20_000
+    ),
+    "permute of 2, 2 large rounds": Case(lambda: permute_ring(2, 2, small=False, asynchronous=[False] * 2), 11_000),
+    "permute of 2, small, one asynchronous": Case(
+        lambda: permute_ring(2, 2, small=True, asynchronous=[True, False]), 5_000
+    ),
+    "channel, 2 zero-copy values": Case(lambda: channel_pair(2, RENDEZVOUS), 16_000),
+    "channel, 2 values into posted receive buffers": Case(lambda: channel_pair(2, POSTED), 16_000),
     "channel, 2 values copied at once to posted places": Case(lambda: channel_pair(2, AT_ONCE), 7_000),
     "group of 3, 2 rounds": Case(lambda: group_rounds(3, 2, shared=False), 250_000),
-    "permute of 3, 1 small round": Case(lambda: permute_ring(3, 1, small=True, halves=[False] * 3), 1_000),
-    "permute of 3, 1 small round in halves": Case(lambda: permute_ring(3, 1, small=True, halves=[True] * 3), 30_000),
-    "permute of 3, 1 large round": Case(lambda: permute_ring(3, 1, small=False, halves=[False] * 3), 100_000),
+    "permute of 3, 1 small round": Case(lambda: permute_ring(3, 1, small=True, asynchronous=[False] * 3), 1_000),
+    "permute of 3, 1 small asynchronous round": Case(
+        lambda: permute_ring(3, 1, small=True, asynchronous=[True] * 3), 30_000
+    ),
+    "permute of 3, 1 large round": Case(lambda: permute_ring(3, 1, small=False, asynchronous=[False] * 3), 100_000),
     "a call of 3 devices": Case(lambda: calls(3, 1), 90_000),
 }
 ABORTED_LARGER = {
-    "permute of 2, 1 small round": Case(lambda: permute_ring(2, 1, small=True, halves=[False] * 2), 3_000),
-    "channel, 1 value into a posted place": Case(lambda: channel_pair(1, LANDING), 15_000),
+    "permute of 2, 1 small round": Case(lambda: permute_ring(2, 1, small=True, asynchronous=[False] * 2), 3_000),
+    "channel, 1 value into a posted receive buffer": Case(lambda: channel_pair(1, POSTED), 15_000),
 }
 
 
@@ -105,10 +115,10 @@ MUTATED: dict[str, Callable[[], Model]] = {
     "group": lambda: group_rounds(2, 2, shared=False),
     "shared group": lambda: group_rounds(2, 2, shared=True),
     "aborted group": lambda: group_rounds(2, 1, shared=False).with_abort(),
-    "small permute": lambda: permute_ring(2, 2, small=True, halves=[False] * 2),
-    "small halves": lambda: permute_ring(2, 1, small=True, halves=[True] * 2),
-    "large permute": lambda: permute_ring(2, 2, small=False, halves=[False] * 2),
-    "inline channel": lambda: channel_pair(2, Value(inline=True)),
+    "small permute": lambda: permute_ring(2, 2, small=True, asynchronous=[False] * 2),
+    "small asynchronous": lambda: permute_ring(2, 1, small=True, asynchronous=[True] * 2),
+    "large permute": lambda: permute_ring(2, 2, small=False, asynchronous=[False] * 2),
+    "eager channel": lambda: channel_pair(2, Value(eager=True)),
     "channel": lambda: channel_pair(2, RENDEZVOUS),
     "infeed": lambda: infeed(2),
     "outfeed": lambda: outfeed(2, patient=False),
@@ -160,28 +170,28 @@ MUTANTS = [  # model, the steps that are changed, how, what an execution then do
     ("small permute", "fence before wake", "drop", ASLEEP),
     ("small permute", "count sleeper", "drop", ASLEEP),
     ("small permute", "look for sleepers", "drop", ASLEEP),
-    ("small halves", "claim", "drop", ASLEEP),
-    ("small halves", "delivered", "drop", "not the source's operand"),
-    ("small halves", "ask", "plain", "not"),
-    ("small halves", "post results", "drop", "not the target's post"),
-    ("small halves", "taken", "drop", ASLEEP),
+    ("small asynchronous", "claim", "drop", ASLEEP),
+    ("small asynchronous", "delivered", "drop", "not the source's operand"),
+    ("small asynchronous", "ask", "plain", "not"),
+    ("small asynchronous", "post results", "drop", "not the target's post"),
+    ("small asynchronous", "taken", "drop", ASLEEP),
     ("large permute", "claim", "drop", ASLEEP),
     ("large permute", "claim", "plain", "not"),
     ("large permute", "post results", "drop", "not the target's post"),
     ("large permute", "operand is free", "drop", "not"),
     ("large permute", "post", "early", ASLEEP),
-    ("inline channel", "send", "plain", "not the message's signature"),
-    ("inline channel", "send", "drop", ASLEEP),
-    ("inline channel", "fill the message", "drop", "not the value"),
-    ("inline channel", "slot is free", "drop", "not"),
-    ("inline channel", "await the message", "drop", "not the message's signature"),
-    ("inline channel", "receive", "drop", ASLEEP),
-    ("inline channel", "received", "drop", ASLEEP),
-    ("inline channel", "wake for send", "drop", ASLEEP),
-    ("inline channel", "wake for receive", "drop", ASLEEP),
-    ("inline channel", "wake for received", "drop", ASLEEP),
-    ("inline channel", "fence before wake", "drop", ASLEEP),
-    ("inline channel", "count sleeper", "drop", ASLEEP),
+    ("eager channel", "send", "plain", "not the message's signature"),
+    ("eager channel", "send", "drop", ASLEEP),
+    ("eager channel", "fill the message", "drop", "not the value"),
+    ("eager channel", "slot is free", "drop", "not"),
+    ("eager channel", "await the message", "drop", "not the message's signature"),
+    ("eager channel", "receive", "drop", ASLEEP),
+    ("eager channel", "received", "drop", ASLEEP),
+    ("eager channel", "wake for send", "drop", ASLEEP),
+    ("eager channel", "wake for receive", "drop", ASLEEP),
+    ("eager channel", "wake for received", "drop", ASLEEP),
+    ("eager channel", "fence before wake", "drop", ASLEEP),
+    ("eager channel", "count sleeper", "drop", ASLEEP),
     ("channel", "moved", "drop", ASLEEP),
     ("channel", "moved", "plain", "not the value"),
     ("channel", "wake for moved", "drop", ASLEEP),
@@ -263,5 +273,5 @@ def test_mutants_are_caught(model: str, tag: str, change: str, problem: str) -> 
 
 
 def test_each_protocol_has_a_dozen_mutants() -> None:
-    for protocol in ("group", "permute|halves", "channel", "feed", "call"):
+    for protocol in ("group", "permute|asynchronous", "channel", "feed", "call"):
         assert sum(any(part in model for part in protocol.split("|")) for model, *_ in MUTANTS) >= 12, protocol

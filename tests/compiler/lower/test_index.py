@@ -38,9 +38,9 @@ def test_delinearised_is_linear_again(dims: tuple[int, ...]) -> None:
     emit = emitter()
     linear = emit.wrap_index(emit.builder.function.args[0], 0, prod(dims) - 1)
     index, rest = [], linear
-    for extent in reversed(dims):
-        index.append(rest % extent)
-        rest = rest // extent
+    for size in reversed(dims):
+        index.append(rest % size)
+        rest = rest // size
     again = linear_index(emit, dims, index[::-1])
     assert again.terms == linear.terms
     assert again.offset == 0
@@ -55,10 +55,10 @@ def test_merging_dimensions_needs_no_division() -> None:
     assert (merged % 5).terms == b.terms
 
 
-extents = st.lists(st.integers(1, 6), min_size=1, max_size=4)
+sizes = st.lists(st.integers(1, 6), min_size=1, max_size=4)
 
 
-@given(extents, st.lists(st.integers(1, 30), min_size=1, max_size=4), st.integers(0, 9))
+@given(sizes, st.lists(st.integers(1, 30), min_size=1, max_size=4), st.integers(0, 9))
 def test_division_is_division(dims: list[int], divisors: list[int], offset: int) -> None:
     emit = emitter()
     argument = emit.builder.function.args[0]

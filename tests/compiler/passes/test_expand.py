@@ -11,7 +11,7 @@ from distxla.compiler.verify.verifier import verify_module
 from distxla.ir.module import Module
 from distxla.ir.op import Lowering
 from distxla.ops.all_gather import AllGather
-from distxla.ops.support.collective_start_done import Half, half_of, whole
+from distxla.ops.support.collective_start_done import AsyncPart, async_part_of, whole
 from distxla.text.parser import parse_module
 from tests.compiler.passes.equivalence import changed, opcodes
 from tests.ops import test_asynchronous, test_batch_norm, test_ragged_and_scaled_dot, test_rng, test_scan
@@ -61,16 +61,16 @@ def _module(*lines: str) -> Module:
     return changed(f"HloModule m\n{add}ENTRY main {{\n{body}\n}}\n", Expand())
 
 
-def test_the_halves_of_a_collective_keep_the_names_of_a_pair() -> None:
+def test_start_and_done_of_a_collective_keep_the_names_of_a_pair() -> None:
     module = _module(
         "x = f32[2] parameter(0)",
         "s = (f32[2], f32[2]) all-gather-start(x), replica_groups={{0}}, dimensions={0}",
         "ROOT d = f32[2] all-gather-done(s)",
     )
     entry = module.entry_computation
-    assert half_of(entry["s"].op) is Half.BEGUN
+    assert async_part_of(entry["s"].op) is AsyncPart.START
     assert str(entry["s"].shape) == "(f32[2], f32[2], u64[])"
-    assert half_of(entry["d"].op) is Half.ENDED
+    assert async_part_of(entry["d"].op) is AsyncPart.DONE
     assert entry["d"].operands == ("s",)
     assert (
         whole(entry["s"].op)

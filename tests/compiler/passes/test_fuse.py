@@ -117,7 +117,7 @@ def test_loops_do_not_wait_for_each_other():
     assert opcodes(module) == ["fusion", "dot", "fusion", "tuple"]
 
 
-def test_reductions_of_the_same_extents_share_a_loop():
+def test_reductions_of_the_same_sizes_share_a_loop():
     module = fused(
         "x = f32[8,4] parameter(0)\nz = f32[] constant(0)\na = f32[8] reduce(x, z), dimensions={1}, to_apply=add\n"
         "q = f32[8,4] multiply(x, x)\nb = f32[8] reduce(q, z), dimensions={1}, to_apply=add\n"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distxla.collectives.transports.shared_memory.group_site import GroupFamily
+from distxla.collectives.transports.shared_memory.group_site import GroupEmitter
 from distxla.errors import UnsupportedOpError
 from distxla.ir.element_type import BF16, C64, DATA_TYPES, F32, F64, PRED, S32, U8, ElementType
 from distxla.ir.module import Module
@@ -27,7 +27,7 @@ from distxla.ops.reduce_scatter import ReduceScatter
 from tests.collectives.devices import Code, World, layout, module_of, reduction
 
 Array = np.ndarray[Any, Any]
-FOLDS: dict[str, Callable[[Array, Array], Array]] = {
+REDUCERS: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "subtract": np.subtract,
     "maximum": np.maximum,
@@ -37,7 +37,7 @@ FOLDS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def folds_of(kind: ElementType) -> list[str]:
+def reducers_of(kind: ElementType) -> list[str]:
     if kind is PRED:
         return ["and", "xor"]
     if kind.is_integer:
@@ -49,13 +49,13 @@ def folds_of(kind: ElementType) -> list[str]:
 class Stub:
     """Stands for `Evaluation` where an op asks for nothing but its reduction, its place and its operands' shapes."""
 
-    fold: str = "add"
+    reducer: str = "add"
     replica: int = 0
     partition: int = 0
     operand_shapes: tuple[Shape, ...] = ()
 
     def map(self, computation: str, a: Array, b: Array) -> tuple[Array]:
-        return (FOLDS[self.fold](a, b).astype(a.dtype),)
+        return (REDUCERS[self.reducer](a, b).astype(a.dtype),)
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class Case:
     op: Any
     operands: tuple[Shape, ...]
     result: Shape
-    fold: str = "add"
+    reducer: str = "add"
 
     @property
     def module(self) -> Module:
-        return module_of(self.op, self.operands, self.result, [reduction(self.fold, self.operands[0])])
+        return module_of(self.op, self.operands, self.result, [reduction(self.reducer, self.operands[0])])
 
     @property
     def results(self) -> list[Shape]:
         return list(self.result.leaves())
 
 
-def case_of(op: Any, operands: Sequence[Shape], size: int, fold: str = "add") -> Case:
-    return Case(op, tuple(operands), op.result_shape(tuple(operands), size), fold)
+def case_of(op: Any, operands: Sequence[Shape], size: int, reducer: str = "add") -> Case:
+    return Case(op, tuple(operands), op.result_shape(tuple(operands), size), reducer)
 
 
 def values(shape: Shape, seed: int) -> Array:
@@ -130,16 +130,16 @@ def formula(case: Case, group: list[int], sent: list[list[Array]]) -> list[list[
     """What each member must get, from what each member of the group sent."""
     op, size = case.op, len(group)
 
-    def folded(i: int) -> Array:
-        return functools.reduce(lambda a, b: FOLDS[case.fold](a, b).astype(a.dtype), [mine[i] for mine in sent])
+    def reduced(i: int) -> Array:
+        return functools.reduce(lambda a, b: REDUCERS[case.reducer](a, b).astype(a.dtype), [mine[i] for mine in sent])
 
     if isinstance(op, AllReduce):
-        return [[folded(i) for i in range(len(case.operands))]] * size
+        return [[reduced(i) for i in range(len(case.operands))]] * size
     if isinstance(op, AllGather):
         whole = [np.concatenate([mine[i] for mine in sent], op.dimension) for i in range(len(case.operands))]
         return [whole] * size
     if isinstance(op, ReduceScatter):
-        parts = [np.split(folded(i), size, op.dimension) for i in range(len(case.operands))]
+        parts = [np.split(reduced(i), size, op.dimension) for i in range(len(case.operands))]
         return [[p[m] for p in parts] for m in range(size)]
     if isinstance(op, CollectiveBroadcast):
         return [sent[0]] * size
@@ -208,7 +208,7 @@ def _compare(
             for member, mine in zip(group, formula(case, group, [arrays[d] for d in group]), strict=True):
                 expected[member] = mine
     for group in groups:
-        stub = Stub(case.fold, *divmod(group[0], partitions), case.operands)
+        stub = Stub(case.reducer, *divmod(group[0], partitions), case.operands)
         answers = case.op.evaluate_group(tuple(group), [tuple(arrays[d]) for d in group], stub)
         for member, answer in zip(group, answers, strict=True):
             leaves = answer if isinstance(answer, tuple) else (answer,)
@@ -224,9 +224,9 @@ def _compare(
 @pytest.mark.parametrize("kind", DATA_TYPES, ids=str)
 def test_every_element_type(kind: ElementType) -> None:
     shape = Shape(kind, (4, 7))
-    cases = [case_of(AllReduce(to_apply="combine"), [shape], 4, fold) for fold in folds_of(kind)]
+    cases = [case_of(AllReduce(to_apply="combine"), [shape], 4, reducer) for reducer in reducers_of(kind)]
     cases += [
-        case_of(ReduceScatter(dimensions=(0,), to_apply="combine"), [shape], 4, folds_of(kind)[0]),
+        case_of(ReduceScatter(dimensions=(0,), to_apply="combine"), [shape], 4, reducers_of(kind)[0]),
         case_of(AllGather(dimensions=(1,)), [shape], 4),
         case_of(AllToAll(dimensions=(0,)), [shape], 4),
         Case(CollectivePermute(source_target_pairs=((0, 1), (1, 3))), (shape,), shape),
@@ -295,12 +295,12 @@ def test_an_all_to_all_of_more_operands_than_a_slot_holds_is_refused() -> None:
     for count in (254, 255):
         operands = (Shape(S32, (2,)),) * count
         module = module_of(AllToAll(), operands, Shape.tuple(operands))
-        root, family = module.entry_computation.root_instruction, GroupFamily()
+        root, emitter = module.entry_computation.root_instruction, GroupEmitter()
         if count == 254:
-            assert family.communicator(root, operands, count, 1).groups == (tuple(range(count)),)
+            assert emitter.communicator(root, operands, count, 1).groups == (tuple(range(count)),)
         else:
             with pytest.raises(UnsupportedOpError, match="255 operands: this version exchanges at most 254"):
-                family.communicator(root, operands, count, 1)
+                emitter.communicator(root, operands, count, 1)
 
 
 def test_large_permutes_in_several_operands() -> None:
@@ -363,11 +363,13 @@ def instructions(draw: st.DrawFn, replicas: int, partitions: int) -> Case:
     op_class = draw(st.sampled_from(classes))
     channel = draw(st.sampled_from([None, 7]))
     if op_class is CollectivePermute:
-        extent = replicas if channel is None else partitions
-        targets = draw(st.permutations(range(extent)))
-        kept = draw(st.lists(st.booleans(), min_size=extent, max_size=extent))
-        pairs = tuple((s, t) for s, t, keep in zip(range(extent), targets, kept, strict=True) if keep)
-        shapes = [Shape(kind, tuple(d)) for d in draw(st.lists(st.lists(extents, max_size=3), min_size=1, max_size=3))]
+        count = replicas if channel is None else partitions
+        targets = draw(st.permutations(range(count)))
+        kept = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+        pairs = tuple((s, t) for s, t, keep in zip(range(count), targets, kept, strict=True) if keep)
+        shapes = [
+            Shape(kind, tuple(d)) for d in draw(st.lists(st.lists(dim_sizes, max_size=3), min_size=1, max_size=3))
+        ]
         result = shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
         return Case(CollectivePermute(channel_id=channel, source_target_pairs=pairs), tuple(shapes), result)
     flat = channel is not None and op_class in (AllReduce, AllGather, ReduceScatter) and draw(st.booleans())
@@ -381,7 +383,7 @@ def instructions(draw: st.DrawFn, replicas: int, partitions: int) -> Case:
         attributes["use_global_device_ids"] = True
     if op_class in (AllReduce, ReduceScatter):
         attributes["to_apply"] = "combine"
-    dims = draw(st.lists(extents, min_size=1, max_size=3))
+    dims = draw(st.lists(dim_sizes, min_size=1, max_size=3))
     dimension = draw(st.integers(0, len(dims) - 1))
     if op_class in (AllGather, ReduceScatter):
         attributes["dimensions"] = (dimension,)
@@ -394,10 +396,10 @@ def instructions(draw: st.DrawFn, replicas: int, partitions: int) -> Case:
         dims[dimension] *= size
     shape = Shape(kind, tuple(dims))
     count = size if tuple_form else 1 if op_class is AllToAll else draw(st.integers(1, 3))
-    return case_of(op, [shape] * count, size, draw(st.sampled_from(folds_of(kind))))
+    return case_of(op, [shape] * count, size, draw(st.sampled_from(reducers_of(kind))))
 
 
-extents = st.sampled_from([0, 1, 2, 3, 5, 17, 61])
+dim_sizes = st.sampled_from([0, 1, 2, 3, 5, 17, 61])
 quick = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
