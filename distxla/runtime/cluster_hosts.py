@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from distxla.collectives.transports.tcp.injected_faults import NetworkFault
+from distxla.collectives.transports.network_fault import NetworkFault
 from distxla.compiler.artifact import CompiledProgram
 from distxla.diagnosis.blocked import DeviceState, Doing
 from distxla.errors import ClusterError, DamagedMessageError, DistxlaError, ReplicaLostError
@@ -41,7 +41,7 @@ class Hosts:
     """Everything that `start` begins, `close` takes down; both may run in different threads, one after the other.
 
     devices_per_host: devices of each Ray node, the driver's first; None: those of nodes.distribute.
-    network_faults: gives the injected faults of messages between so many hosts (tcp/injected_faults.py); raises
+    network_faults: gives the injected faults of messages between so many hosts (transports/network_fault.py); raises
     ArgumentError.
     closing: set by a thread that wants `start` to give up.  replicas: actors by flattened id.  identities: of the
     replicas.

@@ -22,7 +22,7 @@ from distxla.runtime.injection.faults import BETWEEN_HOSTS, IN_A_PROGRAM, Fault,
 from distxla.runtime.injection.grammar import MOST_FAULTS, parse_faults, refuse
 
 if TYPE_CHECKING:
-    from distxla.collectives.transports.tcp.injected_faults import NetworkFault
+    from distxla.collectives.transports.network_fault import NetworkFault
     from distxla.runtime.executable import Executable
     from distxla.runtime.streams import Streams
 

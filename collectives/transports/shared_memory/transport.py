@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from distxla.collectives.protocols import control_block as control
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.transport import Restart, Transport
-from distxla.compiler.abi import Status
 from distxla.compiler.artifact import CompiledProgram
 from distxla.targets.registry import wake_all
 
@@ -53,14 +52,13 @@ class SharedMemory(Transport):
 
 
 def release_waits(block: memoryview, *, seconds: float = 10.0) -> list[int]:
-    """Set the abort flag and wake until no device waits; those that still do after `seconds`.
+    """Wake until no device waits; those that still do after `seconds`. The abort flag is set (transports/abort.py).
 
     block: the whole writable control block. Every wait that is in flight or begins later returns Status.ABORTED until
     the abort flag is cleared. Afterwards the communicators' state must be zeroed before another run.
     """
     with block.cast("B").cast("I") as words:
         address = ctypes.addressof(ctypes.c_char.from_buffer(block))
-        words[control.H_ABORT // 4] = int(Status.ABORTED)
         wake_all(address + control.H_DONE)  # a full fence: a device asleep that hasn't read the status is seen below
         end = time.monotonic() + seconds
         while True:

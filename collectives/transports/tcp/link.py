@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
 from distxla.collectives.transports.tcp.frames import EpochFrame, Pulse
-from distxla.collectives.transports.tcp.injected_faults import FaultKind, NetworkFault
 from distxla.errors import ClusterError
 from distxla.wire.checksums import Buffer
 from distxla.wire.connection import Connection

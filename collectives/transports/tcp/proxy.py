@@ -24,6 +24,7 @@ from distxla.collectives.protocols import control_block as control
 from distxla.collectives.protocols.proxy_queue import ProxyEvent
 from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
+from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
 from distxla.collectives.transports.shared_words import SharedWords
 from distxla.collectives.transports.tcp.device_queue import Queue
 from distxla.collectives.transports.tcp.early_ready import EarlyRounds
@@ -39,7 +40,7 @@ from distxla.collectives.transports.tcp.frames import (
 )
 from distxla.collectives.transports.tcp.group_round import Round
 from distxla.collectives.transports.tcp.group_state import HEAD_BYTES, Area, Group
-from distxla.collectives.transports.tcp.injected_faults import FaultKind, FrameFaults, Leaving, NetworkFault
+from distxla.collectives.transports.tcp.injected_faults import FrameFaults, Leaving
 from distxla.collectives.transports.tcp.link import Done, Link
 from distxla.collectives.transports.tcp.loaded_programs import LoadedPrograms
 from distxla.collectives.transports.tcp.point_to_point import Pairs

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from distxla.collectives.protocols import call_loops
 from distxla.collectives.transports.control_block import ControlBlock
-from distxla.collectives.transports.tcp.injected_faults import NetworkFault, PlannedFaults
+from distxla.collectives.transports.network_fault import NetworkFault
+from distxla.collectives.transports.tcp.injected_faults import PlannedFaults
 from distxla.collectives.transports.tcp.proxy import Proxy
 from distxla.collectives.transports.transport import Transport
 from distxla.compiler.artifact import CompiledProgram

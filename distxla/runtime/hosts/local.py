@@ -128,12 +128,13 @@ class LocalHost:
         abort(self.control)
 
     def end(self, devices: Collection[int], *, patience: float | None = None) -> bool:
-        """Release every wait and get these devices back, by force where they do not come; the abort flag stays set.
+        """Abort, and get these devices back, by force where they do not come; the abort flag stays set.
 
         patience: seconds after which devices that still compute are left to go on: False then, and none is killed.
         Where all are back, their later writes don't count for a later call.
         """
         self._withdraw()
+        self.abort()
         end = time.monotonic() + (GRACE_S if patience is None else patience)
         killed = False
         while True:

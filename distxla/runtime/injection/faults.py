@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from distxla.collectives.transports.tcp.injected_faults import FaultKind, NetworkFault
+from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
 from distxla.location import Location
 
 

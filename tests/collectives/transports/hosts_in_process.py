@@ -12,6 +12,7 @@ import numpy as np
 
 from distxla.collectives.protocols import control_block
 from distxla.collectives.protocols import group as group_words
+from distxla.collectives.transports.abort import abort
 from distxla.collectives.transports.control_block import ControlBlock
 from distxla.collectives.transports.shared_memory.transport import SharedMemory, release_waits
 from distxla.collectives.transports.tcp.injected_faults import FrameFaults
@@ -253,6 +254,7 @@ class Hosts:
     def begin_anew(self, epoch: int) -> None:
         """What follows a failed call, on all hosts."""
         for host in self.hosts:
+            abort(host.control)
             host.release()
         for host in self.hosts:
             host.begin_anew(epoch)
@@ -261,6 +263,7 @@ class Hosts:
         """Release the devices that wait."""
         for host in self.hosts:
             if any(host.record(d, control_block.R_STATE) == control_block.DeviceState.WAITING for d in host.devices):
+                abort(host.control)
                 release_waits(host.control.view)
 
 

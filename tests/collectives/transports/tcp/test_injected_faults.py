@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from distxla.collectives.transports.tcp.injected_faults import FaultKind, Leaving, NetworkFault, PlannedFaults
+from distxla.collectives.transports.network_fault import FaultKind, NetworkFault
+from distxla.collectives.transports.tcp.injected_faults import Leaving, PlannedFaults
 from distxla.collectives.transports.tcp.subject import Subject
 from distxla.compiler.abi import Status
 from tests.collectives.transports.hosts_in_process import Hosts
