@@ -29,7 +29,7 @@ def main() -> NoReturn:
 def _wants_cluster(arguments: list[str]) -> bool:
     """Whether the command will start an embedded Ray, as far as one can tell before the command line is read."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        return False  # what is opened first would take the place of the one that is closed
+        return False  # the next file to be opened would get the number of the closed one
     others = ("--address", "--backend", "--help", "-h")
     return arguments[:1] == ["run"] and len(arguments) > 1 and not any(a.startswith(others) for a in arguments)
 

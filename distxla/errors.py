@@ -20,7 +20,7 @@ class DistxlaError(Exception):
 
     exit_status: what the command line returns for it (1 our own error, 2 bad module or input, 3 deadlock or mismatch,
     4 a replica was lost, 5 time limit).
-    diagnosis: why devices could not go on, and what every one of them did; None where there is nothing to tell.
+    diagnosis: why devices could not go on, and the state of every one of them; None where there is nothing to tell.
     """
 
     code: ClassVar[str] = "error"
@@ -53,7 +53,7 @@ class DistxlaError(Exception):
 
 
 class HloSyntaxError(DistxlaError):
-    """The text is not HLO: message says what was expected and what was found."""
+    """The text is not HLO: message names what was expected and what was found."""
 
     code = "syntax"
     exit_status = 2
@@ -81,7 +81,7 @@ class ArgumentError(DistxlaError):
 
 
 class UsageError(DistxlaError):
-    """A command line that distxla does not take; its notes propose what may have been meant."""
+    """A command line that distxla does not take; its notes propose corrections."""
 
     code = "usage"
     exit_status = 2
@@ -100,7 +100,7 @@ class ClusterError(DistxlaError):
 
 
 class OutOfMemoryError(DistxlaError):
-    """What a program needs is more than a device has, or than is left of it; the message says how much of each."""
+    """A program needs more than a device has, or than is left of it; the message says how much of each."""
 
     code = "memory"
     exit_status = 2
@@ -109,7 +109,7 @@ class OutOfMemoryError(DistxlaError):
 class DeadlockError(DistxlaError):
     """Devices wait for each other and none can ever go on.
 
-    channel: on which a send, or a recv, waits for what no program does; None for any other.
+    channel: on which a send, or a recv, waits for a transfer that no program makes; None for any other.
     """
 
     code = "deadlock"
@@ -139,7 +139,7 @@ class DamagedMessageError(ReplicaLostError):
     """A message between hosts was damaged, repeated or lost: names the hosts and the message.
 
     No result was computed from it. The cluster can't be used any more.
-    frame: what the message's header said, where that could be verified; for the runtime's own use.
+    frame: the message's header, where that could be verified; for the runtime's own use.
     """
 
     code = "damaged"
@@ -149,7 +149,7 @@ class DamagedMessageError(ReplicaLostError):
 class TimeLimitError(DistxlaError):
     """The time limit that the caller gave ran out.
 
-    phase: what was being done, as in `checking`, `compiling`, `running`; None where nothing says so.
+    phase: of the work, as in `checking`, `compiling`, `running`; None where nothing says so.
     """
 
     code = "time-limit"

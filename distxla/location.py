@@ -1,4 +1,4 @@
-"""The place in the user's text that a message points to, and what of other people's text may be shown."""
+"""The place in the user's text that a message points to, and the parts of other people's text that may be shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Location:
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what a terminal would obey: names, paths and frames come from other people's files."""
+    """The text with escapes for control characters: names, paths and frames come from other people's files."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 

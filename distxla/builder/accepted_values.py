@@ -1,4 +1,4 @@
-"""What a caller may write for element types, shapes and constants."""
+"""The forms in which a caller may write element types, shapes and constants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 ElementTypeLike: TypeAlias = "ElementType | str | type[Any] | np.dtype[Any]"
 # "f32[2,3]{1,0}", "(s32[], f32[2])", Shape, ("f32", (2, 3)), an array, a sequence of these for a tuple
 ShapeLike: TypeAlias = "Shape | str | Array | Sequence[Any]"
-# what stands for a constant: a number, an array, a list of numbers or of such lists
+# the forms of a constant: a number, an array, a list of numbers or of such lists
 ConstantLike: TypeAlias = "bool | int | float | complex | np.generic | Array | Sequence[Any]"
 
 _OF_PYTHON = (PRED, S32, F32, C64)

@@ -33,7 +33,7 @@ class CallSite:
     instruction: int
 
     def metadata(self, scope: str) -> Metadata:
-        """What the instruction carries into the HLO text: the caller's line, and `scope/method` as op_name."""
+        """The metadata of the instruction in the HLO text: the caller's line, and `scope/method` as op_name."""
         name = "/".join(part for part in (scope, self.method.rstrip("_")) if part)
         return Metadata((("op_name", name), ("source_file", self.file), ("source_line", self.line)))
 

@@ -27,14 +27,14 @@ from distxla.ops.transpose import Transpose
 from distxla.text.groups import read_replica_groups
 from distxla.text.lexer import Lexer
 
-# [[0, 2], [1, 3]], empty for everybody; or HLO text: "[2,2]<=[4]"
+# [[0, 2], [1, 3]], empty for all devices; or HLO text: "[2,2]<=[4]"
 GroupsLike: TypeAlias = "Sequence[Sequence[int]] | str | ReplicaGroups"
 
 
 class Collectives(Tuples):
     """Pages AllGather, AllReduce, AllToAll, CollectivePermute, CrossReplicaSum, ReduceScatter, ReplicaId.
 
-    replica_groups: the members of each group in order; empty for everybody.  channel_id: without one the ids are
+    replica_groups: the members of each group in order; empty for all.  channel_id: without one the ids are
     replicas, within one partition. With one they are partitions within one replica (all_to_all, collective_broadcast,
     collective_permute), or replicas of which all partitions join, or (use_global_device_ids) flattened ids
     `replica * partitions + partition` (all_gather, all_reduce, reduce_scatter).
@@ -123,7 +123,7 @@ class Collectives(Tuples):
     ) -> XlaOp:
         """The operand is cut into split_count parts along split_dimension; the i-th goes to the i-th member.
 
-        What a member gets stands, in group order, along concat_dimension.
+        The parts that a member gets are joined, in group order, along concat_dimension.
         """
         x, count = self._array(operand), self._count(split_count, "split_count")
         split, concat = as_integer(split_dimension, "split_dimension"), as_integer(concat_dimension, "concat_dimension")
@@ -157,7 +157,7 @@ class Collectives(Tuples):
     def all_to_all_tuple(
         self, operands: Sequence[OperandLike], replica_groups: GroupsLike = (), channel_id: int | None = None
     ) -> XlaOp:
-        """One operand for each member of a group; the result is the tuple of what the members gave, in group order."""
+        """One operand for each member of a group; the result is the tuple of the received values, in group order."""
         found = self._operands(operands, "operands")
         op = AllToAll(replica_groups=self._groups(replica_groups), channel_id=self._channel(channel_id))
         return self._add(op, found, Shape.tuple([x.shape.without_layout() for x in found]))
@@ -168,7 +168,7 @@ class Collectives(Tuples):
         source_target_pairs: Sequence[Sequence[int]],
         channel_id: int | None = None,
     ) -> XlaOp:
-        """Each pair (source, target) sends the source's operand; who is nobody's target gets zeros."""
+        """Each pair (source, target) sends the source's operand; a device that is no target gets zeros."""
         pairs = [
             as_integers(pair, "source_target_pairs") for pair in as_sequence(source_target_pairs, "source_target_pairs")
         ]
@@ -204,7 +204,7 @@ class Collectives(Tuples):
         op = RaggedAllToAll(replica_groups=self._groups(replica_groups), channel_id=self._channel(channel_id))
         return self._add(op, [sent, result, *map(self._array, tables)], result.shape.without_layout())
 
-    # --- what they share --------------------------------------------------------------------------------------------
+    # --- shared parts -----------------------------------------------------------------------------------------------
 
     def _each(self, op: Op, operand: Any, result: Callable[[Shape], Shape]) -> XlaOp:
         """An array, or each element of a tuple in one instruction; `result` tells an element's shape."""
@@ -217,7 +217,7 @@ class Collectives(Tuples):
         return self._add(op, elements, Shape.tuple([result(x.shape) for x in elements]))
 
     def _scalar(self, value: XlaOp) -> Shape:
-        """What a reduction of the value combines."""
+        """The scalar that a reduction of the value combines."""
         leaf = next(value.shape.leaves(), None)
         if leaf is None or not leaf.is_array:
             raise broken_rule(f"operand: {value.shape} is neither an array nor a tuple of arrays", "operand")

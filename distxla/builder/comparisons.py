@@ -13,7 +13,7 @@ from distxla.ops.compare import Compare
 class Comparisons(Broadcasting):
     """Page "Element-wise comparison operations": pred arrays.
 
-    Floats compare as IEEE 754 says. The `_total_order` forms also order what that leaves unordered:
+    Floats compare by IEEE 754. The `_total_order` forms also order NaNs and zeros:
     -NaN < -inf < finite < -0 < +0 < finite < +inf < +NaN; of integers they are the plain ones.
     """
 

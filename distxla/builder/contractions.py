@@ -37,7 +37,7 @@ PRECISIONS = ("default", "high", "highest", "packed_nibble")
 class Contractions(Recorder):
     """Pages Dot, DotGeneral, Conv, ConvWithGeneralPadding.
 
-    precision_config: what each operand asks for ("default", "high", "highest"), or one word for both; every product is
+    precision_config: of each operand ("default", "high", "highest"), or one word for both; every product is
     computed in full.  preferred_element_type: the result's.
     """
 
@@ -56,7 +56,7 @@ class Contractions(Recorder):
         return self.dot_general(left, right, numbers, precision_config, preferred_element_type)
 
     def matmul(self, lhs: OperandLike, rhs: OperandLike) -> XlaOp:
-        """What `lhs @ rhs` gives: `dot`, and of equal ranks above 2 the products of the matrices in the last two."""
+        """`lhs @ rhs`: `dot`, and of equal ranks above 2 the products of the matrices in the last two."""
         left, right = self._factors(lhs, rhs)
         if left.rank != right.rank or left.rank <= 2:
             return self.dot(left, right)
@@ -205,7 +205,7 @@ class Contractions(Recorder):
     ) -> XlaOp:
         """dimension_numbers: labels such as `b01f_01io->b01f`; the order of `conv` if left out.
 
-        A dilation of d puts d - 1 zeros between neighbours of lhs (rhs); window_reversal turns the kernel round.
+        A dilation of d puts d - 1 zeros between neighbours of lhs (rhs); window_reversal reverses the kernel.
         """
         left, right = self._factors(lhs, rhs)
         labels = as_convolution_dimensions(dimension_numbers, left.rank)

@@ -36,7 +36,7 @@ class ControlFlow(Tuples):
         composite_attributes: str | None = None,
         version: int = 0,
     ) -> XlaOp:
-        """`call` of an operation that others may know by `name`; the computation is what it decomposes into.
+        """`call` of an operation with a public name `name`; the computation is its decomposition.
 
         composite_attributes: MLIR's text of a dictionary, `{n = 1 : i32}`.
         """
@@ -149,7 +149,7 @@ class ControlFlow(Tuples):
         api_version: str = "API_VERSION_ORIGINAL",
         output_operand_aliasing: Sequence[Any] = (),
     ) -> XlaOp:
-        """What the routine `target_name` makes of `args`.
+        """The result of the routine `target_name` for `args`.
 
         opaque: text that the routine gets.  output_operand_aliasing: (output index, operand, operand index) of results
         that take over the memory of operands.

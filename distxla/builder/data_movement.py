@@ -190,7 +190,7 @@ class DataMovement(Broadcasting):
         return self._add(Slice(slice=tuple(boxes)), [x])
 
     def basic_index(self, operand: OperandLike, key: Any) -> XlaOp:
-        """What `x[key]` gives: integers drop a dimension, slices keep it, `...` stands for the rest, None is new.
+        """`x[key]`: integers drop a dimension, slices keep it, `...` means all the others, None is new.
 
         Raises IndexError as NumPy does; indices that are computed need `dynamic_slice` or `gather`.
         """
@@ -246,7 +246,7 @@ class DataMovement(Broadcasting):
         return self._add(BitcastConvert(), [x], Shape(element_type, dims))
 
     def reduce_precision(self, operand: OperandLike, mantissa_bits: int, exponent_bits: int) -> XlaOp:
-        """Rounded to what a float of so many bits holds, in the operand's own type.
+        """Rounded to the values of a float of so many bits, in the operand's own type.
 
         The order of the arguments is the page's; XLA's own method has exponent_bits first, so better name them.
         """

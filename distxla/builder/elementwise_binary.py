@@ -40,7 +40,7 @@ class ElementwiseBinary(Comparisons, Choices, ElementwiseUnary):
         return self._binary("divide", lhs, rhs, broadcast_dimensions)
 
     def rem(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:
-        """What a division towards zero leaves, with the dividend's sign."""
+        """The rest of a division towards zero, with the dividend's sign."""
         return self._binary("remainder", lhs, rhs, broadcast_dimensions)
 
     def pow(self, lhs: OperandLike, rhs: OperandLike, broadcast_dimensions: Sequence[int] | None = None) -> XlaOp:

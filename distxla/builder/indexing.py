@@ -141,7 +141,7 @@ class Indexing(Recorder):
         return self._add(op, [self._array(operand)])
 
     def set_dimension_size(self, operand: OperandLike, size: OperandLike, dimension: int) -> XlaOp:
-        """The operand with the run-time size `size` (s32[]) of a dimension; what lies beyond is ignored."""
+        """The operand with the run-time size `size` (s32[]) of a dimension; elements beyond are ignored."""
         op = SetDimensionSize(dimensions=(as_integer(dimension, "dimension"),))
         return self._add(op, [self._array(operand), self._array(size, S32)])
 

@@ -33,7 +33,7 @@ from distxla.ops.tuple import Tuple
 from distxla.text.lexer import Lexer
 from distxla.text.shardings import read_sharding
 
-# A computation: what `build` gave, a builder that is built now, or a Python function that is run once on parameters.
+# A computation: a result of `build`, a builder that is built now, or a Python function that is run once on parameters.
 ComputationLike: TypeAlias = "Module | Recorder | Callable[..., Any]"
 
 # Words that XLA's text does not take for names.
@@ -75,7 +75,7 @@ def legal_name(wanted: str) -> str:
 
 @dataclass(frozen=True)
 class Annotations:
-    """What every instruction that is added gets at the moment."""
+    """The metadata and attributes that every added instruction gets at the moment."""
 
     scope: str
     sharding: Sharding | None = None
@@ -155,7 +155,7 @@ class Recorder:
 
     @abstractmethod
     def _result(self, instruction: Instruction) -> XlaOp:
-        """What stands for an instruction's result."""
+        """The value that represents an instruction's result."""
 
     def parameter(self, number: int, shape: ShapeLike, name: str | None = None) -> XlaOp:
         """Argument `number` of the computation, from 0; each number once."""
@@ -238,7 +238,7 @@ class Recorder:
     def _computation(self, value: ComputationLike, parameters: Sequence[Shape], argument: str) -> str:
         """The name, in this module, of a computation that was given as an argument.
 
-        parameters: what a Python function is run on.  The op that calls it checks its signature.
+        parameters: shapes of a Python function's arguments.  The op that calls it checks its signature.
         """
         if isinstance(value, Module):
             return self._import(value)
@@ -253,7 +253,7 @@ class Recorder:
         return self._import(self._traced(value, parameters))
 
     def _traced(self, function: Callable[..., Any], parameters: Sequence[Shape]) -> Module:
-        """What a Python function does to parameters of these shapes."""
+        """The computation of a Python function on parameters of these shapes."""
         name = getattr(function, "__name__", type(function).__name__)
         inner = self.create_sub_builder("lambda" if name == "<lambda>" else name)
         with suppress(ValueError):  # where Python does not know the signature

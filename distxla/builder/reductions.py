@@ -101,7 +101,7 @@ class Reductions(Indexing, Comparisons):
     ) -> XlaOp:
         """Each element of `source` goes to the element of the operand that `select` chose under its window.
 
-        Elements start as init_value; what goes there is combined by `scatter`.
+        Elements start as init_value; `scatter` combines those that are written.
         """
         x = self._array(operand)
         pair = [Shape(x.dtype)] * 2

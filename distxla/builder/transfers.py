@@ -22,8 +22,8 @@ _PAIRS = "_xla_send_recv_source_target_pairs"
 class Transfers(Tuples):
     """Pages Infeed, Outfeed, Send, Recv.
 
-    channel_handle: the number that a send and its receive share, one pair a number.  source_target_pairs: who sends to
-    whom where all devices run this one program.
+    channel_handle: the number that a send and its receive share, one pair a number.  source_target_pairs: the source
+    and target of each transfer, where all devices run this one program.
     """
 
     _feed_token: XlaOp | None = None

@@ -88,7 +88,7 @@ def as_window(
 ) -> Window:
     """A window over an array of `dimension_sizes`; strides and dilations of 1 if left out.
 
-    base, window: what the two dilations are called where they were given.
+    base, window: the caller's names of the two dilations.
     """
     sizes = as_integers(window_dimensions, "window_dimensions")
     rank = len(sizes)
@@ -96,7 +96,7 @@ def as_window(
     strides, bases, dilations = (_for_each(values, rank, name) for name, values in given)
     if len(dimension_sizes) != rank:
         raise broken_rule(
-            f"window.rank: the window has {rank} dimensions, what lies under it {len(dimension_sizes)}",
+            f"window.rank: the window has {rank} dimensions, the array under it {len(dimension_sizes)}",
             "window_dimensions",
         )
     for name, values in (("window_strides", strides), (base, bases), (window, dilations)):

@@ -40,14 +40,14 @@ class XlaBuilder(PublicNames, Numerics, Contractions, Reductions, Collectives, C
         b.all_reduce(b.reduce(x, 0, lambda a, b: a + b, [0]), lambda a, b: a + b) / 4096
         module = b.build()                      # of the last value; runs, and prints as HLO text
 
-    Every call checks shapes, types and attributes: what is wrong is a VerificationError that points at the caller's own
+    Every call checks shapes, types and attributes: an error is a VerificationError that points at the caller's own
     line and names the argument. The lines travel along as metadata, so later reports name them, too.
 
     Operands are values of this builder, or numbers, lists and arrays of NumPy, which become constants. A shape is
     `"f32[2,3]"`, `("f32", (2, 3))`, a Shape, an array, or a tuple of shapes. A computation is a module, another
     builder, or a Python function, which is run once on parameters of the shapes that the operation asks for.
 
-    replica_count, num_partitions: what the module's header says; with both known, groups are checked against them.
+    replica_count, num_partitions: the counts in the module's header; with both known, groups are checked against them.
     """
 
     def _result(self, instruction: Instruction) -> XlaOp:
@@ -93,7 +93,7 @@ class XlaBuilder(PublicNames, Numerics, Contractions, Reductions, Collectives, C
         return operand.shape
 
     def get_program_shape(self, root: XlaOp | None = None) -> ProgramShape:
-        """Parameters and result of what `build` would give."""
+        """Parameters and result of the computation that `build` would give."""
         return self._computation_of(root).program_shape
 
     def set_up_alias(

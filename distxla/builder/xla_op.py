@@ -16,12 +16,12 @@ from distxla.ir.public_names import PublicNames
 from distxla.ir.shape import Shape
 
 IndexItem: TypeAlias = "int | slice | EllipsisType | None"
-# An operand: what the builder gave, or a constant.
+# An operand: a value of the builder, or a constant.
 OperandLike: TypeAlias = "XlaOp | ConstantLike"
 
 
 class Operations(Protocol):
-    """The methods of `XlaBuilder` that operators and indexing stand for."""
+    """The methods of `XlaBuilder` behind operators and indexing."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class Operations(Protocol):
 
 
 class XlaOp(PublicNames):
-    """What a method of `XlaBuilder` gives and takes: a value of `shape` that is computed when the program runs.
+    """A value of `XlaBuilder`'s methods: a value of `shape` that is computed when the program runs.
 
     Operators are the operations of that name: `+` Add, `-` Sub, `*` Mul, `/` Div, `%` Rem, `**` Pow, `& | ^ ~` And, Or,
     Xor, Not, `<<` ShiftLeft, `>>` ShiftRightArithmetic of signed and ShiftRightLogical of unsigned integers, `@` the
@@ -87,7 +87,7 @@ class XlaOp(PublicNames):
 
     @property
     def instruction(self) -> Instruction:
-        """What it is in the module."""
+        """Its instruction in the module."""
         return self._instruction
 
     @property

@@ -91,7 +91,7 @@ def _part(world: World, path: str, k: int, device: int, array: Array) -> Array:
 
 
 def _require_all(world: World, path: str, given: Mapping[tuple[int, int], Array]) -> None:
-    """ArgumentError that names what the file lacks: key, parameter, shape, and devices."""
+    """ArgumentError that names a value missing in the file: key, parameter, shape, and devices."""
     missing = [
         (k, program, devices)
         for program in world.programs

@@ -1,7 +1,7 @@
 """Arguments and results in .npz files: `arg{k}@{d}`, `arg{k}` (the same for all devices), `out{k}@{d}`.
 
-Arrays of global modules may stand there whole, `arg{k}` or `out{k}`: each device then has its shard of them.
-k counts leaves in depth-first order; d is a flattened device id. Element types that NumPy lacks stand as unsigned
+Arrays of global modules may be there whole, `arg{k}` or `out{k}`: each device then has its shard of them.
+k counts leaves in depth-first order; d is a flattened device id. Element types that NumPy lacks are stored as unsigned
 integers of the same width that hold the bits; 4- and 2-bit types take a byte each.
 """
 

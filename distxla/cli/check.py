@@ -113,7 +113,7 @@ def command(
 
 
 def _write_report(path: str | None, verdict: Verdict | None) -> None:
-    """The page of what is known, if it is asked for, unless it is that all devices go on."""
+    """The page of the findings, if it is asked for, unless all devices go on."""
     if path is None:
         return
     if verdict is None or verdict.diagnosis is None:
@@ -123,7 +123,7 @@ def _write_report(path: str | None, verdict: Verdict | None) -> None:
 
 
 def _refused(world: World, missing: Iterable[Obstacles]) -> list[dict[str, str | None]]:
-    """What `distxla run` would refuse to execute, for JSON."""
+    """The instructions that `distxla run` would refuse to execute, for JSON."""
     return [
         {
             "program": program.path,
@@ -150,7 +150,7 @@ def _obstacles(module: Module) -> Obstacles:
 
 
 def _examined(world: World) -> Verdict | None:
-    """What is known of deadlocks; None where the devices have nothing to do with each other."""
+    """The verdict on deadlocks; None where the devices have nothing to do with each other."""
     from distxla.ir.effects import Effects
     from distxla.scheduler.tpu_kernel import communicates
 
@@ -177,7 +177,7 @@ def _print(verdict: Verdict) -> None:
 
 
 def _print_order(world: World) -> None:
-    """What is executed earlier than in the text."""
+    """The instructions that are executed earlier than in the text."""
     moves = world.moves()
     if not moves:
         return
@@ -206,8 +206,8 @@ def _print_hope(world: World, verdict: Verdict) -> None:
 
 
 def _describe(world: World, missing: Iterable[Obstacles], *, is_fine: bool) -> None:
-    """Print what the programs hold. missing: of each what can't be executed.  is_fine: whether nothing speaks against
-    running them all."""
+    """Print the programs' contents. missing: of each, its unsupported instructions.  is_fine: whether
+    nothing speaks against running them all."""
     from distxla.cli.layout_note import ignored_tiles
     from distxla.collectives.spread_collectives import with_spread_collectives
     from distxla.diagnosis.sentences import named

@@ -114,7 +114,7 @@ def _counts(differences: Sequence[Difference]) -> str:
 
 
 def lines(differences: Sequence[Difference], against: str) -> Iterable[str]:
-    """A sentence, and a table of what is beyond the tolerance."""
+    """A sentence, and a table of the elements beyond the tolerance."""
     bad = [d for d in differences if not d.fits]
     if not differences:
         yield f"{against}: no leaf in common"

@@ -1,4 +1,4 @@
-"""`--custom-call NAME=…`: what the custom-calls of a module may run, said by the user and never by the module."""
+"""`--custom-call NAME=…`: the routines of a module's custom-calls, named by the user and never by the module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def custom_call_option(command: F) -> F:
-    """Adds `custom_calls`, a tuple of what was given."""
+    """Adds `custom_calls`, a tuple of the option's values."""
     return click.option(
         "--custom-call",
         "custom_calls",
@@ -26,7 +26,7 @@ def custom_call_option(command: F) -> F:
 
 
 def register_all(given: Sequence[str]) -> None:
-    """Register what the options say. ArgumentError for what cannot be read, loaded or found."""
+    """Register the options' routines. ArgumentError for those that cannot be read, loaded or found."""
     if not given:
         return
     from distxla.ops.custom_calls.user import register_custom_call

@@ -35,7 +35,7 @@ class Execution:
 
     outs[d][k]: leaf k on device d, of the last step.  compile_s: the compiler's time over all programs (the time to
     read them if they are cached).  compile_wall_s: wall-clock time of the same, with the start of the compiler's
-    process; the replicas start meanwhile.  start_s: from the start of the cluster until all replicas were ready.
+    process; the replicas start at the same time.  start_s: from the start of the cluster until all replicas were ready.
     load_s: to load the programs on them.  steps_s: one wall-clock time a step, results stay on their devices.  cached:
     no program had to be compiled.  places: (device, host, process id).  injected: faults, as Cluster.injected.
     """
@@ -136,7 +136,7 @@ def _compiling_s(executable: Executable) -> float:
 
 @contextmanager
 def _traced(cluster: Cluster, path: str | None) -> Iterator[None]:
-    """What is called within is recorded and written, even if it fails; ArgumentError where that is not possible."""
+    """Calls in the body are recorded and written, even if one fails; ArgumentError where that is not possible."""
     if path is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What a command tells of a failure: the message on stderr, a JSON object."""
+"""The output of a failure: the message on stderr, a JSON object."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def wants_json(args: Sequence[str]) -> bool:
 
 
 def tell(error: DistxlaError, *, as_json: bool) -> None:
-    """The failure on stderr, as JSON on stdout, too: the latter last, since nobody may read stdout any more."""
+    """The failure on stderr, as JSON on stdout, too: the latter last, since stdout may have no reader any more."""
     terminal.write_at(error.location, f"error: {error.code}: {error.message}")
-    # what a report says of a run that was refused stands in the error and its notes
+    # the report of a refused run has no more than the error and its notes
     if error.diagnosis is not None and error.diagnosis.devices and (text := error.diagnosis.text()):
         terminal.write(text, err=True)
     for note in getattr(error, "__notes__", ()):

@@ -39,9 +39,9 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Use:
-    """What the program of a device does with one of its streams.
+    """The use of one stream by the program of a device.
 
-    shapes: of the items, one for each instruction.  in_order: all of them stand in the entry computation itself, so
+    shapes: of the items, one for each instruction.  in_order: all of them are in the entry computation itself, so
     that the n-th item of a step is the n-th instruction's.
     """
 
@@ -50,7 +50,7 @@ class Use:
 
 
 def uses_of(module: Module) -> dict[StreamKey, Use]:
-    """The streams with which a module's entry computation, and what it calls, has to do."""
+    """The streams of a module's entry computation, and of the computations that it calls."""
     found: dict[StreamKey, list[Shape]] = defaultdict(list)
     nested: set[StreamKey] = set()
     pending, seen = [module.entry], {module.entry}
@@ -70,7 +70,7 @@ def uses_of(module: Module) -> dict[StreamKey, Use]:
 
 @dataclass
 class Feeds:
-    """What goes in and what came out.
+    """The items that go in and those that came out.
 
     uses: by device.  given: infeed items by device.  left: how many of them no program took.  taken: outfeed items by
     device, as their leaves; where `keeps` is not set, of none.  counts: how many outfeed items there were.
@@ -156,7 +156,7 @@ def _missing_leaf(number: int, leaves: Mapping[int, Member]) -> str | None:
 def _item(use: Use, number: int, leaves: Sequence[Member], what: str) -> list[tuple[Member, Shape]]:
     """The leaves with the shapes of the infeed that takes them.
 
-    Where infeeds of different shapes stand in loops or branches, any of them may be the one: then it is the first that
+    Where infeeds of different shapes are in loops or branches, any of them may be the one: then it is the first that
     takes the leaves in the very types in which the file holds them, or else as bits.
     """
     shapes = [use.shapes[number % len(use.shapes)]] if use.in_order else list(dict.fromkeys(use.shapes))
@@ -209,7 +209,7 @@ def _leaves(item: Any) -> Iterator[Array]:
 
 @contextmanager
 def fed_reference(feeds: Feeds) -> Iterator[ReferenceStreams]:
-    """Streams of the reference with all items in them; what comes out is collected at the end, errors or not."""
+    """Streams of the reference with all items in them; outputs are collected at the end, errors or not."""
     from distxla.reference.streams import Streams
 
     streams = Streams(fed=False)  # whatever is not fed here has ended
@@ -231,7 +231,7 @@ def fed_reference(feeds: Feeds) -> Iterator[ReferenceStreams]:
 def fed_cluster(cluster: Cluster, feeds: Feeds) -> Iterator[None]:
     """Threads that feed and empty the streams of a cluster's devices while the body calls programs.
 
-    What was produced is collected at the end, errors or not.
+    Outputs are collected at the end, errors or not.
     """
     tasks = []
     stop = threading.Event()
@@ -252,7 +252,7 @@ def fed_cluster(cluster: Cluster, feeds: Feeds) -> Iterator[None]:
 
 
 class _Task(threading.Thread):
-    """One stream's other end. error: what went wrong, but for what a failed call tells anyway."""
+    """One stream's other end. error: its own, without those that a failed call reports anyway."""
 
     def __init__(self, cluster: Cluster, feeds: Feeds, device: int, key: StreamKey, stop: threading.Event) -> None:
         super().__init__(name=f"{key} of device {device}", daemon=True)
@@ -287,7 +287,7 @@ class _Task(threading.Thread):
                 except TimeLimitError:
                     continue
         finally:
-            infeed.close()  # after an error, too: the program would wait for what never comes
+            infeed.close()  # after an error, too: the program would wait for items that never come
         self._stop_asked.wait()
         self._feeds.left[device] = len(items) - put + infeed.pending
 

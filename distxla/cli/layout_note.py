@@ -1,4 +1,4 @@
-"""What the user is told about layouts that count less here than on the device that a dump is from."""
+"""The note on layouts that count less here than on the device that a dump is from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distxla.text.shapes import print_shape
 
 
 def ignored_tiles(module: Module) -> str | None:
-    """What happens with tiles, naming the first shape that has some; None where none has.
+    """The treatment of tiles, naming the first shape that has some; None where none has.
 
     Tiles say where a device keeps elements. Arrays here are row-major inside of a program and logical where they enter
     and leave it, so tiles count only where a bitcast reads bytes (ir/tiles.py). A reader of another device's dump may

@@ -13,7 +13,7 @@ from distxla.machine.byte_counts import bytes_of
 
 @dataclass(frozen=True)
 class Nodes:
-    """What `--address`, `--devices-per-host` and `--device-memory` (bytes) say; None where they are not given."""
+    """The values of `--address`, `--devices-per-host` and `--device-memory` (bytes); None where they are not given."""
 
     address: str | None = None
     devices_per_host: tuple[int, ...] | None = None

@@ -42,7 +42,7 @@ DEVICE_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 class Program:
     """A module and the flattened ids of the devices that run it, ascending.
 
-    module: what each device runs.  whole: the global arrays where the file holds a global module, else None.
+    module: the program of each device.  whole: the global arrays where the file holds a global module, else None.
     """
 
     path: str
@@ -107,7 +107,7 @@ class World:
 
     def settled(self) -> World:
         """The same programs, verified, with their communication in an order in which devices don't wait for each other
-        for ever, where there is one (scheduler/communication_order.py); what is scheduled stays as it is.
+        for ever, where there is one (scheduler/communication_order.py); scheduled ones stay as they are.
 
         Raises VerificationError and CollectiveMismatchError for the first rule that a program, or all of them together,
         break.
@@ -136,7 +136,7 @@ class World:
             error.add_note(note)
 
     def _notes_on_counts(self) -> Iterator[str]:
-        """What nobody has said about the counts of a run that can't be, and flags that would say it."""
+        """The unknown counts of a run that can't be, and flags that would state them."""
         modules = [program.module for program in self.programs]
         if None not in self.stated or not any(i.op.effects in COMMUNICATING for m in modules for i in _all(m)):
             return
@@ -149,7 +149,7 @@ class World:
             yield f"the program's groups and pairs imply {' '.join(flags)}"
 
     def channels(self) -> dict[int, list[tuple[int, int]]]:
-        """(source, target) of what devices send each other, by channel; of a world that has been verified."""
+        """(source, target) of the devices' transfers, by channel; of a world that has been verified."""
         found: dict[int, list[tuple[int, int]]] = {}
         for transfer in self._transfers:
             found.setdefault(transfer.channel, []).append((transfer.source, transfer.target))
@@ -165,7 +165,7 @@ class World:
         return module_transfers([(p.devices, p.module) for p in self.programs], self.replicas, self.partitions)
 
     def moves(self) -> list[dict[str, str | None]]:
-        """What `settled` lets be executed earlier than in the text, for JSON."""
+        """The instructions that `settled` executes earlier than in the text, for JSON."""
         return [
             {
                 "program": self.programs[move.program].path,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line says, in the words of its options."""
+    """The command line, in the words of its options."""
 
     modules: tuple[str, ...]
     replicas: int | None
@@ -229,7 +229,7 @@ def _injection(options: RunOptions, world: World) -> Injection | None:
 def _executed(
     options: RunOptions, world: World, arguments: Arguments, feeds: Feeds, nodes: Nodes, injection: Injection | None
 ) -> Execution:
-    """All steps on the backend. What was taken from outfeeds is written, also before an error."""
+    """All steps on the backend. Items taken from outfeeds are written, also before an error."""
     from distxla.cli import execution
     from distxla.cli.feeds import write_outfeeds
 

@@ -1,4 +1,4 @@
-"""What `distxla run` prints: where it ran, what it computed, how long it took; as text or as one JSON object."""
+"""The output of `distxla run`: where it ran, its results, how long it took; as text or as one JSON object."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def as_json(
     comparisons: Sequence[tuple[str, Sequence[Difference]]],
     feeds: Feeds,
 ) -> dict[str, Any]:
-    """What --json prints. Times in seconds."""
+    """The output of --json. Times in seconds."""
     return {
         "modules": [{"name": p.module.name, "path": p.path, "devices": list(p.devices)} for p in world.programs],
         "replicas": world.replicas,

@@ -1,4 +1,4 @@
-"""What commands write to stdout and stderr. Everything but the output of click's own `--help` goes through here.
+"""The commands' output on stdout and stderr. Everything but the output of click's own `--help` goes through here.
 
 On a terminal lines wrap between words at its width, and kinds of messages have colours: `error:` is bold red,
 `warning:` bold yellow, hints and notes are cyan. NO_COLOR and TERM=dumb turn colours off. In a pipe or a file each line
@@ -53,7 +53,7 @@ def lost_output() -> StdoutError | None:
 
 
 def lose_output(error: StdoutError) -> None:
-    """Drop what is buffered for stdout, and all further output to it."""
+    """Drop text buffered for stdout, and all further output to it."""
     _lost.append(error)
     _discard(_descriptor(sys.stdout, 1))
 
@@ -121,7 +121,7 @@ def write_at(location: Location | None, text: str, *, err: bool = True, shows_fr
 
 
 class _Notices(logging.Handler):
-    """Writes what the library tells of a run while it goes on."""
+    """Writes the library's notices on a run while it goes on."""
 
     def emit(self, record: logging.LogRecord) -> None:
         write(f"note: {record.getMessage().removeprefix('distxla: ')}", err=True)
@@ -137,7 +137,7 @@ def show_notices() -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show what is being done, on stderr, while the with-body runs: on a terminal only."""
+    """Show the phase of the work, on stderr, while the with-body runs: on a terminal only."""
     if not _is_terminal(sys.stderr):
         yield
         return
@@ -171,7 +171,7 @@ def counted(count: int, what: str) -> str:
 
 
 def _coloured(lines: list[str]) -> list[str]:
-    """The lines of one message: its place and its kind stand in the first one."""
+    """The lines of one message: its place and its kind are in the first one."""
     match = LABELLED.match(lines[0])
     if match is None:
         return lines
@@ -197,7 +197,7 @@ def _has_colours(stream: TextIO) -> bool:
 
 
 def _width(stream: TextIO) -> int | None:
-    """Columns of the terminal, or what COLUMNS says instead; None where the stream is none."""
+    """Columns of the terminal, or those of COLUMNS; None where the stream is none."""
     if not _is_terminal(stream):
         return None
     given = os.environ.get("COLUMNS", "")
@@ -230,7 +230,7 @@ def _descriptor(stream: TextIO, usual: int) -> int:
 
 
 def _discard(descriptor: int) -> None:
-    """From here on what is written there goes nowhere, what a stream still holds for it included."""
+    """From here on its output goes nowhere, including text that a stream still holds for it."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
@@ -238,7 +238,7 @@ def _discard(descriptor: int) -> None:
 
 @contextmanager
 def _stderr() -> Iterator[None]:
-    """What is written within, and all that follows, may be lost; Python 3.12 would end with status 120 for it."""
+    """Output of the body, and all that follows, may be lost; Python 3.12 would end with status 120 for it."""
     try:
         yield
     except OSError:

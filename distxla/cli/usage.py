@@ -1,4 +1,4 @@
-"""Mistakes in the command line itself: what click refuses, as errors of distxla with a proposal of what was meant."""
+"""Mistakes in the command line itself: click's refusals, as errors of distxla with a proposal of a correction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Choice(click.Choice[str]):
 
 
 def usage_error(error: click.ClickException) -> UsageError:
-    """What click refuses, in the words of the other errors; its notes propose what may have been meant."""
+    """A refusal of click, in the words of the other errors; its notes propose corrections."""
     message, *notes = _message(error).split("\n")
     found = UsageError(message[:1].lower() + message[1:].rstrip("."))
     if isinstance(error, click.UsageError) and error.ctx is not None:

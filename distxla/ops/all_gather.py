@@ -103,7 +103,7 @@ class AllGather(GlobalIdsCollective):
 
 @register
 class AllGatherStart(AllGather):
-    """Begin an all-gather; its one user `all-gather-done` ends it. Others may enter it meanwhile.
+    """Begin an all-gather; its one user `all-gather-done` ends it. Other members may enter it between the two.
 
     Shapes:  operands -> (operands, results of the all-gather); each side is a tuple where there are several operands.
     Errors:  those of `all-gather`.

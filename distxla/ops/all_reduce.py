@@ -87,7 +87,7 @@ class AllReduce(ReducingCollective):
 
 @register
 class AllReduceStart(AllReduce):
-    """Begin an all-reduce; its one user `all-reduce-done` ends it. Others may enter it meanwhile.
+    """Begin an all-reduce; its one user `all-reduce-done` ends it. Other members may enter it between the two.
 
     The result is already shaped like the all-reduce's.
 

@@ -30,7 +30,7 @@ from distxla.ops.token import AfterAll
 class AsyncStart(ExecutableOp):
     """Begin a computation; async-done takes its result. All its transfers and collectives begin together.
 
-    A start waits for nobody. What needs the result of a transfer or a collective is executed by async-done, and so are
+    A start never waits. Readers of the result of a transfer or a collective are executed by async-done, and so are
     feeds, and loops and conditionals that communicate. A send or recv without a done of its own is ended by async-done,
     and its context is then (the value that was sent or received, 0, token); another one's context may come from outside
     or go there, to its done.

@@ -120,7 +120,7 @@ class Bitcast(ExecutableOp):
         actual: Sequence[Shape],
         called: Callable[[str], ProgramShape],
     ) -> Shape:
-        """What the steps' rules make of the dimension sizes."""
+        """The dimension sizes by the steps' rules."""
         (stated,), (current,) = operands, actual
         for op, result in self.logical_steps(shape, stated):
             current = op.run_time_shape(result, [stated], [current], called)

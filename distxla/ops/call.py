@@ -43,7 +43,7 @@ class Call(ExecutableOp):
         at = "frontend_attributes"
         self.require(name, "composite", "a composite needs the frontend attribute composite.name", at=at)
         self.require(version is None or version.isdecimal(), "composite", f"composite.version is {version}", at=at)
-        self.require(attributes != "", "composite", "composite.attributes is empty, where {} stands for none", at=at)
+        self.require(attributes != "", "composite", "composite.attributes is empty; write {} for none", at=at)
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         return run.call(self.to_apply, *operands)

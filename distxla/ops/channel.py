@@ -41,7 +41,7 @@ class ChannelOp(ExecutableOp):
         return not self.is_host_transfer
 
     def context_leaves(self, shape: Shape) -> tuple[int | None, ...]:
-        """`aliased_leaves` of what begins a transfer: nobody reads the first part of its context."""
+        """`aliased_leaves` of a send or recv: the first part of its context has no reader."""
         return (NO_MEMORY,) * (_count(shape) - 2) + (None, None)
 
     @property
@@ -63,7 +63,7 @@ class ChannelOp(ExecutableOp):
 class Send(ChannelOp):
     """Begin to send a value over a channel; returns at once, unless 8 values of it are in flight to the same device.
 
-    Who gets it: source-target pairs in the frontend attributes, or without them the device at the same place of the
+    The receiver: source-target pairs in the frontend attributes, or without them the device at the same place of the
     program that has the recv.
 
     Shapes:  (T, token[]) as two operands -> (T, u32[], token[]).
@@ -98,7 +98,7 @@ class SendDone(ChannelOp):
     """Wait until a send is over: the target has executed its recv.
 
     Shapes:  (T, u32[], token[]) -> token[].
-    Errors:  C1 the operand is not what send gives.
+    Errors:  C1 the operand is not a send's result.
     Source:  Operation Semantics, "Send"; StableHLO spec, "send".
     """
 
@@ -155,10 +155,10 @@ class Recv(ChannelOp):
 
 @register
 class RecvDone(ChannelOp):
-    """Wait for a received value: zeros on a device that nobody sends to.
+    """Wait for a received value: zeros on a device that is no pair's target.
 
     Shapes:  (T, u32[], token[]) -> (T, token[]).
-    Errors:  C1 the operand is not what recv gives.
+    Errors:  C1 the operand is not a recv's result.
     Source:  Operation Semantics, "Recv"; StableHLO spec, "recv".
     """
 
@@ -226,7 +226,7 @@ def check_context(op: Op, shape: Shape) -> Shape:
 
 
 def zeros(shape: Shape) -> Any:
-    """What is received where nobody sends: zeros, and None for tokens."""
+    """The received value of a device that is no target: zeros, and None for tokens."""
     if shape.elements is not None:
         return tuple(map(zeros, shape.elements))
     return np.zeros(shape.dims, shape.dtype.dtype) if shape.is_array else None

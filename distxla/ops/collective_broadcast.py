@@ -16,7 +16,7 @@ from distxla.ops.support.evaluation import Evaluation
 
 @register
 class CollectiveBroadcast(GroupedCollective):
-    """Every member gets the operand of its group's first member; who is in no group gets zeros.
+    """Every member gets the operand of its group's first member; a device in no group gets zeros.
 
     A root that is an operand (`has_dynamic_root=true`, one s32 position in the group for each other operand) is
     checked and not executed.

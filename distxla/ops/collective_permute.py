@@ -31,7 +31,7 @@ def _joined(pairs: tuple[tuple[int, int], ...], size: int) -> tuple[tuple[int, .
 
     Asked for several times in a row.
     """
-    above = list(range(size))  # an id of the same component, nearer to the one that stands for all of it
+    above = list(range(size))  # an id of the same component, nearer to the one that represents it
 
     def standing(i: int) -> int:
         while above[i] != i:
@@ -50,12 +50,12 @@ def _joined(pairs: tuple[tuple[int, int], ...], size: int) -> tuple[tuple[int, .
 
 @register
 class CollectivePermute(CollectiveOp):
-    """Each pair (source, target) sends the source's operands to the target; who is nobody's target gets zeros.
+    """Each pair (source, target) sends the source's operands to the target; a device that is no target gets zeros.
 
     Ids are replicas within one partition, or with a `channel_id` partitions within one replica. The form with
     `slice_sizes` copies slices of operand 0 into operand 1 of the target and leaves the rest of that as it is: operands
     (input, output, input indices, output indices), arrays or tuples of arrays, each index a tuple of scalars or a tuple
-    of such tuples, one for each slice. Where an id stands in several pairs, equal stretches of the pairs carry the
+    of such tuples, one for each slice. Where an id is in several pairs, equal stretches of the pairs carry the
     slices, one each.
 
     Shapes:  operands T_i[D_i] -> T[D] for one operand, (T_0[D_0], ..) for several; with slice_sizes: the output's.
@@ -115,7 +115,7 @@ class CollectivePermute(CollectiveOp):
         for side, name in ((0, "source"), (1, "target")):
             ids = [pair[side] for pair in self.source_target_pairs]
             if min(ids, default=0) < 0 or not (self.slice_sizes or len(set(ids)) == len(ids)):
-                text = f"a {name} is negative or stands in two pairs: {ids}"
+                text = f"a {name} is negative or in two pairs: {ids}"
                 self.require(False, "C1", text, at="source_target_pairs")
 
     def _components(self, size: int) -> tuple[tuple[int, ...], ...]:
@@ -163,7 +163,7 @@ class CollectivePermute(CollectiveOp):
 
 @register
 class CollectivePermuteStart(CollectivePermute):
-    """Begin a collective-permute; its one user `collective-permute-done` ends it. Others may enter it meanwhile.
+    """Begin a collective-permute; its one user `collective-permute-done` ends it. Others may enter it between the two.
 
     Shapes:  operands -> (operands, results) or (operands, results, u32[], u32[]); each side is a tuple where there are
              several operands. With slice_sizes the four operands give (input, output, u32[], u32[]) or without the
@@ -223,7 +223,7 @@ class CollectivePermuteStart(CollectivePermute):
 
 @register
 class CollectivePermuteDone(ExecutableOp):
-    """What the `collective-permute-start` that is its operand has received.
+    """The values received by the `collective-permute-start` that is its operand.
 
     Shapes:  (A, B) or (A, B, u32[], u32[]) -> B.
     Errors:  C1 the operand is not such a tuple.

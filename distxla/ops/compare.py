@@ -35,7 +35,7 @@ OWN_ORDER = (F8E5M2, F8E4M3, F8E3M4)
 
 
 def default_comparison(element_type: ElementType) -> str:
-    """What an absent `type` means."""
+    """The meaning of an absent `type`."""
     if element_type.is_float or element_type.is_complex:
         return "FLOAT"
     return "SIGNED" if element_type.is_signed else "UNSIGNED"
@@ -43,7 +43,7 @@ def default_comparison(element_type: ElementType) -> str:
 
 @register
 class Compare(ExecutableOp):
-    """Whether two elements stand in a relation: EQ NE LT LE GT GE.
+    """Whether a relation holds between two elements: EQ NE LT LE GT GE.
 
     FLOAT follows IEEE 754: a NaN is unequal to everything. TOTALORDER orders all floats:
     -NaN < -inf < .. < -0 < +0 < .. < inf < NaN. SIGNED and UNSIGNED are of integers (UNSIGNED of pred), whose order is

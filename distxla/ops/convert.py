@@ -138,9 +138,9 @@ class BitcastConvert(ExecutableOp):
 
 @register
 class ReducePrecision(ExecutableOp):
-    """Round to what a float with `exponent_bits` and `mantissa_bits` holds, in the operand's own type.
+    """Round to the values of a float with `exponent_bits` and `mantissa_bits`, in the operand's own type.
 
-    To nearest, ties to even; too large becomes infinite; what such a float would hold as a subnormal becomes zero; NaN
+    To nearest, ties to even; too large becomes infinite; values that are subnormals of such a float become zero; NaN
     stays. Operands of fewer than 16 bits are rounded as the f16 they are (f8e8m0fnu: as f32).
 
     Shapes:  T[dims] -> T[dims]; T is a float.

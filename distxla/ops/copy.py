@@ -80,7 +80,7 @@ class CopyDone(ExecutableOp):
     """The destination of a copy-start.
 
     Shapes:  (S, S, u32[]) -> S.
-    Errors:  C1 the operand is not what copy-start gives.
+    Errors:  C1 the operand is not a copy-start's result.
     """
 
     opcode = "copy-done"

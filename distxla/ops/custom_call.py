@@ -21,7 +21,7 @@ from distxla.ops.support.emit import Buffer, KernelEmitter
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import ExecutableOp
 
-# rule -> attribute and what it may be
+# rule -> attribute and its legal values
 _WORDS = {
     "C3": (
         "api_version",
@@ -94,7 +94,7 @@ class CustomCall(ExecutableOp):
                 f"constrains ({', '.join(map(str, constraints))}), the operands are ({', '.join(map(str, operands))})",
                 at="operand_layout_constraints",
             )
-        if self.custom_call_target in (PIN, UNPIN):  # whose one side alone is a buffer
+        if self.custom_call_target in (PIN, UNPIN):  # of these one side alone is a buffer
             shape, operands = shape.contents, [operand.contents for operand in operands]
         check_aliasing(self, self.output_to_operand_aliasing, shape, operands)
 
@@ -117,6 +117,6 @@ class CustomCall(ExecutableOp):
 
 
 class HostCall(CustomCall):
-    """A custom-call of a Python routine: what `BindCustomCalls` makes of it for the code generator."""
+    """A custom-call of a Python routine: `BindCustomCalls` makes it for the code generator."""
 
     lowering: ClassVar[Lowering] = Lowering.HOST

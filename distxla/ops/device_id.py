@@ -1,4 +1,4 @@
-"""HLO `replica-id` and `partition-id`: who am I."""
+"""HLO `replica-id` and `partition-id`: the device's own numbers."""
 
 from __future__ import annotations
 

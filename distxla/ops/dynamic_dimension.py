@@ -1,6 +1,6 @@
 """HLO `get-dimension-size` and `set-dimension-size`: dimension sizes known at run time only.
 
-What they mean for the other ops: ops/support/run_time_sizes.py. Compiled programs carry the sizes as s32[] values
+Their meaning for the other ops: ops/support/run_time_sizes.py. Compiled programs carry the sizes as s32[] values
 beside the arrays (compiler/passes/pad_dynamic_dimensions.py), which have their bounds' dimension sizes; both ops are
 gone then.
 """
@@ -54,7 +54,7 @@ class SetDimensionSize(ExecutableOp):
     """The same array with another run-time size along a dimension.
 
     A size below 0 counts as 0, one above the bound as the bound.  Elements that a larger size adds to a dynamic
-    dimension are zeros; in XLA they are what the memory happens to hold.
+    dimension are zeros; in XLA they are the memory's old content.
 
     Shapes:  (T[.., n, ..], s32[]) -> T[.., <=n, ..].
     Errors:  C1 not one dimension of the operand; C2 the size is not s32[]; shape: other dimension sizes, another type.

@@ -34,7 +34,7 @@ def require_starts(op: Op, rank: int, starts: Sequence[Shape]) -> None:
 
 
 def evaluated_starts(dims: Sequence[int], sizes: Sequence[int], starts: Sequence[Array]) -> list[int]:
-    """The starts moved so that the box of `sizes` lies inside `dims`."""
+    """The starts moved so that the box of `sizes` is inside `dims`."""
     wanted = starts[0] if len(starts) == 1 and starts[0].ndim == 1 else starts
     return [min(max(int(s), 0), n - size) for s, n, size in zip(wanted, dims, sizes, strict=True)]
 

@@ -66,7 +66,7 @@ class DynamicUpdateSlice(ExecutableOp):
     def emit_kernel(self, emit: KernelEmitter, results: tuple[Buffer, ...], *operands: Buffer) -> None:
         (result,) = results
         operand, update, *starts = operands
-        # The starts are read first: they may lie in memory that the copy overwrites.
+        # The starts are read first: they may be in memory that the copy overwrites.
         first = emitted_starts(emit, operand.shape.dims, update.shape.dims, starts)
         emit.copy(result, operand)
         with emit.loops(update.shape.dims) as index:

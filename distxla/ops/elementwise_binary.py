@@ -235,7 +235,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "remainder",
-        "What a division towards zero leaves, with the dividend's sign; of integers x % 0 = x.",
+        "The rest of a division towards zero, with the dividend's sign; of integers x % 0 = x.",
         INTEGERS + FLOATS,
         _remainder,
         is_expensive=True,

@@ -112,7 +112,7 @@ class Outfeed(ExecutableOp):
 
 
 def item_obstacle(opcode: str, item: Shape) -> str | None:
-    """What keeps items of a shape from moving between host and device, in a sentence; None if nothing does."""
+    """The reason why items of a shape can't move between host and device, in a sentence; None if they can."""
     for leaf in item.leaves():
         if not leaf.is_array:
             return f"this version cannot execute {opcode} of {leaf}, which has no bytes"

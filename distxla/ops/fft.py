@@ -137,7 +137,7 @@ def _emit_fitted(emit: KernelEmitter, target: Buffer, source: Buffer) -> None:
 def _emit_axis(emit: KernelEmitter, function: str, axis: int, source: Buffer, target: Buffer, length: int) -> None:
     """Transform one axis of every line; source and target differ in that size only and may be one buffer.
 
-    A line's elements are `inner` elements apart; one call transforms the `inner` lines that lie side by side.
+    A line's elements are `inner` elements apart; one call transforms the `inner` lines that are interleaved.
     """
     dims = source.shape.dims
     kind = source.shape.dtype

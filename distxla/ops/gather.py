@@ -27,7 +27,7 @@ class Gather(ExecutableOp):
     dimension start_index_map[k], clamped so that the window fits. Result dimensions `offset_dims` run over the window
     without collapsed_slice_dims and operand_batching_dims, the others over start_indices without index_vector_dim.
     Operand dimension operand_batching_dims[k] is indexed by start_indices dimension start_indices_batching_dims[k]; a
-    component that start_index_map has for it counts for nothing, as in XLA's HloEvaluator. Windows without elements,
+    component that start_index_map has for it is ignored, as in XLA's HloEvaluator. Windows without elements,
     whose size of 0 is collapsed, give zeros, as in XLA.
 
     Shapes:  T[dims], integer[batch dims with a vector of starts at index_vector_dim] -> T[batch dims and window dims].

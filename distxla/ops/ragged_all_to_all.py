@@ -19,12 +19,12 @@ from distxla.ops.support.evaluation import Evaluation
 
 @register
 class RaggedAllToAll(GroupedCollective):
-    """Send stretches of rows of `input` to the members, who find them in their own `output`.
+    """Send stretches of rows of `input` to the members, which receive them in their own `output`.
 
     Operands: input T[a, D], output T[b, D], input_offsets, send_sizes, output_offsets, recv_sizes: integers [n * k] or
     [n, k] of one type, k stretches a member, n the group size. Of entry i of the tables, for member i / k, the rows
     input_offsets[i] .. + send_sizes[i] of the own input become the rows from output_offsets[i] on of that member's
-    result. Rows that nobody writes keep the value of `output`; of those that several write, the last sender's stay.
+    result. Rows that no member writes keep the value of `output`; of those that several write, the last sender's stay.
     An entry of size 0 may have any offsets; another one that reaches beyond its arrays is an ExecutionError, and
     nothing is sent. recv_sizes is not read: it repeats what the senders know.
 
@@ -69,7 +69,7 @@ class RaggedAllToAll(GroupedCollective):
         return operands[2].dims[0] if len(operands) == 6 and operands[2].rank else None
 
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
-        """What is moved is known at run time only: see `ragged_movement`."""
+        """The moved elements are known at run time only: see `ragged_movement`."""
         return ()
 
     def ragged_movement(self, operands: Sequence[Shape], size: int) -> RaggedMovement:
@@ -103,5 +103,5 @@ class RaggedAllToAll(GroupedCollective):
 
 
 def out_of_range(entry: int) -> str:
-    """What is wrong with an entry of the tables."""
+    """The error of an entry of the tables."""
     return f"entry {entry} of its offsets and sizes reaches beyond the input or the output"

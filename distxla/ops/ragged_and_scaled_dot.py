@@ -23,7 +23,7 @@ from distxla.ops.support.executable import ExecutableOp
 from distxla.ops.support.expansion import Build
 from distxla.ops.support.matrix_views import accumulation_type
 
-# Along a ragged dimension so much is multiplied at a time: every group costs at most two such products too many.
+# Block size along a ragged dimension: every group costs at most two products of a block in excess.
 BLOCK: Final = 128
 
 
@@ -37,7 +37,7 @@ class RaggedDot(ExecutableOp):
     Shapes:  by the kind of the ragged dimension of lhs: free: rhs has a group dimension, -> [batch, free of lhs, free
              of rhs]; contracting: -> [groups, batch, free, free]; batch: -> [batch, free, free]. The sizes are
              [groups], or [.., groups] with the dimension sizes of lhs's batch dimensions and those of the ragged
-             dimension's kind that stand before it.
+             dimension's kind that precede it.
     Errors:  C1 to C10 as for dot; C11 operand_precision; C14 not one ragged dimension; C15 the group dimensions; C16
              the group sizes.
     Source:  CHLO "ragged_dot".
@@ -178,7 +178,7 @@ class RaggedDot(ExecutableOp):
 class _RaggedLoop:
     """Builds a loop over pairs of a block of the ragged dimension and a group that may have a part of it.
 
-    Blocks and groups both lie in the ragged dimension's order, so that a step ends either a block or a group.
+    Blocks and groups both are in the ragged dimension's order, so that a step ends either a block or a group.
     """
 
     def __init__(self, op: RaggedDot, build: Build, instruction: Instruction) -> None:
@@ -218,7 +218,7 @@ class _RaggedLoop:
         return build.compute("and", more, build.compare("LT", begin, build.constant(self.dimension_size, S64)))
 
     def step(self, build: Build, state: Sequence[str]) -> Sequence[str]:
-        """Multiply what block and group have in common, then go on with the one that ends later."""
+        """Multiply the intersection of block and group, then go on with the one that ends later."""
         group, begin, start, sizes, lhs, rhs, result = state
         prefix = build.shape(start).dims
         size = build.reshape(self.slice(build, sizes, {len(prefix): (group, 1)}), prefix)
@@ -340,7 +340,7 @@ class _RaggedLoop:
 class ScaledDot(ExecutableOp):
     """A product of operands whose blocks along the contracting dimension carry a scale each.
 
-    Shapes:  as dot; the scales have the rank of their operand, each size divides it; a scalar scale stands for none.
+    Shapes:  as dot; the scales have the rank of their operand, each size divides it; a scalar scale means none.
     Errors:  C1 to C10 as for dot; C11 operand_precision; C14 a scale that doesn't fit; C15 no scale at all: both are
              scalars; C16 a scale of blocks and not one contracting dimension; algorithm: no such one.
     """

@@ -1,7 +1,7 @@
 """HLO `rng`, `rng-bit-generator` and `rng-get-and-update-state`: random numbers.
 
 A device has one random state of 128 bits for each program that is loaded on it. It begins at INITIAL_STATE on every
-device, as in XLA; `rng` and `rng-get-and-update-state` take it in the order in which they stand in the program and move
+device, as in XLA; `rng` and `rng-get-and-update-state` take it in their order in the program and move
 it on, and the program's next run goes on where the last one ended.
 """
 

@@ -27,12 +27,12 @@ class Scatter(ExecutableOp):
 
     Shapes:  N arrays, one array of integer indices, N arrays of updates -> N arrays like the first ones.
     Order:   updates are applied in row-major order of the scatter dimensions: `to_apply(old..., update...)`.
-    Bounds:  an update whose window does not lie wholly inside the array is dropped.
+    Bounds:  an update whose window is not wholly inside the array is dropped.
     Errors:  C1 C3 arrays or updates of different dimension sizes; C2 the number of window dimensions; C4 the updates'
              dimension sizes; C5 the number of operands; C6 types; C7 C8 update_window_dims; C9 C10 C11
              inserted_window_dims; C12 C13 C18 input_batching_dims; C14 C15 C16 C17 scatter_indices_batching_dims; C19
              C20 C21 scatter_dims_to_operand_dims; C22 index_vector_dim; C23 the computation's signature.
-    Source:  StableHLO spec, "scatter"; XLA's evaluator for windows that lie partly outside.
+    Source:  StableHLO spec, "scatter"; XLA's evaluator for windows that are partly outside.
     """
 
     opcode: ClassVar[str] = "scatter"
@@ -190,7 +190,7 @@ class Scatter(ExecutableOp):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Any:
         count = len(operands) // 2
-        # Windows must lie within the bounds; what they write beyond a run-time size is lost.
+        # Windows must be within the bounds; elements that they write beyond a run-time size are lost.
         bounds = [s.dims for s in run.operand_shapes]
         results = [np.array(widened(a, bounds[0])) for a in operands[:count]]
         indices, updates = operands[count], operands[count + 1 :]

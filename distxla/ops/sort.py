@@ -119,7 +119,7 @@ class Sort(ExecutableOp):
         return order
 
     def _places_by_merging(self, run: Evaluation, lines: Sequence[Any], bound: int) -> Any:
-        """bound: elements of a line in compiled code, where what a dynamic dimension lacks stands behind the others."""
+        """bound: elements of a line in compiled code; the padding of a dynamic dimension is behind the others."""
         count, dimension_size = lines[0].shape
 
         def before(rows: Any, ours: Any, theirs: Any) -> Any:

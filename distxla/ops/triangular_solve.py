@@ -61,7 +61,7 @@ class TriangularSolve(ExecutableOp):
         return same_positions(operands)[:-2]
 
     def as_small(self, triangles: Sequence[int]) -> small.System:
-        """What is asked for, for triangles of real numbers with these dimension sizes."""
+        """The inlined form, for triangles of real numbers with these dimension sizes."""
         return small.System(
             left=self.left_side,
             lower=self.lower,

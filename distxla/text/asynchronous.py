@@ -14,7 +14,7 @@ _SUFFIXES: Final = ("start", "update", "done")
 
 @dataclass(frozen=True, slots=True)
 class Sugar:
-    """What an opcode such as `reduce-scatter-start` stands for.
+    """The meaning of an opcode such as `reduce-scatter-start`.
 
     wrapped: the opcode inside.  async_opcode: the one it is short for.  wraps: whether it makes the computation (only
     the start does).  own_attributes: text names that belong to the async instruction.  read_as: the class whose

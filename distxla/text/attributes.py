@@ -17,7 +17,7 @@ _BARE = re.compile(rf"{BLANK}([^\s,(){{}}\[\]\"]+)")
 
 
 class Reading(Protocol):
-    """What a reader may use of the parser."""
+    """The parser's interface for readers."""
 
     lexer: Lexer
 

@@ -11,7 +11,7 @@ from distxla.text.parser import parse_module
 
 
 def load_module(path: str | os.PathLike[str]) -> Module:
-    """Parse a file of HLO text. ArgumentError if it can't be read; else what `parse_module` raises."""
+    """Parse a file of HLO text. ArgumentError if it can't be read; else the errors of `parse_module`."""
     name = os.fspath(path)
     try:
         data = Path(name).read_bytes()

@@ -16,7 +16,7 @@ from distxla.text.lexer import BLANK, Lexer
 MAX_DEVICES: Final = 1 << 20  # a list that is written in a few characters must not fill the memory
 
 
-_AXIS = re.compile(r"\s*'((?:(?!//|/\*)[^'\n])*)'")  # what looks like a comment is none of a name
+_AXIS = re.compile(r"\s*'((?:(?!//|/\*)[^'\n])*)'")  # text that looks like a comment is not part of a name
 
 # Lists as programs write them: digits and commas. Others, also those with something wrong, are read piece by piece.
 _PLAIN_INTS = r"\{[0-9]{1,18}(?:,[0-9]{1,18})*\}"
@@ -164,7 +164,7 @@ def _read_device_ids(lexer: Lexer, count: int) -> tuple[int, ...]:
 def read_axes(lexer: Lexer, mesh: Mesh, closing: str | None = None) -> list[Axis]:
     """`{'x', 'y':(2)2}`: axes of the mesh, the second the part of axis y of size 2 below a part of 2.
 
-    closing: a word that may stand for the last one.
+    closing: a word that is allowed in place of the last one.
     """
     axes: list[Axis] = []
     for _ in lexer.separated("{", "}", "an axis"):

@@ -37,7 +37,7 @@ _Row = TypeVar("_Row", FileLocation, StackFrame)
 
 @dataclass(slots=True)
 class Header:
-    """What the header says, as Module wants it."""
+    """The header's content, as Module takes it."""
 
     name: str
     is_scheduled: bool = False
@@ -153,7 +153,7 @@ def _read_row(lexer: Lexer, row_class: type[_Row]) -> _Row:
     match = _ROW.match(lexer.text, lexer.pos)
     if match is None:
         if lexer.at("{") and "}" not in lexer.text[lexer.pos :]:
-            lexer.pos = len(lexer.text)  # that is what is wrong with it
+            lexer.pos = len(lexer.text)  # the missing brace is at the end
         raise lexer.expected("a row such as {key=1 key=2}")
     values: dict[str, int] = {}
     for item in match.group(1).replace(",", " ").split():

@@ -32,7 +32,7 @@ _ATTRIBUTE = re.compile(rf"{BLANK},{BLANK}({WORD}){BLANK}=")
 class _Plan(NamedTuple):
     """How the text of an opcode is read.
 
-    between: the (kind, field) of what stands between the parentheses, None for operands.  readers: text name ->
+    between: the (kind, field) of the text between the parentheses, None for operands.  readers: text name ->
     (field, reader).  required: (field, text name) of the attributes that must not be missing.
     """
 
@@ -228,7 +228,7 @@ class InstructionReader:
         return lexer.expected(f"'(' after opcode {match.group()!r}")
 
     def _read_between(self, draft: _Draft, op: type[Op], start: int) -> None:
-        """What stands between the parentheses, the closing one included; `start` is the opening one."""
+        """The text between the parentheses, the closing one included; `start` is the opening one."""
         lexer = self.lexer
         between = _plan(op).between
         if between is None:
@@ -417,7 +417,7 @@ class InstructionReader:
             shape = outer.instructions[operand].shape
             self._scope.add(Instruction(f"param_{number}", shape, parameter(number=number)))  # type: ignore[call-arg]
         inner = _Draft(sugar.wrapped, draft.start, draft.offsets, sugar.wrapped, result, values=draft.values)
-        # XLA copies what it wraps to the start, and prints it there alone
+        # XLA copies the attributes of the wrapped op to the start, and prints them there alone
         inner.annotations = {key: text for key, text in draft.annotations.items() if key == "backend_config"}
         inner.operands = tuple(self._scope.instructions)
         self._scope.add(self._build(inner, op_class(sugar.wrapped), end))

@@ -20,7 +20,7 @@ from distxla.location import Location
 MAX_DEPTH: Final = 64  # of nested shapes, operands, inline computations and shardings
 MAX_DIGITS: Final = 20  # of an integer: 64 bits and a sign need no more
 
-# Blanks and comments. A comment that never ends stays unread and is reported as what was found. Possessive are single
+# Blanks and comments. A comment that never ends stays unread and is reported as found text. Possessive are single
 # characters' repetitions only: of groups, Python before 3.11.5 matches them wrongly.
 BLANK: Final = r"(?:[ \t\r\n\f\v]++|//[^\n]*+|/\*[^*]*+\*++(?:[^/*][^*]*+\*++)*/)*"
 NAME: Final = r"[A-Za-z0-9_.\-]+"
@@ -66,7 +66,7 @@ class LineIndex:
 
 
 class Spans(Mapping[str, Span]):
-    """Spans by key, made when somebody asks: a module has ten times more of them than anybody reads."""
+    """Spans by key, made on request: a module has ten times more of them than are ever read."""
 
     __slots__ = ("_lines", "_offsets")
 
@@ -108,7 +108,7 @@ class Lexer:
         return self.source.location(span, self.frame_of(line) if self.frame_of else None)
 
     def found(self) -> tuple[str, int, int]:
-        """What stands at the current position: its description, start and end."""
+        """The token at the current position: its description, start and end."""
         self.skip()
         match = _FOUND.match(self.text, self.pos)
         if match is None:

@@ -28,7 +28,7 @@ _FLOAT = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-?inf")
 _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]{1,16})\))?")
 _COMPLEX = re.compile(r"\(\s*([^\s,()]+(?:\([^()]*\))?)\s*,\s*([^\s,()]+(?:\([^()]*\))?)\s*\)")
 
-# Bits of the mantissa of the types whose NaNs carry a payload.
+# Bits of the mantissa, of types with NaNs that carry a payload.
 _MANTISSA: Final = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
 # The one NaN of the others (and whether its sign may differ); f4e2m1fn has none.
 _SINGLE_NAN: Final = {
@@ -49,7 +49,7 @@ class _Bad(Exception):
 
 
 def starts_literal(lexer: Lexer) -> bool:
-    """Whether a literal may stand at the current position."""
+    """Whether a literal may begin at the current position."""
     return _START.match(lexer.text, lexer.pos) is not None
 
 
@@ -89,7 +89,7 @@ def read_literal(lexer: Lexer, shape: Shape, depth: int = 0) -> Literal:
 
 
 def _no_array(lexer: Lexer, shape: Shape) -> HloSyntaxError:
-    """The error for what is no array's literal; a scalar in the place of one is a common slip in hand-made modules."""
+    """The error for text that is no array's literal; a scalar instead of one is a common slip in hand-made modules."""
     match = _SCALAR.match(lexer.text, lexer.pos)
     if match is None:
         return lexer.expected(f"'{{' of dimension 0 of a literal of shape {shape}")

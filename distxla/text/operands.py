@@ -23,7 +23,7 @@ _NAME_ONLY = re.compile(rf"{BLANK}(?:%({NAME}+)|({WORD}+)){BLANK}(?![(\[])")
 class Scope:
     """The computation that is being read.
 
-    invents: unknown operands with a shape become parameters.  elements: the get-tuple-element that stands for element
+    invents: unknown operands with a shape become parameters.  elements: the get-tuple-element of element
     `number` of instruction `name`, by (name, number).
     """
 

@@ -1,4 +1,4 @@
-"""What people have instead of HLO text (StableHLO, MLIR bytecode, protocol buffers): how to tell and what to do."""
+"""Other formats than HLO text (StableHLO, MLIR bytecode, protocol buffers): how to tell them and what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OtherFormat:
 
 
 def with_notes(error: _Error, other: OtherFormat) -> _Error:
-    """The error with what to do about it."""
+    """The error, with instructions as its notes."""
     for note in other.notes:
         error.add_note(note)
     return error
@@ -100,8 +100,8 @@ def _lines(module: str, computation: str, name: str) -> str:
 
 
 def _module_proto(data: bytes, start: int, end: int, depth: int = 0) -> tuple[int, int] | None:
-    """Where the HloModuleProto lies: field 1 is its name, 2 the entry's, 3 are computations; else the message in field
-    1 is tried."""
+    """The place of the HloModuleProto: field 1 is its name, 2 the entry's, 3 are computations; else the message in
+    field 1 is tried."""
     fields = dict[int, tuple[int, int]]()
     for number, first, last in _fields(data, start, end):
         fields.setdefault(number, (first, last))

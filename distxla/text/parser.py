@@ -1,4 +1,4 @@
-"""Reads HLO text: the module's header and computations. What is inside them is read by the files beside this one."""
+"""Reads HLO text: the module's header and computations. The files beside this one read their contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardy's attributes as they stand in the frontend attributes of HLO text.
+"""Shardy's attributes in the frontend attributes of HLO text.
 
 `#sdy.mesh<["y"=2, "x"=4]>`, `#sdy.sharding<@mesh, [{"y"}, {}]>`, `#sdy.sharding_per_value<[<@mesh, [..]>, ..]>`,
 `#sdy<manual_axes{"y", "x"}>`.
@@ -24,7 +24,7 @@ _UNREDUCED = re.compile(r"unreduced\s*=\s*(?=\{)")
 
 
 class UnreadableSharding(ValueError):
-    """The attribute is not understood, or says something that distxla doesn't have; the message says what."""
+    """The attribute is not understood, or has a feature that distxla doesn't have; the message names it."""
 
 
 def read_meshes(text: str) -> dict[str, Mesh]:
@@ -33,7 +33,7 @@ def read_meshes(text: str) -> dict[str, Mesh]:
 
 
 def _mesh(name: str, body: str) -> Mesh:
-    """`<["i"=8], device_ids=[..]>`; one without axes has one device, for what lies on that one alone."""
+    """`<["i"=8], device_ids=[..]>`; one without axes has one device, for arrays on that one alone."""
     axes = tuple((axis, int(size)) for axis, size in _AXIS.findall(body.partition("]")[0]))
     count = prod(size for _, size in axes)
     ids = _DEVICES.search(body)
@@ -69,7 +69,7 @@ def read_shardings(text: str, meshes: Mapping[str, Mesh]) -> list[Sharding]:
 
 
 def _sharding(text: str, after: str, mesh: Mesh) -> Sharding:
-    """after: what follows the mesh in the text, as in `, [{"y"}, {}], unreduced={"x"}>`."""
+    """after: the text after the mesh, as in `, [{"y"}, {}], unreduced={"x"}>`."""
     if mesh.devices and not mesh.axes:
         return Sharding("maximal", text, device=mesh.devices[0])
     start = after.find("[")

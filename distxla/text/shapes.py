@@ -32,7 +32,7 @@ _cache: dict[str, Shape] = {}
 
 
 def starts_shape(lexer: Lexer) -> bool:
-    """Whether a shape stands at the current position rather than an opcode or a name."""
+    """Whether a shape is at the current position rather than an opcode or a name."""
     return _SHAPE_START.match(lexer.text, lexer.pos) is not None
 
 

@@ -77,7 +77,7 @@ def print_window(window: Window) -> str:
 
 
 def read_dim_labels(lexer: Lexer) -> ConvolutionDimensions:
-    """`b01f_01io->b01f`; `?` stands for a dimension that the convolution knows nothing of: `bf01?_io01?->bf01?`."""
+    """`b01f_01io->b01f`; `?` marks a dimension that the convolution knows nothing of: `bf01?_io01?->bf01?`."""
     match = _LABELS.match(lexer.text, lexer.pos)
     if match is None:
         raise lexer.expected("dimension labels such as b01f_01io->b01f")

@@ -63,7 +63,7 @@ class Gmac:
 
 
 def protections(secret: bytes, challenges: bytes) -> tuple[Gmac, Gmac]:
-    """The protections of what the connecting side sends, and of what the listening side sends.
+    """The protections of the connecting side's frames, and of the listening side's.
 
     challenges: of both sides, new for each connection.
     """

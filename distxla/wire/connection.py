@@ -33,7 +33,7 @@ LARGEST_FRAME = 1 << 40  # bytes of payload; a user of small frames states less
 _HEADER = struct.Struct(f"<HHQQ{FIELD_BYTES}s")
 _VERSION = 0xD103
 _MOST_PARTS = 512  # buffers in one system call
-_JOINED_BYTES = 64 << 10  # of payload that is copied behind its header, instead of sent from where it lies
+_JOINED_BYTES = 64 << 10  # of payload that is copied behind its header, instead of sent from its own place
 _AHEAD_BYTES = 8192  # that are received before they are asked for: a small frame takes one system call
 HEADER_BYTES = _HEADER.size + TAG_BYTES
 
@@ -80,7 +80,7 @@ class Connection:
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Send one frame; blocks until the kernel has taken all of it. payload: buffers of bytes, sent in order.
 
-        The buffers may change meanwhile; the receiver gets their contents at some moment. An interrupt closes the
+        The buffers may change during the call; the receiver gets their contents at some moment. An interrupt closes the
         connection.
         """
         length = sum(len(part) for part in payload)
@@ -98,7 +98,7 @@ class Connection:
     def send_parts(self, parts: Sequence[Buffer], *, wait: bool = True) -> list[Buffer]:
         """Send buffers that make up whole frames; returns those not sent yet (none with `wait`, which blocks).
 
-        The caller must keep other threads from sending meanwhile.
+        The caller must keep other threads from sending during the call.
         """
         flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
         rest: list[Buffer] = [part for part in parts if len(part)]

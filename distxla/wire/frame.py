@@ -2,14 +2,14 @@
 
     @frame(2, payload="a piece of an operand")
     class Region(Frame):
-        \"\"\"A piece of what one member sends to another host.\"\"\"
+        \"\"\"A piece of one member's data for another host.\"\"\"
 
         group: int = u32("offset of the group's state")
         offset: int = u64("of the piece in its region")
 
 A frame's fields travel in the FIELD_BYTES of its header, little-endian, in the order of their declaration and without
-padding; the rest are zeros. What can't be such a frame is refused when it is read: another kind than the connection
-has, or bytes behind the fields.
+padding; the rest are zeros. Bytes that can't be such a frame are refused when they are read: another kind than the
+connection has, or bytes behind the fields.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class FieldOf(NamedTuple):
 
 
 class Frame:
-    """What the header of a frame says beside its number and the length of its payload.
+    """The kind-specific part of a frame's header, besides its number and the length of its payload.
 
-    KIND: u16, of its connections.  NAME: for messages, as VALUE_PART.  PAYLOAD: what follows, "" for nothing.
+    KIND: u16, of its connections.  NAME: for messages, as VALUE_PART.  PAYLOAD: its meaning, "" for none.
     """
 
     __slots__ = ()

@@ -64,7 +64,7 @@ def connect(
 ) -> Connection:
     """Connect to a Listener and prove the secret; blocks, at most about `timeout` seconds.
 
-    frames: those of the connection; their purpose, and node (u32), is what the listener learns of this side.
+    frames: those of the connection; the listener learns of this side only their purpose, and node (u32).
     ClusterError if nothing listens there, or if the listener has another secret.
     """
     where = f"{address[0]}:{address[1]}"
@@ -98,7 +98,7 @@ class Listener:
 
     host: the address of the interface that peers reach, never "" or 0.0.0.0.  address: where it listens.
     on_connection: called with each authenticated connection, in a thread of that connection's own, which ends with it.
-    frames: those of its connections; their purpose, and node, is what peers learn of this side.
+    frames: those of its connections; peers learn of this side only their purpose, and node.
     peers: how many may connect at the same time.
     """
 
@@ -152,7 +152,7 @@ class Listener:
                 for key, _ in selector.select(self._patience()):
                     if key.data is None:
                         self._accept(selector)
-                    elif key.data in self._pending:  # not disconnected meanwhile
+                    elif key.data in self._pending:  # not disconnected since
                         self._advance(selector, key.data)
                 now = time.monotonic()
                 for peer in [peer for peer in self._pending if peer.end <= now]:
@@ -201,7 +201,7 @@ class Listener:
         peer.socket.close()
 
     def _advance(self, selector: selectors.BaseSelector, peer: _Pending) -> None:
-        """Process what a peer has sent. Before its proof it gets nothing but a challenge."""
+        """Process a peer's bytes. Before its proof it gets nothing but a challenge."""
         try:
             connection = self._handshake(peer)
         except BlockingIOError:
@@ -257,7 +257,7 @@ class _Pending:
                 raise ClusterError("it closed the connection")
             self.taken += part
             if not self.hello and self.taken[: len(_MAGIC)] != _MAGIC[: len(self.taken)]:
-                raise ClusterError("what connects is not distxla")
+                raise ClusterError("the peer that connects is not distxla")
         return True
 
     def say(self, data: bytes) -> None:
@@ -279,7 +279,7 @@ def _checked_hello(data: bytes) -> tuple[int, int]:
     """(purpose, node) of the peer."""
     magic, version, purpose, node, _ = _HELLO.unpack(data)
     if magic != _MAGIC:
-        raise ClusterError("what answers there is not distxla")
+        raise ClusterError("the peer that answers there is not distxla")
     if version != _VERSION:
         raise ClusterError(f"it speaks version {version} of the protocol, this side {_VERSION}")
     return purpose, node

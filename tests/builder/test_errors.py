@@ -157,7 +157,7 @@ def split_that_does_not_divide(b: B, x: B, n: B) -> B:
     return b.all_to_all(x, 0, 0, 4)
 
 
-@mistake("collective-permute.C1: a target is negative or stands in two pairs", "source_target_pairs")
+@mistake("collective-permute.C1: a target is negative or in two pairs", "source_target_pairs")
 def permute_to_one_twice(b: B, x: B, n: B) -> B:
     return b.collective_permute(x, [(0, 1), (2, 1)])
 

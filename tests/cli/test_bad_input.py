@@ -135,7 +135,7 @@ replicas x 1 partitions), they hold [0, 1, 2, 3, 4, 5, 6, 7]
     "pairs with a repeated source": (
         ["m.hlo"],
         {"m.hlo": permuting("{{0,1},{0,2}}")},
-        """m.hlo:4:42: verify: collective-permute.C1: a source is negative or stands in two pairs: [0, 0]
+        """m.hlo:4:42: verify: collective-permute.C1: a source is negative or in two pairs: [0, 0]
       ROOT p = f32[4] collective-permute(x), source_target_pairs={{0,1},{0,2}}
                                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,
@@ -143,7 +143,7 @@ replicas x 1 partitions), they hold [0, 1, 2, 3, 4, 5, 6, 7]
     "pairs with a repeated target": (
         ["m.hlo"],
         {"m.hlo": permuting("{{0,1},{2,1}}")},
-        """m.hlo:4:42: verify: collective-permute.C1: a target is negative or stands in two pairs: [1, 1]
+        """m.hlo:4:42: verify: collective-permute.C1: a target is negative or in two pairs: [1, 1]
       ROOT p = f32[4] collective-permute(x), source_target_pairs={{0,1},{2,1}}
                                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,

@@ -1,8 +1,8 @@
-"""Custom-calls that say something of an array: how it is cut over partitions, in GSPMD's and Shardy's words, in which
-memory it lies, or in which order of its dimensions.
+"""Custom-calls that annotate an array: with its sharding over partitions, in GSPMD's and Shardy's words, with its
+memory space, or with the order of its dimensions.
 
 A global module is turned into the module of one device before anything else looks at it, or refused where it needs a
-partitioner (compiler/passes/partitioning.py); what is left of these calls then says nothing of the values.
+partitioner (compiler/passes/partitioning.py); the remaining ones of these calls then say nothing of the values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ANNOTATIONS = (*SHARDING, BARRIER, *SHARD_BARRIERS, *PLACES)
 
 @target(*ANNOTATIONS)
 class Annotation(Target):
-    """The operand itself. What is said of it are its sharding, where sharding propagation ends, or where it lies.
+    """The operand itself. The annotation is its sharding, the end of sharding propagation, or its memory space.
 
     A sharding that asks for a partitioner has been looked at before (compiler/passes/partitioning.py). A device here
     has one memory, in which arrays are row-major.

@@ -1,6 +1,6 @@
 """Custom-calls that make buffers, arrays that are changed in place, and end them.
 
-A buffer has one writer at most (compiler/verify/buffer_types.py), so what is in it between two writers is a value like
+A buffer has one writer at most (compiler/verify/buffer_types.py), so its content between two writers is a value like
 any other: both executors pass on arrays, and a routine that changes a buffer finds operand and result at one address.
 """
 
@@ -21,7 +21,7 @@ ALLOCATE: Final = "AllocateBuffer"
 
 @target(PIN, UNPIN)
 class Pinning(Annotation):
-    """The operand as a buffer, or what a buffer holds.
+    """The operand as a buffer, or the content of a buffer.
 
     Source: StableHLO's RFC on buffers; XLA's HloVerifier, `VerifyPin` and `VerifyUnpin`.
     """
@@ -35,7 +35,7 @@ class Pinning(Annotation):
 
 @target(CREATE, ALLOCATE)
 class Creation(Target):
-    """A buffer, or an array, that holds zeros: XLA leaves what it holds open, and no memory is read that nobody wrote.
+    """A buffer, or an array, of zeros: XLA leaves its content open, and no memory is read that was never written.
 
     Source: StableHLO's RFC on buffers; XLA's GPU backend, which emits nothing for both.
     """

@@ -22,7 +22,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class BackendConfig:
-    """text: as it stands in the module, "" where there is none.  entries: of a dictionary; empty for other texts.
+    """text: as in the module, "" where there is none.  entries: of a dictionary; empty for other texts.
 
     Values are bool, int, float, str, lists and dictionaries of them. A value of a kind that none of these holds (a
     dense tensor, say) is its text.
@@ -144,7 +144,7 @@ class _Reader:
         return float(value) if name.startswith(("f", "bf")) and type(value) is int else value
 
     def type_text(self) -> str:
-        """A type: a word, with what stands in angle brackets behind it."""
+        """A type: a word, with the text in angle brackets behind it."""
         name = self.take()
         if self.peek() == "<":
             name += self.balanced()

@@ -21,21 +21,21 @@ from distxla.ops.registry import op_class
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.expansion import Build
 
-Names = Callable[[str], str]  # from the name that is wanted to one that nobody else has
+Names = Callable[[str], str]  # from the wanted name to one that is unused
 
 
 class ExpandedTarget(Target):
     """Says by which instructions its calls are computed; both executors run those.
 
     The instructions are checked as they are written down: shapes and attributes that don't fit each other are an
-    obstacle, so `expand` itself looks only at what no instruction of its own would object to.
+    obstacle, so `expand` itself looks only at errors that no instruction of its own would have.
     """
 
     @abstractmethod
     def expand(self, call: Call, build: CallBuild, *operands: str) -> str:
         """Add instructions that compute the call; the name of the one that has its result.
 
-        Raises ConfigError for what this version doesn't execute, naming the field.
+        Raises ConfigError for features that this version doesn't execute, naming the field.
         """
 
     def obstacle(self, call: Call) -> str | None:
@@ -104,7 +104,7 @@ class CallBuild(ComposedBuild):
 
     def custom_call(self, target_name: str, config: str, shape: Shape, *operands: str) -> str:
         """Append a call of another target; ConfigError where that can't execute it."""
-        custom_call: Any = op_class("custom-call")  # its class asks for targets, so it lies above
+        custom_call: Any = op_class("custom-call")  # its class asks for targets, so it is in a higher layer
         name = self._append(custom_call(custom_call_target=target_name), operands, shape, config)
         why = call_obstacle(Call(self.instructions[name], tuple(self.shape(operand) for operand in operands)))
         if why is not None:

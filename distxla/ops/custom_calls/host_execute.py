@@ -15,7 +15,7 @@ HOST_EXECUTE = "HostExecute"
 class HostExecute(Target):
     """The computation that the custom-call names, on its operands: here a device computes it itself.
 
-    `with_host_calls` has made a call of each that can be executed; what is left names no computation.
+    `with_host_calls` has made a call of each that can be executed; the remaining ones name no computation.
     Source: XLA's host offloading, which gives the name.
     """
 

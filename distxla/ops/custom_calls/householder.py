@@ -26,7 +26,7 @@ def reflected(v: Any, tau: Any, x: Any) -> Any:
 
 
 def reflect_column(a: Any, row: int, column: int) -> Any:
-    """Turn a[row:, column] into (beta, 0, ..), v[1:] in the zeros' place, and what is right of it; returns tau."""
+    """Turn a[row:, column] into (beta, 0, ..), v[1:] in the zeros' place, and reflect the columns to the right; tau."""
     v, tau, beta = reflector(a[row:, column].copy())
     a[row:, column + 1 :] = reflected(v, np.conj(tau), a[row:, column + 1 :])
     a[row, column] = beta
@@ -35,7 +35,7 @@ def reflect_column(a: Any, row: int, column: int) -> Any:
 
 
 def unitary(a: Any, tau: Any, columns: int) -> Any:
-    """The first columns of H_1 H_2 .. H_k, whose vectors stand below the diagonal of a."""
+    """The first columns of H_1 H_2 .. H_k, with their vectors below the diagonal of a."""
     rows = a.shape[0]
     q = np.eye(rows, columns, dtype=a.dtype)
     for k in reversed(range(len(tau))):

@@ -72,7 +72,7 @@ class Geev(LapackTarget):
                     self._unpack(work, result, found, values[1])
 
     def _unpack(self, work: Work, result: Buffer, packed: Buffer, imaginary: Buffer) -> None:
-        """Vectors of a conjugate pair: real and imaginary part stand in the columns of the first and of the second."""
+        """Vectors of a conjugate pair: real and imaginary part are in the columns of the first and of the second."""
         emit = work.emit
         n = result.shape.dims[0]
         zero = emit.constant(0, work.kind)

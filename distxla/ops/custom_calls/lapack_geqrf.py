@@ -1,4 +1,4 @@
-"""LAPACK's ?geqrf, ?geqp3, and what makes use of their reflectors: ?orgqr, ?ungqr, ?ormqr, ?unmqr."""
+"""LAPACK's ?geqrf, ?geqp3, and the routines that use their reflectors: ?orgqr, ?ungqr, ?ormqr, ?unmqr."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Gesdd(LapackTarget):
         if mode == "S":
             left, right = self.result(call, m, min(m, n)), self.result(call, min(m, n), n)
         if mode == "N":
-            # what is not computed may have any dimension sizes
+            # results that are not computed may have any dimension sizes
             left, right = (s if s.is_array and s.dtype is self.kind(call) else left for s in stated[2:4])
             fit(left.dims[:-2] == right.dims[:-2] == self.batch(call), "vectors without the batch's dimension sizes")
         values = self.result(call, min(m, n), kind=real_type(self.kind(call)))
@@ -86,7 +86,7 @@ class Gesdd(LapackTarget):
                 work.store(right, vt)
 
     def _rooms(self, call: Call, work: Work, small: int, large: int, mode: str) -> list[Buffer | int]:
-        """What the routines ask for, and enough for their blocked and their faster ways."""
+        """The least workspace of the routines, and enough for their blocked and their faster variants."""
         square = small * small
         blocks = BLOCK * (small + large)
         kind, real = work.kind, real_type(work.kind)

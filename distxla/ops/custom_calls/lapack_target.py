@@ -31,7 +31,7 @@ def lapack_names(*routines: str) -> tuple[str, ...]:
 
 
 class Unfit(ValueError):
-    """The operands or the configuration are not what the routine takes; the message says why."""
+    """The operands or the configuration do not fit the routine; the message says why."""
 
 
 def fit(condition: object, message: str) -> None:
@@ -50,7 +50,7 @@ class LapackTarget(Target):
 
     @abstractmethod
     def results(self, call: Call) -> tuple[Shape, ...]:
-        """The result's leaves that follow from the operands; raises Unfit or ConfigError for what it cannot take."""
+        """The result's leaves that follow from the operands; raises Unfit or ConfigError for invalid ones."""
 
     @abstractmethod
     def evaluate_one(self, call: Call, *operands: Any) -> Sequence[Any]:
@@ -81,7 +81,7 @@ class LapackTarget(Target):
         fit(call.operands[0].dtype is self.kind(call), f"{call.operands[0]} is no array of {self.kind(call)}")
 
     def kind(self, call: Call) -> ElementType:
-        """The element type that the routine's letter stands for."""
+        """The element type of the routine's letter."""
         return _TYPES[call.name.removeprefix("lapack_")[0]]
 
     def routine(self, call: Call) -> str:
@@ -117,7 +117,7 @@ class LapackTarget(Target):
         return Shape(kind or self.kind(call), (*self.batch(call), *dims))
 
     def info(self, call: Call) -> Shape:
-        """0, or what went wrong, for each element of the batch."""
+        """The routine's info for each element of the batch: 0 for success."""
         return self.result(call, kind=S32)
 
     def evaluate(self, call: Call, run: Evaluation, *operands: Any) -> Any:
@@ -141,7 +141,7 @@ class LapackTarget(Target):
 
 
 class Work:
-    """What the code for one element of a batch is made with."""
+    """The parts from which the code for one element of a batch is made."""
 
     def __init__(self, emit: KernelEmitter, kind: ElementType) -> None:
         self.emit = emit

@@ -9,12 +9,12 @@ from distxla.ops.custom_calls.user import user_target
 
 
 def find_target(name: str) -> Target | None:
-    """What executes the custom-calls of that name: built in, or registered by the user; None if nothing does."""
+    """The target of that name: built in, or registered by the user; None if there is none."""
     return built_in_targets().get(name) or user_target(name)
 
 
 def call_obstacle(call: Call) -> str | None:
-    """What keeps this version from executing the call; None if nothing does."""
+    """The reason why this version can't execute the call; None if it can."""
     found = find_target(call.name)
     if found is None:
         return (

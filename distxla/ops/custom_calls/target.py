@@ -1,4 +1,4 @@
-"""`Target`: what executes the custom-calls of a name, and the registry of all names that this version knows.
+"""`Target`: executes the custom-calls of a name, and the registry of all names that this version knows.
 
     @target("lapack_spotrf_ffi", "lapack_dpotrf_ffi")
     class Potrf(Target):
@@ -30,7 +30,7 @@ T = TypeVar("T", bound="type[Target]")
 
 
 class CustomCallAttributes(Protocol):
-    """What targets ask of the op of a custom-call."""
+    """The properties of a custom-call's op that targets read."""
 
     @property
     def custom_call_target(self) -> str: ...
@@ -85,11 +85,11 @@ class Call:
 class Target:
     """Executes the custom-calls of one name, or of a family of names. Instances have no state that changes."""
 
-    # arrays may have dynamic dimensions: compiler/passes/pad_dynamic_dimensions.py knows what becomes of them
+    # arrays may have dynamic dimensions: compiler/passes/pad_dynamic_dimensions.py pads them
     takes_dynamic: ClassVar[bool] = False
 
     def obstacle(self, call: Call) -> str | None:
-        """What keeps this version from executing the call, in a sentence; None if nothing does.
+        """The reason why this version can't execute the call, in a sentence; None if it can.
 
         Shapes and configuration come from other people's text: everything that the other methods rely on is looked at
         here. A ConfigError counts as an answer.

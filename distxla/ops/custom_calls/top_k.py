@@ -1,4 +1,4 @@
-"""The targets "TopK" and "__gpu$TopK": what XLA makes of `topk`."""
+"""The targets "TopK" and "__gpu$TopK": XLA's forms of `topk`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TopKTarget(Target):
 
 
 def _top_k(call: Call) -> TopK | None:
-    """The op that the call stands for; None for shapes that are not a top-k's."""
+    """The op that the call executes; None for shapes that are not a top-k's."""
     shape, operands = call.shape, call.operands
     if len(operands) != 1 or not operands[0].is_array or not operands[0].rank:
         return None

@@ -1,4 +1,4 @@
-"""Custom-calls in schedules of XLA's TPU compiler that say where something lies or when it runs, not what it is.
+"""Custom-calls in schedules of XLA's TPU compiler that state the memory or time of a value, not the value.
 
 Sources: schedules that libtpu writes, compiled ahead of time for v4, v5e, v5p and v6e, and the values that the programs
 have on other backends. "AllocateBuffer" is in buffers.py, "AsyncCollectiveStart" and "AsyncCollectiveDone" are gone by

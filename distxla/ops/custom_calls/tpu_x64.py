@@ -41,7 +41,7 @@ class Split(ExpandedTarget):
 
 @target("X64Combine")
 class Combine(ExpandedTarget):
-    """64-bit elements from their halves, the low ones first: what X64SplitLow and X64SplitHigh give."""
+    """64-bit elements from their halves, the low ones first: the results of X64SplitLow and X64SplitHigh."""
 
     def expand(self, call: Call, build: Build, *operands: str) -> str:
         element_type = call.shape.element_type

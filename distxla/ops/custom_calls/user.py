@@ -1,6 +1,6 @@
 """Custom-calls of the user's own: a C symbol of a shared library, or a Python callable.
 
-A module's text names a target only. What the name stands for is said by the process that runs the module, through
+A module's text names a target only. The process that runs the module defines the name, through
 `register_custom_call` or the command line.
 """
 
@@ -36,7 +36,7 @@ class UserTarget(Target):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What the code of a call depends on, besides the call: "native" or "python"."""
+        """The kind of routine, on which the code of a call depends: "native" or "python"."""
 
     def obstacle(self, call: Call) -> str | None:
         op = call.op
@@ -53,7 +53,7 @@ class NativeTarget(UserTarget):
     """`void symbol(void* out, void** in)` of a shared library; library None: known by name only, to compile for it.
 
     out: the result's buffer; for a tuple a `void**` table of its elements', nested ones likewise.  in: a table of the
-    operands', of which tuples are tables, too. Tokens are null pointers. Arrays lie in the layouts that the instruction
+    operands', of which tuples are tables, too. Tokens are null pointers. Arrays have the layouts that the instruction
     states. An operand that `output_to_operand_aliasing` names is at the same address as its part of the result.
     """
 
@@ -155,7 +155,7 @@ def register_custom_call(
     library, symbol: a C function `void symbol(void* out, void** in)` (symbol: `name` by default); a library without a
     slash that is no file here is looked for where the system's loader looks. It is loaded in this process, too.
 
-    A name that was registered before stands for the new routine; programs compiled before keep the old one.  Raises
+    A name that was registered before now means the new routine; programs compiled before keep the old one.  Raises
     ArgumentError for names that come with distxla, a library that cannot be loaded, a symbol that it doesn't have.
     """
     if not name:
@@ -228,7 +228,7 @@ _IMPORT = "distxla.custom_call."
 
 
 def import_name(name: str) -> str:
-    """What compiled code imports for the target: any text may be a target's name, so it is spelt in digits."""
+    """The import of compiled code for the target: any text may be a target's name, so it is spelt in digits."""
     return _IMPORT + name.encode("utf-8", "surrogatepass").hex()
 
 
@@ -272,7 +272,7 @@ def is_row_major(shape: Shape) -> bool:
 
 
 def _order(shape: Shape) -> tuple[int, ...]:
-    """The dimensions as they lie in memory, slowest first."""
+    """The dimensions in memory order, slowest first."""
     return tuple(reversed(shape.minor_to_major()))
 
 
@@ -297,7 +297,7 @@ def _logical(value: Any, shape: Shape) -> Any:
 
 
 def _pointer_tree(value: Any, keep: list[Any]) -> int | None:
-    """The address of an array, or of a table of a tuple's trees; None for a token. keep: what must live meanwhile."""
+    """The address of an array, or of a table of a tuple's trees; None for a token. keep: objects to keep alive."""
     if isinstance(value, tuple):
         table = (ctypes.c_void_p * max(1, len(value)))(*(_pointer_tree(v, keep) for v in value))
         keep.append(table)
@@ -339,7 +339,7 @@ def _leaf_range(shape: Shape, index: Sequence[int]) -> range:
 
 
 class ResultError(ValueError):
-    """What a callable returned is not what the instruction says: "returned f64[2] where f32[2] is due"."""
+    """How a callable's result differs from the instruction's: "returned f64[2] where f32[2] is due"."""
 
 
 def checked_result(value: Any, shape: Shape) -> Any:

@@ -1,4 +1,4 @@
-"""`ComposedBuild`: what a `Build` makes of the few things that it is able to do."""
+"""`ComposedBuild`: all operations of a `Build`, made of the few that it is able to do."""
 
 from __future__ import annotations
 

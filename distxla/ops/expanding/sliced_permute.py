@@ -4,11 +4,11 @@ Operands (input, output, input indices, output indices). input and output are ar
 indices of an array are a tuple of integer scalars, one a dimension, or for several slices a tuple of such tuples; those
 of a tuple of arrays are a tuple of that. `slice_sizes` holds the dimension sizes of every slice, array by array.
 
-Slice j of the source's input, at the source's input indices, lands in the target's output, at the target's output
-indices; starts are clamped as dynamic-slice does. What nobody writes keeps the value of `output`. Slices are written in
-order. Every pair carries every slice, unless an id is the source or the target of several pairs: then the pairs are as
-many stretches of equal length as an array has slices, and the j-th stretch carries the j-th slice (the two directions
-of a ring in one instruction).
+Slice j of the source's input, at the source's input indices, is copied into the target's output, at the target's output
+indices; starts are clamped as dynamic-slice does. Elements outside all slices keep the value of `output`. They are
+written in order. Every pair carries every slice, unless an id is the source or target of several pairs: the pairs are
+then as many stretches of equal length as an array has slices, and the j-th stretch carries the j-th slice (the two
+directions of a ring in one instruction).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def stretches(op: SlicedPermute, count: int) -> tuple[Pairs, ...]:
     op.require(
         length * count == len(pairs) and all(map(_is_one_to_one, found)),
         "C1",
-        f"an id stands in two pairs, and {len(pairs)} pairs are not {count} stretches, one a slice, in which none does",
+        f"an id is in two pairs, and {len(pairs)} pairs are not {count} stretches, one a slice, in which none is",
         at="source_target_pairs",
     )
     return found

@@ -1,1 +1,1 @@
-"""The algorithms of `sort`, and what they find out about its comparator."""
+"""The algorithms of `sort`, and the analysis of its comparator."""

@@ -36,7 +36,7 @@ def sort_keys(comparator: Computation) -> tuple[SortKey, ...] | None:
 
 class _Comparator:
     """sides: of each instruction, whether it is computed from the first elements (0), the second ones (1), or neither
-    (None); absent if from both.  forms: equal numbers for what is computed in the same way, from whichever side.
+    (None); absent if from both.  forms: equal numbers for values computed in the same way, from whichever side.
     """
 
     def __init__(self, comparator: Computation) -> None:

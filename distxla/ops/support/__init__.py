@@ -1,1 +1,1 @@
-"""What several ops share: their attributes, kernels, rewrites and rules."""
+"""Code that several ops share: their attributes, kernels, rewrites and rules."""

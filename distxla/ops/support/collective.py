@@ -1,4 +1,4 @@
-"""What the collectives with replica groups have in common: group modes, group checks, the fold of a reduction."""
+"""The common parts of collectives with replica groups: group modes, group checks, the reduction."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class GroupedCollective(CollectiveOp):
         return (*found, *((device,) for device in _missing(found, replicas * partitions)))
 
     def silent_devices(self, replicas: int, partitions: int) -> tuple[int, ...]:
-        """Flattened ids of the devices that stand in no group: nobody sends to them, and they get zeros."""
+        """Flattened ids of the devices in no group: they receive nothing, and get zeros."""
         return _missing(self._listed_groups(replicas, partitions), replicas * partitions)
 
     def _listed_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
@@ -104,7 +104,7 @@ class GroupedCollective(CollectiveOp):
         return device_groups(self.replica_groups, mode, replicas, partitions)
 
     def check_groups(self) -> None:
-        """C1 to C4: what can be said without knowing the run."""
+        """C1 to C4: checks that don't depend on the run."""
         groups, ids = self.replica_groups.groups, self.replica_groups.ids
         if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
             text = f"an id of replica_groups is negative or stands twice: {list(map(list, groups))}"
@@ -168,7 +168,7 @@ class GroupedCollective(CollectiveOp):
 
     @abstractmethod
     def movements(self, operands: Sequence[Shape], size: int) -> tuple[Movement, ...]:
-        """Which elements go where within a group of `size` members: what a transport carries out."""
+        """The movements of elements within a group of `size` members, which a transport carries out."""
 
     @abstractmethod
     def result_shape(self, operands: Sequence[Shape], size: int) -> Shape:

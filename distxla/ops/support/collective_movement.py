@@ -1,4 +1,4 @@
-"""What a collective does with elements, apart from who executes it."""
+"""The movements of a collective's elements, apart from how they are executed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Movement:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the rows lie behind one another on both sides."""
+        """Whether the rows are contiguous on both sides."""
         return self.rows <= 1 or self.source_stride == self.target_stride == self.row
 
 
@@ -48,8 +48,8 @@ class RaggedMovement:
     Entry i = t * stretches + j of a member's tables describes the j-th stretch that it sends to member t: row
     starts[i] and the following, sizes[i] of them, of its operand leaf `operand` become the rows from targets[i] on of
     t's result leaf 0. starts, sizes, targets: operand leaves, one-dimensional or not, of integers.
-    Stretches are written in the order of senders, then of entries; result rows that nobody writes are those of operand
-    leaf `output`. A member checks its own entries: those of size 0 may say anything, others lie within both arrays.
+    Stretches are written in the order of senders, then of entries; result rows outside all of them are those of operand
+    leaf `output`. A member checks its own entries: those of size 0 may say anything, others are within both arrays.
     """
 
     row: int  # elements

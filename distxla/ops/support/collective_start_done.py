@@ -1,4 +1,4 @@
-"""Start and done of a collective's round as instructions: what asynchronous pairs become before code is emitted.
+"""Start and done of a collective's round as instructions: asynchronous pairs become these before code is emitted.
 
 The start enters the round and goes on, the done waits for its end. Their ops are made from the collective's
 own: classes `<Collective>AsyncStart` and `<Collective>AsyncDone` with its attributes, which no text has.
@@ -40,7 +40,7 @@ class AsyncPart(Enum):
 
 
 class _PartOfRound(CollectiveOp):
-    """What start and done differ in from the collective that they are made from."""
+    """Properties of start and done that differ from those of their collective."""
 
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION
     in_place_operand: ClassVar[int | None] = None
@@ -174,7 +174,7 @@ def begin(build: Build, instruction: Instruction, collective: CollectiveOp, resu
     """Expand a start: begin the round of `collective`, whose result has shape `result`, on the start's operands.
 
     In modules with dynamic dimensions, whose members agree on dimension sizes first, collectives run as a whole; so do
-    those that are made of several instructions. Then what this gives is the result.
+    those that are made of several instructions. Then the returned value is the result.
     """
     result = result.without_layout()
     if build.is_static and collective.lowering is Lowering.COMMUNICATION:

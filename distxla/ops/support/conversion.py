@@ -81,7 +81,7 @@ def _saturated(array: Array, to: ElementType) -> Array:
 
 
 def kinds(element_types: Sequence[ElementType]) -> str:
-    """`a signed integer, a float or complex`: what the op pages call a set of element types."""
+    """`a signed integer, a float or complex`: the op pages' name of a set of element types."""
     names = {
         "pred": "pred",
         "signed": "a signed integer",

@@ -2,7 +2,7 @@
 
 Vocabulary. A group is one of the feature groups or batch groups (one of the two counts is 1). Rows are the output's
 batch and spatial indices; columns an output feature's number within its group. The inner index runs over the kernel's
-window and input features: places of the window, and at each of them a run of elements that lie side by side in the
+window and input features: places of the window, and at each of them a run of elements that are adjacent in the
 input and that are there together or not at all. For each group:
 output[row, column] = sum over place and step of input[start(row, place) + step] * kernel[place, step, column].
 """
@@ -29,11 +29,11 @@ from distxla.ops.support.matrix_views import (
 )
 from distxla.ops.support.window_position import both, emit_axis
 
-# Products of an output element's group below which runs are too short to pay for what surrounds them.
+# Products of an output element's group below which runs are too short to pay for the code around them.
 NARROW = 16
 # Elements of a run below which the input is copied with its padding, so that nothing is to be tested.
 SHORT_RUN = 32
-# A padded copy of the input may be so many times as long as what the instruction reads and writes anyway.
+# Limit of the size of a padded copy of the input, as a multiple of the bytes that the instruction reads and writes.
 COPY_FACTOR = 8
 
 

@@ -1,4 +1,4 @@
-"""What an op may ask of a code generator. Protocols only: ops never import LLVM.
+"""The interface of a code generator for ops. Protocols only: ops never import LLVM.
 
 Semantics are XLA's for the value's element type: wrapping integers, x/0 = -1 and INT_MIN/-1 = INT_MIN for signed
 division, shifts beyond the width give 0 (or the sign), NaN-propagating maximum and minimum, narrow floats computed in
@@ -159,7 +159,7 @@ class RunProducts:
 
     lhs, result: arrays of one real element type, positions are linear.  source: gives the position of a run, and a
     predicate; where it doesn't hold, the run is zeros (None: it always holds).  weight: an element of the matrix.
-    weights_in_place: (buffer, position, stride) where that matrix lies in memory already, with element
+    weights_in_place: (buffer, position, stride) where that matrix is in memory already, with element
     (place, step, column) at position + (place * run + step) * stride + column.
     """
 
@@ -189,9 +189,9 @@ class Factors:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What code is made to fit, where the processor matters. Results do not depend on it.
+    """Sizes that code is made to fit, where the processor matters. Results do not depend on them.
 
-    lanes: steps side by side, without any order, that fill the processor's vectors.  cached_bytes: what a kernel may go
+    lanes: independent steps, in any order, that fill the processor's vectors.  cached_bytes: that a kernel may go
     through again and again without leaving the fastest cache.
     """
 
@@ -208,7 +208,7 @@ class KernelEmitter(Emitter, Protocol):
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction whose kernel this is, with its annotations."""
+        """The instruction that this kernel computes, with its annotations."""
 
     @property
     def operand_shapes(self) -> tuple[Shape, ...]:
@@ -232,11 +232,11 @@ class KernelEmitter(Emitter, Protocol):
         """A constant array in the program's read-only data."""
 
     def call(self, symbol: str, result: ElementType | None, *arguments: Argument) -> Value | None:
-        """Call the function `symbol`: of C, or a library's routine (targets/code.py, `import_name`); what it returns.
+        """Call the function `symbol`: of C, or a library's routine (targets/code.py, `import_name`); its result.
 
         A Buffer becomes its address, a sequence of them the address of a table of theirs in the frame, None a null
         pointer, a Value itself (integers, f32, f64), an index an i64. `constant(3, S32)` is a C int, `local` gives
-        what is passed by reference.
+        the address of an argument passed by reference.
         """
 
     def local(self, value: Value) -> Buffer:
@@ -260,13 +260,13 @@ class KernelEmitter(Emitter, Protocol):
     def reshaped(self, buffer: Buffer, shape: Shape, offset: IndexLike = 0) -> Buffer:
         """The same memory from element `offset` on, seen with another shape (and element type of the same storage).
 
-        It must lie within the buffer.
+        It must be within the buffer.
         """
 
     def static_state(self, name: str, initial: Literal) -> Buffer:
         """Memory of the program on this device that keeps its contents from run to run, one for each name.
 
-        initial: what it holds when the program is loaded; the same wherever the name is used.
+        initial: its content when the program is loaded; the same wherever the name is used.
         """
 
     def scratch(self, shape: Shape) -> Buffer:
@@ -295,4 +295,4 @@ class KernelEmitter(Emitter, Protocol):
         """
 
     def run_products(self, products: RunProducts) -> None:
-        """Compute them in tiles of rows and columns; `RunProducts` says what."""
+        """Compute them in tiles of rows and columns, as `RunProducts` describes."""

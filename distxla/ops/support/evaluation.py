@@ -1,4 +1,4 @@
-"""What `Op.evaluate` may ask of the executor that runs it."""
+"""The executor's interface for `Op.evaluate`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from distxla.ir.shape import Shape
 class Exchange(Protocol):
     """Other devices and the host, as one instruction sees them that is being evaluated on one device.
 
-    Methods that begin something return at once; what they give may stand in the place of any part of the instruction's
-    result, as long as only the method gets it that ends it. Those that end something block.
+    Methods that begin something return at once; their result may be used in the place of any part of the instruction's
+    result, as long as it reaches only the method that ends it. Those that end something block.
     """
 
     def begin(self, operands: tuple[Any, ...]) -> Any:
-        """Collectives: come to the group, without waiting for the others. The first half of `join`."""
+        """Collectives: reach the round, without waiting for the others. The first half of `join`."""
 
     def start(self, computation: str, *arguments: Any) -> Any:
         """Run a computation of the module beside this device's program; its result by `finish`, as with `begin`."""
 
     def finish(self, pending: Any) -> Any:
-        """Wait for what `begin` or `start` gave; its result."""
+        """Wait for the pending value of `begin` or `start`; its result."""
 
     def give(self, item: Any) -> Any:
         """Hand the host an item on the op's `stream`; a u32[], the item's number."""
@@ -45,7 +45,7 @@ class Exchange(Protocol):
         """Be ready for a value on the instruction's channel: the u32[] by which `finish_receive` knows it."""
 
     def finish_receive(self, ticket: Any) -> Any:
-        """Wait for the value; None where nobody sends one."""
+        """Wait for the value; None on a device that is no target."""
 
 
 class Evaluation(Protocol):
@@ -74,7 +74,7 @@ class Evaluation(Protocol):
         """Run a computation of the module on this device."""
 
     def run_module(self, module: Module, *arguments: Any) -> Any:
-        """Run the entry of another module on this device: a static one that communicates with nobody."""
+        """Run the entry of another module on this device: a static one that does not communicate."""
 
     def map(self, computation: str, *arguments: Any, result: str | None = None) -> tuple[Any, ...]:
         """A computation of scalars applied to every element of arrays of one shape; one array a leaf of its result.
@@ -90,7 +90,7 @@ class Evaluation(Protocol):
 
     @property
     def exchange(self) -> Exchange:
-        """What lies beyond this device, for instructions that do not just meet and go on."""
+        """Other devices and the host, for instructions that do not just meet and go on."""
 
     def advance_state(self, delta: int) -> int:
         """The device's random state, of 128 bits, before it goes on by `delta`; see ops/rng.py."""

@@ -1,4 +1,4 @@
-"""`ExecutableOp`: the base of every opcode's class, with what both executors ask of it."""
+"""`ExecutableOp`: the base of every opcode's class, with the methods that both executors call."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class ExecutableOp(Op):
     # --- the instruction's annotations -----------------------------------------------------------------------------
 
     def verify_annotations(self, instruction: Instruction) -> None:
-        """Check what constraints say of the instruction's annotations; most have none."""
+        """Check the instruction's annotations; most ops have no rules for them."""
 
     def instruction_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
         """`obstacle`, for ops that have to look at the instruction's annotations, too."""
         return self.obstacle(instruction.shape, operands)
 
     def evaluation_obstacle(self, instruction: Instruction, operands: Sequence[Shape]) -> str | None:
-        """What keeps the reference from evaluating the instruction, in a sentence; None if nothing does."""
+        """The reason why the reference can't evaluate the instruction, in a sentence; None if it can."""
         if type(self).evaluate is not ExecutableOp.evaluate or self.is_parameter:
             return None
         return self.obstacle(instruction.shape, operands) or f"this version cannot evaluate {self.opcode}"
@@ -80,13 +80,13 @@ class CollectiveOp(ExecutableOp):
 
     @property
     def round_opcode(self) -> str:
-        """What members must come with to meet: an asynchronous start meets the synchronous form."""
+        """The op that members must have in common to meet: an asynchronous start meets the synchronous form."""
         return self.opcode
 
     @property
     @abstractmethod
     def group_mode(self) -> GroupMode:
-        """What the ids in the groups mean for this instruction."""
+        """The meaning of the ids in the groups for this instruction."""
 
     @abstractmethod
     def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:

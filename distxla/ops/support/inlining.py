@@ -25,15 +25,15 @@ def inlined(
     """The computation with the bodies of calls in their place; the same object where it has none.
 
     done: called computations, without such calls of their own.  effectful: `effectful_computations`.  chosen: which
-    calls.  An inlined instruction keeps its name where that is free. What stood behind a call by a control edge stands
-    behind everything of it that has effects.
+    calls.  An inlined instruction keeps its name where that is free. Instructions behind a call by a control edge are
+    then behind everything of it that has effects.
     """
     if not any(map(chosen, computation)):
         return computation
     names = Names(computation.by_name)
     result: list[Instruction] = []
     stands_for: dict[str, str] = {}  # old name -> name of its value
-    waits_for: dict[str, tuple[str, ...]] = {}  # call -> what has to end before a control successor may start
+    waits_for: dict[str, tuple[str, ...]] = {}  # call -> instructions to end before a control successor may start
     for instruction in computation:
         operands = tuple(stands_for.get(o, o) for o in instruction.operands)
         predecessors = tuple(

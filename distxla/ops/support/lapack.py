@@ -1,4 +1,4 @@
-"""Calls of BLAS and LAPACK from kernels: what the routines are called and how they take their arguments."""
+"""Calls of BLAS and LAPACK from kernels: the names of the routines and the forms of their arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distxla.ops.support.emit import Argument, Buffer, Index, IndexLike, KernelE
 
 # the letter that a routine's name begins with
 LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
-LARGEST = 2**31 - 1  # what the library's integers hold
+LARGEST = 2**31 - 1  # of the library's integers
 ROW_MAJOR = 101
 SIDES = {"L": 141, "R": 142}
 TRIANGLES = {"U": 121, "L": 122}

@@ -130,7 +130,7 @@ def analyse(module: Module, computation: Computation, of: Callable[[str], Values
 
 
 def overwritable(values: Values, instruction: Instruction, leaf: int) -> Value:
-    """The operand value whose memory result leaf `leaf` could take over if nobody needs it afterwards, or None."""
+    """The operand value whose memory result leaf `leaf` could take over if it has no later reader, or None."""
     if instruction.op.is_loop:
         number = leaf
     elif (in_place := instruction.op.in_place_operand) is not None:

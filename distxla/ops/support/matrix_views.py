@@ -1,4 +1,4 @@
-"""Seeing groups of array dimensions as one dimension with a stride: what a matrix product by strides needs."""
+"""Views of groups of array dimensions as one dimension with a stride, for a matrix product by strides."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def emit_products(
 
     terms: see `Factors`.
 
-    Batch dimensions that lie in all three one inside the other become one; all but the last one left are loops.
+    Batch dimensions that are nested in the same way in all three become one; all but the last one left are loops.
     """
     m, n, k = shape
     dimension_sizes: list[int] = []
@@ -136,7 +136,7 @@ def result_in(emit: KernelEmitter, result: Buffer, element_type: ElementType, di
 
 
 def store_result(emit: KernelEmitter, result: Buffer, computed: Buffer, order: Sequence[int]) -> None:
-    """Copy and convert what `result_in` returned; order: the result's dimension for each of its dimensions."""
+    """Copy and convert the result of `result_in`; order: the result's dimension for each of its dimensions."""
     if computed is result:
         return
     with emit.loops(computed.shape.dims, parallel=True) as index:

@@ -1,8 +1,8 @@
 """Counter-based random bits: Threefry-2x32 and Philox-4x32, on NumPy arrays and in generated code.
 
 Each maps a key and a counter, which numbers the blocks, to a block of 32-bit words; one implementation serves both, on
-anything with the operators of unsigned integers. How blocks become an array follows XLA, so that programs repeat what
-they computed there:
+anything with the operators of unsigned integers. How blocks become an array follows XLA, so that programs repeat their
+results there:
 
     Threefry  state u64[2] = (key, counter). One dimension of the array is halved: the first even one, else the longest.
               Block number i, counted over the halved array, gives the neighbours 2j and 2j+1 in that dimension. 64-bit

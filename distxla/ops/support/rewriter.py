@@ -28,7 +28,7 @@ class Rewriter:
         return self.instructions[name]
 
     def resolve(self, name: str) -> str:
-        """The name that stands for an old name now."""
+        """The current name of an old name's value."""
         while (target := self._forward.get(name)) is not None:
             name = target
         return name
@@ -44,7 +44,7 @@ class Rewriter:
         return instruction.replace(operands=operands, control_predecessors=predecessors)
 
     def keep(self, instruction: Instruction) -> None:
-        """Append; a name that the old computation has stands for the new instruction."""
+        """Append; a name that the old computation has now refers to the new instruction."""
         self.instructions[instruction.name] = instruction
 
     def add(self, origin: Instruction, op: Op, shape: Shape, operands: tuple[str, ...], name: str = "") -> Instruction:

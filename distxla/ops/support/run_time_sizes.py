@@ -1,6 +1,6 @@
-"""The dimension sizes that arrays of dynamic shapes have at run time: `f32[<=8]` stands for 0 to 8 elements.
+"""The dimension sizes that arrays of dynamic shapes have at run time: `f32[<=8]` has 0 to 8 elements.
 
-What lies beyond the run-time size is no part of a value. Three rules hold for every op and both executors:
+Elements beyond the run-time size are no part of a value. Three rules hold for every op and both executors:
 
 * A result dimension that follows a dynamic dimension has the run-time size which the op's static rule gives.
 * Dimensions that must agree, and don't at run time, have the smallest of their dynamic dimension sizes; between
@@ -42,7 +42,7 @@ def widened(array: Array, dims: Sequence[int]) -> Array:
 
 
 def cut(array: Array, dims: Sequence[int]) -> Array:
-    """The first elements of the array, up to `dims`; what is missing is zero."""
+    """The first elements of the array, up to `dims`; missing ones are zero."""
     if array.shape == tuple(dims):
         return array
     first = array[tuple(slice(n) for n in dims)]
@@ -96,8 +96,8 @@ def reshaped_dimension_sizes(source: Shape, target: Shape, inferred: int | None 
 class ReshapeGroup:
     """source and target: dimensions with equal numbers of elements.
 
-    follower: the target dimension whose run-time size is what the others leave of a dynamic source; None where there
-    is none or more than one: the source then counts with its bounds, zeros beyond its dimension sizes.
+    follower: the target dimension whose run-time size is the rest of a dynamic source after the others; None where
+    there is none or more than one: the source then counts with its bounds, zeros beyond its dimension sizes.
     """
 
     source: tuple[int, ...]
@@ -106,8 +106,8 @@ class ReshapeGroup:
 
 
 def reshaped(array: Array, stated: Shape, target: Shape, dims: Sequence[int], inferred: int | None = None) -> Array:
-    """The array with dimension sizes `dims`: a reshape from `stated` to `target`, as texts have it, of what there is at
-    run time. Group by group: what does not fill a row of a split dimension is dropped."""
+    """The array with dimension sizes `dims`: a reshape from `stated` to `target`, as texts have it, of the run-time
+    elements. Group by group: a remainder that does not fill a row of a split dimension is dropped."""
     if array.shape != stated.dims:
         groups = reshaped_dimension_sizes(stated, target, inferred)
         dimension_sizes = list(array.shape)

@@ -16,7 +16,7 @@ def check_sharding(sharding: Sharding, shape: Shape, partitions: int | None, at:
     C1: a tuple of shardings has one for each leaf of a tuple, an empty tuple one or none; one that is no tuple is every
     leaf's.  C2: tiles have the leaf's rank.  C3: a device holds one tile.  C4: with more than one partition the devices
     of tiles are all partitions, each once, and the one device is a partition; partitions: None where it isn't known.
-    What is whole everywhere, or each device's own, may be written with tiles of any rank: XLA forgets them. Over a
+    An array that is whole everywhere, or each device's own, may have tiles of any rank: XLA forgets them. Over a
     mesh, `[]` is the list of an array of any rank that no axis cuts.
     """
     if shape.is_token and sharding.kind != "tuple":
@@ -57,7 +57,7 @@ def _named(devices: tuple[int, ...]) -> str:
 
 
 def meaning(sharding: Sharding, shape: Shape) -> tuple[Any, ...]:
-    """What all spellings of one sharding of a value of this shape have in common."""
+    """Equal for all spellings of one sharding of a value of this shape."""
     return tuple(_meaning(part) for _, part in sharding.by_leaf(shape))
 
 

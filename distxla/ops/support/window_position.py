@@ -1,4 +1,4 @@
-"""Where an element of a window lies in the array under it: the arithmetic that all windowed ops share."""
+"""The place of a window's element in the array under it: the arithmetic that all windowed ops share."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def emit_axis(
             return dilated, None
         inside = _within(emit, dilated, dimension_size, low=dimension.padding_low > 0, high=last >= dimension_size)
         return emit.index_clamp(0, dilated, dimension_size - 1), inside
-    # Division is defined for what isn't negative, so the position is clamped before it is divided.
+    # Division is defined for non-negative numbers, so the position is clamped before it is divided.
     clamped = emit.index_clamp(0, dilated, (dimension_size - 1) * base)
     meant = emit.index_compare("EQ", clamped, dilated)
     return clamped // base, emit.binary("and", meant, emit.index_compare("EQ", clamped % base, 0))

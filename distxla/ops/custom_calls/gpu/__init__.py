@@ -1,1 +1,1 @@
-"""The library calls that stand in optimised HLO of XLA's GPU backend: contractions, convolutions, attention, sorts."""
+"""The library calls in optimised HLO of XLA's GPU backend: contractions, convolutions, attention, sorts."""

@@ -1,4 +1,4 @@
-"""cuDNN's fused attention, and what its gradient (attention_backward.py) shares with it."""
+"""cuDNN's fused attention, and the parts that its gradient (attention_backward.py) shares with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELDS = {
     "sliding_window_length",
     "max_seg_per_batch",
     "is_paged_attention",
-    # how, or what the shapes say anyway; the seed is dropout's
+    # of the implementation, or implied by the shapes; the seed is dropout's
     "algorithm",
     "intermediate_tensor_shape",
     "is_flash_attention",
@@ -45,7 +45,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Options:
-    """What the configuration asks for. window: how many keys a query sees, itself included; 0 for all."""
+    """The settings of the configuration. window: how many keys a query sees, itself included; 0 for all."""
 
     scale: float
     causal: bool
@@ -58,7 +58,7 @@ class Options:
 
 
 def options(call: Call) -> tuple[Fields, Options]:
-    """Raises ConfigError for what this version does not execute."""
+    """Raises ConfigError for features that this version does not execute."""
     fields = gpu_fields(call, "cudnn_fmha_backend_config")
     fields.only(FIELDS)
     if "fmha_scale" not in fields:
@@ -146,7 +146,7 @@ def free(build: Build, operand: str, dims: DotDimensions, side: int) -> tuple[in
 
 
 def canonical(build: Build, operand: str, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]) -> str:
-    """An operand as [batch dimensions, rows, columns], in what is computed in."""
+    """An operand as [batch dimensions, rows, columns], in the type of the computation."""
     shape, order = build.shape(operand), (*batch, *rows, *columns)
     if len(rows) != 1 or len(columns) != 1 or len(batch) != 2 or sorted(order) != list(range(shape.rank)):
         raise ConfigError(

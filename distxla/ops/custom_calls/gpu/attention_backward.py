@@ -51,7 +51,7 @@ class AttentionBackward(ExpandedTarget):
         steps.operands_required(call, [6 + has_bias + 2 * asked.padding], what)
         lengths = operands[-2:] if asked.padding else ()
         dims = [fields.dot_dimensions(name) for name in PRODUCTS[2:]]
-        # dK = dS^T Q, dQ = dS K, dV = P^T dO: rows are what is summed; dP = dO V^T: features are
+        # dK = dS^T Q, dQ = dS K, dV = P^T dO: the sum is over rows; dP = dO V^T: over features
         q, k, grad, out = (
             canonical(build, x, d.rhs_batch, d.rhs_contracting, free(build, x, d, 1))
             for x, d in zip((*operands[:2], operands[4], operands[5 + has_bias]), (dims[0], dims[1], dims[2], dims[2]))

@@ -23,8 +23,8 @@ from distxla.ops.custom_calls.target import Call, target
 class AttentionF8(ExpandedTarget):
     """Attention of 8-bit floats with scales; the softmax is rounded to 8 bits, too, before it meets V.
 
-    Operands:  Q, K, V; what to multiply Q, K, V and the rounded softmax by; what to multiply the softmax by before it
-               is rounded, and the result. Scales have one element.
+    Operands:  Q, K, V; the factors of Q, K, V and of the rounded softmax; the factors of the softmax before it is
+               rounded, and of the result. Scales have one element.
     Results:   the result, saturated; the largest magnitudes of the softmax and of the result before they are scaled;
                the logarithm of each softmax's sum, f32[batch, head, query], if it is stated; a workspace.
     Masks:     none, or CAUSAL.

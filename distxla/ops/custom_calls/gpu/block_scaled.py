@@ -23,7 +23,7 @@ BLOCK, F4_BLOCK = 32, 16  # elements that share a scale, in cuDNN
 class BlockScaledDot(ExpandedTarget):
     """A product of operands whose blocks along the contracting dimension, the last one, carry a scale each.
 
-    Operands:  lhs, rhs, the scales of lhs, of rhs (without them rhs is what it is), a scalar that scales the result.
+    Operands:  lhs, rhs, the scales of lhs, of rhs (without them rhs is unscaled), a scalar that scales the result.
     Shapes:    T[b, m, k], U[b, n, k] -> R[b, m, n], or without b. Scales may have rows too many, and columns too many
                where block_size is configured.
     Types:     elements and scales are converted to the result's type and multiplied in it.
@@ -50,11 +50,11 @@ class BlockScaledDot(ExpandedTarget):
 
 @target("__cudnn$blockScaledDot")
 class CudnnBlockScaledDot(ExpandedTarget):
-    """cuDNN's product of block-scaled operands, whose scales lie in tiles as its kernels read them.
+    """cuDNN's product of block-scaled operands, with scales in tiles as its kernels read them.
 
     Operands:  lhs, rhs, the scales of lhs and of rhs, a scalar that scales the result.
     Scales:    one for 32 elements of 8 bits, for 16 of f4e2m1fn; rows in multiples of 128, columns of 4; in every tile
-               of 128 rows and 4 columns row 32 a + b stands at place (b, a).
+               of 128 rows and 4 columns row 32 a + b is at place (b, a).
     Types:     computed in f32 and rounded once.
     Source:    XLA, block_scaling_rewriter.cc.
     """

@@ -72,7 +72,7 @@ class PlainConvolution(ConvolutionTarget):
         fields.require(not fields.text("serialized_graph"), "serialized_graph", f"none of {call.name}")
         steps.operands_required(call, [2], "two arrays")
         x = self.convolved(call, build, *operands)
-        # cuDNN has no other scale than 1 here, so that is what an absent one means
+        # cuDNN has no other scale than 1 here, so an absent one means 1
         scale = fields.number("conv_result_scale", 1)
         if scale != 1:
             x = steps.scaled(build, in_floats(build, x), scale)
@@ -80,7 +80,7 @@ class PlainConvolution(ConvolutionTarget):
 
     @abstractmethod
     def convolved(self, call: Call, build: Build, first: str, second: str) -> str:
-        """The array in what is computed in."""
+        """The array in the type of the computation."""
 
 
 @target("__cudnn$convForward")
@@ -169,7 +169,7 @@ class ConvBackwardFilter(PlainConvolution):
 
 @target("__cudnn$convBiasActivationForward")
 class ConvBiasActivationForward(ConvolutionTarget):
-    """A convolution and what follows it: activation(scale conv(input, filter) + side_scale side_input + bias).
+    """A convolution and the operations after it: activation(scale conv(input, filter) + side_scale side_input + bias).
 
     Operands:  input, filter, bias (one number an output feature), side_input if its scale is not 0.
     """
@@ -312,7 +312,7 @@ def _added(call: Call, build: Build, op: Convolution, lhs: str, rhs: str) -> str
 
 
 def _sum_type(element_type: ElementType) -> ElementType:
-    """What products of that type are summed in."""
+    """The type in which products of that type are summed."""
     return S32 if element_type.is_integer else steps.compute_type(element_type)
 
 

@@ -29,7 +29,7 @@ class ConvForwardGraph(ConvolutionTarget):
 
     Operands:   input, filter, and one for each scale, invscale and add, in the graph's order.
     Operations: conv; scale, invscale and add with a scalar or an array; relu; amax, the largest magnitude. Each is
-                computed in f32 and rounded to the type that stands before it.
+                computed in f32 and rounded to the type that precedes it.
     Results:    the last one that is no amax; then those of amax; a workspace.
     """
 

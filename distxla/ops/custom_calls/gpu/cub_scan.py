@@ -54,6 +54,6 @@ class Scan(ExpandedTarget):
         whole, one = shape.dims[1], WindowDimension(1)
         before = (0, whole - 1) if is_reverse else (whole - 1, 0)
         window = Window((one, WindowDimension(whole, 1, *before), one))
-        # -0 is what adding changes nothing to, 0 included
+        # -0 is the neutral element of addition, for 0 too
         zero = build.constant(0 if shape.dtype.is_integer else -0.0, shape.dtype)
         return build.add(ReduceWindow(window=window, to_apply=build.scalar("add", shape.dtype)), x, zero)

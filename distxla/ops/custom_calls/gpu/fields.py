@@ -39,7 +39,7 @@ class Fields:
         return f"{self.path}.{key}" if self.path else key
 
     def only(self, known: Collection[str]) -> None:
-        """Refuse fields that this version doesn't know, since they may say what the call computes."""
+        """Refuse fields that this version doesn't know, since they may change the result."""
         for key in self.entries:
             if key not in known:
                 raise ConfigError(f"this version does not know the field {self.name(key)} of backend_config")
@@ -109,7 +109,7 @@ class Fields:
         return DotDimensions(*(numbers.integers(f"{side}_dimensions") for side in sides))
 
     def require(self, condition: object, key: str, wanted: str) -> None:
-        """Refuse a value that this version doesn't execute. wanted: what it does, `only dropout_rate=0`."""
+        """Refuse a value that this version doesn't execute. wanted: one that it does, `only dropout_rate=0`."""
         if not condition:
             raise ConfigError(f"{self.name(key)}={self.entries.get(key)!r}: this version executes {wanted}")
 

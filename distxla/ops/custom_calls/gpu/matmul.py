@@ -16,7 +16,7 @@ from distxla.ops.support.conversion import integer_range
 from distxla.ops.support.expansion import Build
 
 GEMM, MATMUL, MATMUL_F8 = "__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"
-# As XLA numbers them. BIAS: a vector is added.  AUX: what the activation was given is a second result.
+# As XLA numbers them. BIAS: a vector is added.  AUX: the activation's operand is a second result.
 EPILOGUES = (
     "DEFAULT",
     "BIAS",
@@ -47,14 +47,14 @@ FIELDS = {
     "grad_x",
     "grad_y",
     "is_fp8",
-    # what the operands say anyway
+    # implied by the operands
     "scale_mode",
     "has_d_scale",
 }
 
 
 class Operands(NamedTuple):
-    """Operands by what they are for; None where there is none."""
+    """Operands by their roles; None where there is none."""
 
     lhs: str
     rhs: str
@@ -72,7 +72,7 @@ class Matmul(ExpandedTarget):
 
     Operands:  lhs, rhs; C if beta is not 0; bias if the epilogue has one. With f8 the scales of lhs and rhs stand
                between C and bias (with two more, of C and the result, in older dumps), that of an f8 result at the end.
-    Results:   the product; what a GELU_AUX epilogue's activation was given; the largest magnitude before the result is
+    Results:   the product; the operand of a GELU_AUX epilogue's activation; the largest magnitude before the result is
                scaled, if damax_output; a workspace.
     Bias:      runs along the dimensions of the result that are fastest in memory, as many as it has.
     Source:    XLA, gemm_rewriter.cc and thunk_emitter.cc.
@@ -115,7 +115,7 @@ class Matmul(ExpandedTarget):
 
 
 def scaled_product(build: Build, fields: Fields, given: Operands, element_type: ElementType) -> str:
-    """alpha lhs rhs + beta C, in what is computed in for results of that type."""
+    """alpha lhs rhs + beta C, in the type of the computation for results of that type."""
     require_kinds(element_type, build.shape(given.lhs).dtype, build.shape(given.rhs).dtype)
     wide = steps.compute_type(element_type)
     x = steps.dot(build, fields.dot_dimensions("dot_dimension_numbers"), given.lhs, given.rhs, wide)

@@ -1,4 +1,4 @@
-"""Factorisations and solutions of linear systems: cuSOLVER's and cuBLAS's names for what LAPACK's targets do."""
+"""Factorisations and solutions of linear systems: cuSOLVER's and cuBLAS's names for LAPACK's targets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _AsLapack(ExpandedTarget):
     fields: frozenset[str] = frozenset()
 
     def config(self, call: Call) -> str:
-        """What the routine is asked for."""
+        """The configuration of the LAPACK target, as text."""
         return ""
 
     def expand(self, call: Call, build: CallBuild, *operands: str) -> str:

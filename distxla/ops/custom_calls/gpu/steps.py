@@ -19,7 +19,7 @@ from distxla.ops.support.expansion import Build
 
 
 def compute_type(element_type: ElementType) -> ElementType:
-    """What the libraries compute in before they round to that type: f32 for the narrower floats."""
+    """The type in which the libraries compute before they round to that type: f32 for the narrower floats."""
     return F32 if element_type.is_float and element_type.bits < 32 else element_type
 
 
