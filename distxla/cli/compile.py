@@ -12,10 +12,10 @@ from distxla.cli.output_files import written_whole
 from distxla.cli.terminal import progress, write, write_bytes
 from distxla.cli.time_limits import LimitedCommand, time_limit_option
 from distxla.cli.usage import Choice, files
+from distxla.compiler.stage_names import STAGES
 from distxla.errors import ArgumentError, DeadlockError, UsageError, VerificationError
+from distxla.targets.registry import backends, target_of_backend
 from distxla.time_limit import phase
-
-STAGES = ["hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "ptx", "object"]
 
 
 def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -42,9 +42,7 @@ def list_passes(context: click.Context, parameter: click.Parameter, wanted: bool
     "--list-passes", is_flag=True, is_eager=True, expose_value=False, callback=list_passes, help="List the steps; exit."
 )
 @click.option("--emit", "stage", type=Choice(STAGES), help="The stage to print; hlo by default.")
-@click.option(
-    "--backend", type=Choice(["cpu", "interpreted"]), default="cpu", show_default=True, help="For which code is made."
-)
+@click.option("--backend", type=Choice(backends()), default="cpu", show_default=True, help="For which code is made.")
 @click.option("--print-after", metavar="NAME", help="Print the program after each step NAME instead of a stage.")
 @click.option(
     "--passes", metavar="TEXT", help="Run these steps instead of the standard ones: name{parameter=value},name,…"
@@ -78,8 +76,6 @@ def command(
     """
     if stage is not None and print_after is not None:
         raise UsageError("--emit and --print-after exclude each other")
-    if stage == "ptx":
-        raise ArgumentError("--emit ptx belongs to the gpu backend, which is not available in this version")
 
     from distxla.cli.output_files import require_writable
     from distxla.cli.programs import read_world
@@ -97,7 +93,7 @@ def command(
     with suppress(VerificationError, DeadlockError):  # of several programs the others are not known here
         program = world.settled().programs[0]
     counts = world.replicas, world.partitions
-    made_for = None if backend == "cpu" else backend
+    made_for = target_of_backend(backend)
     with phase("compiling"), progress("compiling"), CompileServer() as server:
         try:
             found: str | bytes

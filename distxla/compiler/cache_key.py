@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -59,7 +58,7 @@ def _without_metadata(module: Module) -> Module:
 
 @cache
 def _compiler() -> str:
-    """Hash of distxla's source, and the versions of the packages that generate code."""
+    """Hash of distxla's source, and the versions of the packages that generate code or are called by it."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     folders = [package, *(p for p in (package / "scheduler", package / "collectives") if p.is_symlink())]
@@ -68,12 +67,12 @@ def _compiler() -> str:
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
     versions = []
-    for name in ("llvmlite", "scipy-openblas32"):
+    for name in ("llvmlite", *host().libraries()):
         try:
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             versions.append(f"{name} ?")
-    return f"{digest.hexdigest()} {' '.join(versions)} {platform.machine()}"
+    return f"{digest.hexdigest()} {' '.join(versions)}"
 
 
 __all__ = ["program_key", "text_key"]

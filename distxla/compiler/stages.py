@@ -9,14 +9,13 @@ from distxla.compiler.passes.schedule import Schedule
 from distxla.compiler.passes.start_done_as_written import as_written
 from distxla.compiler.pipeline import Pipeline, parse_pipeline
 from distxla.compiler.plan_memory import PlanMemory
+from distxla.compiler.stage_names import STAGES
 from distxla.compiler.step import Compilation, Step
-from distxla.errors import ArgumentError, UnsupportedOpError
+from distxla.errors import ArgumentError
 from distxla.ir.module import Module
 from distxla.scheduler.program_order.listing import print_schedule
 from distxla.targets.code import CodeTarget
 from distxla.text.printer import print_module
-
-STAGES = ("hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "object")
 
 
 def emit(
@@ -33,11 +32,8 @@ def emit(
 
     hlo: after the passes; schedule: in execution order, with the memory of each step; llvm: optimised.
     passes: the text of a pipeline instead of the standard one.  target: as for compile_module.  Raises the errors of
-    compile_module, ArgumentError for an unknown stage or one that the pipeline doesn't reach, UnsupportedOpError
-    for ptx.
+    compile_module, ArgumentError for an unknown stage or one that the pipeline doesn't reach.
     """
-    if stage == "ptx":
-        raise UnsupportedOpError("this version generates no PTX: it has no GPU backend")
     if stage not in STAGES:
         raise ArgumentError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
     require_counts(replicas, partitions)

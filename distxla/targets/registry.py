@@ -1,24 +1,30 @@
-"""Targets by name. A target is a folder of this package, so a new one changes nothing here."""
+"""Targets by name and by backend. A target is a folder of this package, so a new one changes nothing here.
+
+Light: the command line asks for the backends before it knows its command.
+"""
 
 from __future__ import annotations
 
+import glob
 import importlib
 import os
-import pkgutil
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
 from distxla import targets
-from distxla.compiler.artifact import CompiledProgram
 from distxla.errors import ArgumentError, CompileError
-from distxla.targets.target import Host, LoadedImage, Report, Target
 
-BACKENDS = {"cpu": None, "interpreted": "interpreted"}  # of clusters, and their targets
+if TYPE_CHECKING:
+    from distxla.compiler.artifact import CompiledProgram
+    from distxla.targets.target import Host, LoadedImage, Report, Target
 
 
+@cache
 def target_names() -> list[str]:
     """Of all targets."""
-    return sorted(found.name for found in pkgutil.iter_modules(targets.__path__) if found.ispkg)
+    packages = (os.path.dirname(path) for folder in targets.__path__ for path in glob.iglob(f"{folder}/*/__init__.py"))
+    return sorted(os.path.basename(package) for package in packages)
 
 
 @cache
@@ -39,11 +45,21 @@ def native_target() -> Target:
     return target_named(machine)
 
 
-def target_of_backend(backend: str) -> str | None:
-    """The target of a cluster's backend; None: this processor's. ArgumentError where no cluster runs on that."""
-    if backend not in BACKENDS:
-        raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on {' or '.join(map(repr, BACKENDS))}")
-    return BACKENDS[backend]
+def backends() -> list[str]:
+    """The backends that a cluster's replicas can run on: those that the targets serve."""
+    return sorted({target_named(name).backend for name in target_names()})
+
+
+def target_of_backend(backend: str) -> str:
+    """The target that serves a backend: this processor's where it does, as processors' targets share one.
+
+    ArgumentError where no cluster runs on that; CompileError as native_target.
+    """
+    if backend not in backends():
+        raise ArgumentError(f"backend {backend!r}: a cluster's replicas run on {' or '.join(map(repr, backends()))}")
+    if backend == native_target().backend:
+        return native_target().name
+    return next(name for name in target_names() if target_named(name).backend == backend)
 
 
 def host() -> Host:

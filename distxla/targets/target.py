@@ -22,6 +22,10 @@ class Target(Protocol):
         """The folder's."""
 
     @property
+    def backend(self) -> str:
+        """What `--backend` and `Cluster(backend=)` call it. The targets of processors share one."""
+
+    @property
     def code(self) -> CodeTarget:
         """The compiler's side. Loads LLVM."""
 
@@ -69,17 +73,27 @@ class Loader(Protocol):
 
 
 class Host(Protocol):
-    """The machine that replicas run on: waiting from Python, and the identity of its processor."""
+    """The machine that replicas run on: waiting from Python, its libraries, the identity of its processor."""
 
     @property
     def address_bytes(self) -> int:
         """That one process can address."""
+
+    @property
+    def thread_variables(self) -> tuple[str, ...]:
+        """Environment variables that say how many threads NumPy's library starts; the first that is set decides."""
 
     def sleep_on(self, address: int, value: int, seconds: float) -> None:
         """Sleep while the u32 at an address of this process is `value`, at most `seconds`; may return early."""
 
     def wake_all(self, address: int) -> int:
         """Wake all threads that sleep on the u32 at an address of this process, which was changed before; how many."""
+
+    def set_library_threads(self, count: int) -> None:
+        """Let NumPy's linear algebra use so many threads in this process, whatever it was loaded with."""
+
+    def libraries(self) -> tuple[str, ...]:
+        """The installed packages whose functions compiled code calls: their versions are in keys of the cache."""
 
     def processor(self) -> str:
         """All that compiled code may depend on, as text, without LLVM: for keys of the cache."""

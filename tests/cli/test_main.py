@@ -108,7 +108,7 @@ BAD = [
     (["walk"], "error: usage: no such command: walk"),
     (["check", "{cut}"], "syntax"),
     (["check", "{wrong}"], "verify"),
-    (["compile", "{module}", "--emit", "ptx"], "gpu backend"),
+    (["compile", "{module}", "--emit", "ptx"], "'ptx' is not one of 'hlo', 'schedule', 'buffers'"),
     (["ops", "frobnicate"], "frobnicate"),
 ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,47 @@ def test_targets_are_the_folders() -> None:
     assert [target_named(name).name for name in target_names()] == target_names()
     with pytest.raises(CompileError, match="no target 'vax'; the targets are interpreted, x86_64"):
         target_named("vax")
+
+
+# a folder beside the others, whose package is all that there is of it
+ADDED = "class T:\n    name, backend = 'vax', '{backend}'\nTARGET = T()\n"
+ASKED = """
+import sys
+from distxla import targets
+targets.__path__.append(sys.argv[1])
+from distxla.targets.registry import backends, target_of_backend
+assert not {"numpy", "llvmlite", "distxla.ir", "distxla.compiler"} & sys.modules.keys()
+from distxla.cli.run import command
+chosen = next(option.type.choices for option in command.params if option.name == "backend")
+print(backends(), [target_of_backend(backend) for backend in backends()], [*chosen])
+"""
+
+
+@pytest.mark.parametrize("backend", ["vector", "gpu", "cpu"])
+def test_a_folder_that_is_added_is_a_backend(backend: str, tmp_path: Path) -> None:
+    """The command line and clusters know it without a change; "cpu" stays this processor's target."""
+    (tmp_path / "vax").mkdir()
+    (tmp_path / "vax" / "__init__.py").write_text(ADDED.format(backend=backend))
+    ended = subprocess.run([sys.executable, "-c", ASKED, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    target = {"interpreted": "interpreted", backend: "vax", "cpu": native_target().name}
+    chosen = sorted({*target, "gpu", "reference"})
+    assert ended.stdout == f"{sorted(target)} {[target[name] for name in sorted(target)]} {chosen}\n"
+
+
+@pytest.mark.parametrize(("backend", "status"), [("gpu", 2), ("interpreted", 0)])
+def test_a_backend_is_refused_until_a_target_serves_it(
+    backend: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As long as no folder says `gpu`, the command line refuses it by its name."""
+    from distxla.cli import run
+
+    ran: list[str] = []
+    monkeypatch.setattr(run, "_run", lambda options: ran.append(options.backend) or True)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(tmp_path / "m.hlo"), "--backend", backend])
+    assert (ended.value.code or 0, ran) == (status, [backend] * (status == 0))
+    assert (f"the {backend} backend is not available in this version" in capsys.readouterr().err) == bool(status)
 
 
 # --- processes

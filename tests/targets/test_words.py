@@ -20,7 +20,7 @@ WORDS = {
     "a counter of one processor": r"time.?stamp counter|readcyclecounter",
     "inline assembler": r"\bInlineAsm\b|asm sideeffect|\bsyscall\b",
     "a system call's number": r"\b_?SYS_\w+|\b__NR_\w+|\bFUTEX_(WAIT|WAKE)\b",
-    "a library's file or symbol": r"\blib(m|c|openblas)\.so|\bscipy_(?!openblas)\w*|scipy_openblas32",
+    "a library's file or symbol": r"\blib(m|c|openblas)\.so|\bscipy[-_]\w*|\b(OPENBLAS|OMP)_\w+",
     "the width of a vector": r"VectorType\([^()]*,\s*\d+\)|\b(128|256|512)-bit\b|\bvectors? of (128|256|512)\b",
 }
 

@@ -16,7 +16,6 @@ connection. This process ends with the supervisor, with the driver, which holds 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import os
@@ -34,6 +33,7 @@ if __name__ == "__main__":
 
 from distxla.runtime.ray import client
 from distxla.runtime.ray.deferred import deferred
+from distxla.targets.registry import host
 
 # modules that a worker and a replica import later, besides those that default_worker.py itself imports
 MODULES = (
@@ -50,7 +50,6 @@ UNUSED = ("jsonschema", "requests", "yaml")
 IMPORTING = 5000  # objects between collections: fewer cost time, none at all 1 MiB of each copy
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead
 OOM_SCORE = "1000"  # which the raylet gives to workers that it starts itself
-BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # in OpenBLAS's order
 
 
 class Requests:
@@ -136,8 +135,9 @@ def _imported(then: Callable[[], None]) -> types.CodeType:
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(IMPORTING)
-    wanted = {name: os.environ.get(name) for name in BLAS_THREADS}
-    os.environ |= dict.fromkeys(BLAS_THREADS, "1")  # else threads start with NumPy
+    variables = host().thread_variables
+    wanted = {name: os.environ.get(name) for name in variables}
+    os.environ |= dict.fromkeys(variables, "1")  # else threads start with NumPy
     with deferred(*UNUSED):
         from ray._private.workers import default_worker
 
@@ -178,14 +178,11 @@ def _become(code: types.CodeType, job: str, command: list[str]) -> None:
 
 
 def _restore_threads() -> None:
-    """Set OpenBLAS's threads to the number in the user's environment; Ray's default is one."""
-    count = next((value for name in BLAS_THREADS if (value := os.environ.get(name, "")).isdigit()), "1")
+    """Set the threads of NumPy's library to the number in the user's environment; Ray's default is one."""
+    values = (os.environ.get(name, "") for name in host().thread_variables)
+    count = next((value for value in values if value.isdigit()), "1")
     if int(count) > 1:
-        import numpy
-
-        folder = Path(numpy.__file__).parent.with_name("numpy.libs")
-        for library in folder.glob("*openblas*"):
-            ctypes.CDLL(str(library)).scipy_openblas_set_num_threads64_(int(count))
+        host().set_library_threads(int(count))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ class InterpretedTarget:
     """`targets.target.Target`."""
 
     name = "interpreted"
+    backend = "interpreted"
 
     @property
     def code(self) -> CodeTarget:

@@ -38,6 +38,22 @@ def wake_all(address: int) -> int:
     return int(_syscall(_SYS_FUTEX, address, _FUTEX_WAKE, _ALL_SLEEPERS, None, None, 0))
 
 
+# --- libraries
+
+thread_variables = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # in OpenBLAS's order
+
+
+def set_library_threads(count: int) -> None:
+    import numpy
+
+    for library in Path(numpy.__file__).parent.with_name("numpy.libs").glob("*openblas*"):
+        ctypes.CDLL(str(library)).scipy_openblas_set_num_threads64_(count)
+
+
+def libraries() -> tuple[str, ...]:
+    return ("scipy-openblas32",)
+
+
 # --- the processor
 
 # features of a CPU that compiled code may use, by the names of /proc/cpuinfo

@@ -1,0 +1,5 @@
+"""The stages of the compiler that can be shown. The command line lists them without loading the compiler."""
+
+from __future__ import annotations
+
+STAGES = ("hlo", "schedule", "buffers", "llvm-unoptimised", "llvm", "asm", "object")  # in the order of compilation
