@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from distxla.collectives.async_computations import with_async_inlined
 from distxla.collectives.explicit_precision import with_explicit_precision
 from distxla.collectives.spread_collectives import with_spread_collectives
 from distxla.ir.module import Module
 from distxla.ops.custom_calls.host_execute import with_host_calls
 
+REWRITES: tuple[Callable[[Module], Module], ...] = (
+    with_host_calls,
+    with_explicit_precision,
+    with_spread_collectives,
+    with_async_inlined,
+)
+"""In order. The compiler's list of steps begins with the same ones (tests/compiler/test_executed_form.py)."""
+
 
 def executed_form(module: Module) -> Module:
     """A verified module with conversions where floats of several types meet, with collectives that are spread over
     fusions as pairs, with calls of the host computations that it names, and without asynchronous computations that
     communicate in other ways than by one collective; the same object where nothing changes."""
-    return with_async_inlined(with_spread_collectives(with_explicit_precision(with_host_calls(module))))
+    for rewrite in REWRITES:
+        module = rewrite(module)
+    return module
+
+
+__all__ = ["REWRITES", "executed_form"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -142,9 +143,22 @@ class Shape:
             return Shape.tuple(tuple(e.contents for e in self.elements))
         return replace(self, is_buffer=False)
 
-    def holds(self, dimension_sizes: builtins.tuple[int, ...]) -> bool:
+    def holds(
+        self,
+        dimension_sizes: builtins.tuple[int, ...] | None = None,
+        *,
+        extents: builtins.tuple[int, ...] | None = None,
+    ) -> bool:
         """Whether an array of these dimension sizes is of this array shape: a dynamic dimension has any up to its
-        bound."""
+        bound.
+
+        extents: the former name of `dimension_sizes`; deprecated.
+        """
+        if extents is not None:
+            warnings.warn("Shape.holds: extents is now dimension_sizes", DeprecationWarning, stacklevel=2)
+            dimension_sizes = extents
+        if dimension_sizes is None:
+            raise TypeError("Shape.holds needs dimension_sizes")
         if len(dimension_sizes) != self.rank:
             return False
         dynamic = self.dynamic or (False,) * self.rank

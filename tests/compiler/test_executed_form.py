@@ -1,0 +1,82 @@
+"""The list of steps begins with the rewrites that the reference and `check` apply, in the same order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distxla.collectives.executed_form import REWRITES, executed_form
+from distxla.compiler.pipeline import STEPS
+from distxla.compiler.step import Pass
+from distxla.ir.module import Module
+from distxla.text.parser import parse_module
+from distxla.text.printer import print_module
+
+ONLY_COMPILED = {"one-thread", "sorts-as-written"}  # forget what changes no result, and note what the text decides
+SCHEDULES = Path(__file__).parents[1] / "tpu_schedules"
+HOST_CALL = """HloModule m
+work { x = f32[2,3] parameter(0)
+  ROOT y = f32[2,3] tanh(x) }
+ENTRY e { x = f32[2,3] parameter(0)
+  ROOT y = f32[2,3] custom-call(x), custom_call_target="HostExecute", to_apply=work }
+"""
+ASYNC = """HloModule m
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+both { a = f32[4] parameter(0)
+  r = f32[4] all-reduce(a), replica_groups={{0,1}}, to_apply=sum
+  p = f32[4] collective-permute(a), source_target_pairs={{0,1},{1,0}}
+  ROOT t = (f32[4], f32[4]) tuple(r, p) }
+ENTRY e { x = f32[4] parameter(0)
+  s = ((f32[4]), (f32[4], f32[4]), u32[]) async-start(x), calls=both
+  ROOT d = (f32[4], f32[4]) async-done(s) }
+"""
+CHANGED = {  # by each rewrite
+    "with_host_calls": HOST_CALL,
+    "with_explicit_precision": (SCHEDULES / "mixed_types.hlo").read_text(),
+    "with_spread_collectives": (SCHEDULES / "spread_collective.hlo").read_text(),
+    "with_async_inlined": ASYNC,
+}
+
+
+def prefix() -> list[Pass]:
+    """The steps up to the last of the rewrites."""
+    names = [step.name for step in STEPS]
+    steps = [step for step in STEPS[: names.index("inline-async") + 1] if step.name not in ONLY_COMPILED]
+    assert all(isinstance(step, Pass) for step in steps)
+    return [step for step in steps if isinstance(step, Pass)]
+
+
+def test_a_module_is_known_for_each_rewrite() -> None:
+    assert [rewrite.__name__ for rewrite in REWRITES] == [*CHANGED]
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_each_step_is_the_rewrite_at_its_place(name: str) -> None:
+    module, changed_by = parse_module(CHANGED[name]), []
+    for step, rewrite in zip(prefix(), REWRITES, strict=True):
+        by_step, by_rewrite = step.run(module), rewrite(module)
+        assert print_module(by_step) == print_module(by_rewrite), step.name
+        changed_by += [rewrite.__name__] * (by_rewrite is not module)
+        module = by_rewrite
+    assert name in changed_by
+    assert print_module(executed_form(parse_module(CHANGED[name]))) == print_module(module)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_only_the_compiler_does_before_makes_no_difference(name: str) -> None:
+    """The whole prefix gives the executed form, after the steps that belong to the compiler alone."""
+    module = parse_module(CHANGED[name])
+    alone = only_compiled(module)
+    for step in prefix():
+        alone = step.run(alone)
+    assert print_module(alone) == print_module(only_compiled(executed_form(module)))
+
+
+def only_compiled(module: Module) -> Module:
+    for step in STEPS:
+        if step.name in ONLY_COMPILED and isinstance(step, Pass):
+            module = step.run(module)
+    return module
