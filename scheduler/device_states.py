@@ -158,7 +158,7 @@ class DeviceStates:
         """The traces that a device is in, or has been through, and how much of each it has executed; the last first."""
         trace = self._progress.traces[device]
         places = self._progress.places[device] or [[trace, len(trace)]]
-        # in the midst of the last one that it has begun stand those before
+        # the current event of an enclosing trace has not ended: only the earlier ones count
         return [(trace, end - (depth > 0)) for depth, (trace, end) in enumerate(reversed(places))]
 
     def _passed(self, device: int) -> Iterator[traces.Event]:

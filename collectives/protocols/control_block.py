@@ -118,7 +118,7 @@ R_YIELD_SKIP = _R.u32(
     256, "yield skip", DEVICE, Order.PLAIN, "waits for which it sleeps at once: yielding has not paid"
 )
 R_YIELD_PENALTY = _R.u32(260, "yield penalty", DEVICE, Order.PLAIN, "how many waits the next disappointment costs")
-R_MISMATCH_DEVICE = _R.u32(264, "mismatch device", DEVICE, Order.PLAIN, "a member that came with another instruction")
+R_MISMATCH_DEVICE = _R.u32(264, "mismatch device", DEVICE, Order.PLAIN, "a member with another instruction")
 R_MISMATCH_SITE = _R.u32(268, "mismatch site", DEVICE, Order.PLAIN, "that member's site, of its own program")
 R_STEP = _R.u32(272, "step", DEVICE, Order.PLAIN, "number of the step of its program that it is in or was in last")
 R_SIGNAL = _R.u32(276, "signal", DEVICE, Order.PLAIN, "the signal that ends the process, by its handler; 0 if none")

@@ -83,8 +83,8 @@ def commands() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Entry point: run a command and exit with its status. A failure is told once, on stderr, without a traceback; with
-    --json one object on stdout tells of it, too, whatever failed."""
+    """Entry point: run a command and exit with its status. A failure is reported once, on stderr, without a traceback;
+    with --json one object on stdout reports it, too, whatever failed."""
     terminal.begin()
     status = _status(args, as_json=wants_json(sys.argv[1:] if args is None else args))
     if (lost := terminal.lost_output()) is not None:
@@ -96,7 +96,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 
 def _status(args: Sequence[str] | None, *, as_json: bool) -> int:
-    """The exit status of the command; a failure has been told."""
+    """The exit status of the command; a failure has been reported."""
     try:
         status = commands.main(args, prog_name="distxla", standalone_mode=False)
     except click.ClickException as error:
@@ -128,7 +128,7 @@ def _status(args: Sequence[str] | None, *, as_json: bool) -> int:
 
 
 def _told(error: DistxlaError, *, as_json: bool, status: int = 0) -> int:
-    """Tell of a failure. status: of one that has been told before."""
+    """Report a failure. status: of one that has been reported before."""
     tell(error, as_json=as_json)
     return status or error.exit_status
 

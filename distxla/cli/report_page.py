@@ -37,7 +37,7 @@ class ReportingCommand(LimitedCommand):
 
 
 def write_page(path: str, page: str) -> str:
-    """Write a report. Returns where it is, or why it could not be written, in words: there is more to tell of."""
+    """Write a report. Returns where it is, or why it could not be written, in words: the command has more to report."""
     try:
         with written_whole(path) as file:
             file.write(page.encode())

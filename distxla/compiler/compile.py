@@ -111,7 +111,7 @@ def compile_alone(
 ) -> None:
     """Compile every kernel and every communicating instruction by itself, and drop the code.
 
-    For finding which one LLVM cannot digest: progress is told its name before, and then the process ends.
+    For finding which one LLVM cannot digest: progress is called with its name before, and then the process ends.
     """
     compilation = planned(Pipeline(progress=silent), module, replicas, partitions)
     plan, code = plan_of(compilation), code_target(target)

@@ -94,7 +94,7 @@ class Pipeline:
     """Runs steps in order.
 
     verify: check every module that a step changed; as DISTXLA_VERIFY_PASSES says by default.
-    progress: told the name of each step before it begins.
+    progress: called with the name of each step before it begins.
     """
 
     steps: tuple[Step, ...] = STEPS

@@ -19,7 +19,7 @@ def divergences(
 ) -> tuple[Divergence, ...]:
     """Of neighbours in cycles, and of devices that wait for an ended one; and of a pair that does not belong together.
 
-    Devices with the same history are told of together.
+    Devices with the same history are reported together.
     """
     pairs = [] if pair is None else [pair]
     for cycle in deadlock.cycles:

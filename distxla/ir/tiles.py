@@ -144,7 +144,7 @@ def _padded(shape: Shape, digits: Sequence[Digit]) -> set[int]:
 
 
 def _merged(pairs: Sequence[tuple[Digit, Digit]]) -> tuple[Move, ...]:
-    """By source dimension, slowest first, with parts joined that stay side by side."""
+    """By source dimension, slowest first, with parts joined that stay adjacent."""
     moves: list[Move] = []
     for a, b in sorted(pairs, key=lambda pair: (pair[0].dimension or 0, pair[0].weight)):
         last = moves[-1] if moves else None

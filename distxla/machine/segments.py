@@ -42,7 +42,7 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class _Mapping:
-    """Shared address space of descriptors, one behind the other, until the last array over it is deleted; keeps no
+    """Shared address space of descriptors, one after the other, until the last array over it is deleted; keeps no
     descriptor open. parts: (descriptor, bytes)."""
 
     def __init__(self, parts: Sequence[tuple[int, int]]) -> None:

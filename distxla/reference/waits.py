@@ -106,7 +106,7 @@ class Round:
     def come(self, run: Execution, operands: tuple[Any, ...]) -> None:
         """The device of `run` has come; the last one evaluates the round.
 
-        CollectiveMismatchError where it came with something else than the first one.
+        CollectiveMismatchError where its instruction differs from the first one's.
         """
         self.comers[run.device.id] = (run, operands)
         check_same(next(iter(self.comers.values()))[0], run, round_called(self.members))

@@ -183,7 +183,7 @@ class DeviceArray(PublicNames, NDArrayOperatorsMixin):  # type: ignore[metaclass
     ) -> Capsule:
         """The array for another library; no copy on the driver's host, unless asked for one.
 
-        Consumers of DLPack 1.0 and above are told that it is read-only. The protocol before that cannot say so: a
+        For consumers of DLPack 1.0 and above it is marked read-only. The protocol before that has no such mark: a
         consumer that writes changes the array. BufferError for types and devices that DLPack lacks.
         """
         del stream  # memory of the host: results are there once the call is over

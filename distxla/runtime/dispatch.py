@@ -377,7 +377,7 @@ class Dispatcher:
         if failures := self._failures():
             return ReplicaLostError("; ".join(failures))
         records = self._records(fresh=False)
-        # those first that the report tells of as failed: others may have failed since it was made
+        # first those that the report shows as failed: others may have failed since it was made
         failed_first = sorted(devices, key=lambda d: found[d].doing is not Doing.FAILED)
         statuses = {d: records.record(d, control.R_STATUS) for d in failed_first}
         if Status.MISMATCH in statuses.values():

@@ -108,7 +108,7 @@ def site_text(site: Site) -> str:
 
 
 def has_begun(records: Records, device: int) -> bool:
-    """Whether a device has reached its last command; until then its record tells of the one before."""
+    """Whether a device has reached its last command; until then its record is of the one before."""
     return records.record(device, control.R_SERVED) == records.record(device, control.R_COMMAND_SEQUENCE)
 
 

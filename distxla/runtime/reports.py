@@ -103,7 +103,7 @@ class PostMortemSnapshot:
         return Doing.CAME if is_within and self._is_refused(device) else Doing.COMPUTES
 
     def _is_refused(self, device: int) -> bool:
-        """Whether another device has found that this one, which does not sleep yet, came with another instruction."""
+        """Whether another device has found that this one, which does not sleep yet, has another instruction."""
         return any(
             self.records.record(other, control.R_STATUS) == Status.MISMATCH
             and self.records.record(other, control.R_MISMATCH_DEVICE) == device

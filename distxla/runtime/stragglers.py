@@ -37,7 +37,7 @@ class Stragglers:
         self._next = NOTICE_S
         self._next_silent = STOPPED_S
         self._look_again = time.monotonic() + STOPPED_S
-        self._stopped: tuple[frozenset[int], float] = frozenset(), 0.0  # that were told of, and when
+        self._stopped: tuple[frozenset[int], float] = frozenset(), 0.0  # that were reported, and when
 
     def look(
         self,

@@ -62,7 +62,7 @@ class Trace(Handle):
     def __init__(
         self, hosts: Hosts, ring: int, programs: Mapping[int, CompiledProgram], modules: Mapping[int, Module]
     ) -> None:
-        """ring: offset of rings of `ring_events` for all devices in the control blocks. Blocks while hosts are told."""
+        """ring: offset of rings of `ring_events` for all devices in the control blocks. Blocks until all hosts know."""
         self._hosts = hosts
         self._loaded = programs, modules
         # those that were called: the trace outlives them

@@ -38,5 +38,5 @@ class Unloader:
         while (number := self._gone.get()) is not None:
             try:
                 self._unload(number)
-            except Exception as error:  # Ray's, once the user has shut it down; calls tell of that
+            except Exception as error:  # Ray's, once the user has shut it down; calls report that
                 LOGGER.warning("distxla: program %d was not unloaded: %s", number, error)

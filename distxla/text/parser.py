@@ -31,7 +31,7 @@ def parse_module(text: str | bytes, file: str = "<string>") -> Module:
 
     Raises HloSyntaxError where the text is not HLO and VerificationError where an instruction breaks a rule of its
     opcode that reading depends on (its operands' number, an omitted result shape). Nothing else but
-    ArgumentError for bytes that are no text. MLIR and protocol buffers are told apart: notes of the error say how to
+    ArgumentError for bytes that are no text. MLIR and protocol buffers are recognised: notes of the error say how to
     get HLO text of them.
     """
     return _Parser(decoded(text, file) if isinstance(text, bytes) else text, file).module()

@@ -116,7 +116,7 @@ def behind(progress: Progress, device: int) -> Iterator[Event]:
     if not places:
         yield from _own(progress.traces[device], device)
     for depth, (trace, position) in enumerate(places):
-        if depth + 1 < len(places):  # it is in the midst of the last one
+        if depth + 1 < len(places):  # the last one has not ended
             position -= 1
         yield from _own(trace[:position], device)
 

@@ -145,7 +145,7 @@ class Element(Deferred):
 
 
 class Cases(Deferred):
-    """A value that devices have from different places; `decision`: by which one is told at run time only.
+    """A value that devices have from different places; `decision`: which one is known at run time only.
 
     lost: the cause where contexts of transfers can't be followed.
     """

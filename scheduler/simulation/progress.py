@@ -71,7 +71,7 @@ class Progress:
     in_loop: bool = False
     stops: dict[int, Stop] = field(default_factory=dict)
     open_: dict[int, Open] = field(default_factory=dict)
-    lost: dict[int, Event] = field(default_factory=dict)  # at the end of a transfer that can't be told
+    lost: dict[int, Event] = field(default_factory=dict)  # at the end of an unknown transfer
     mismatches: list[Mismatch] = field(default_factory=list)
     uncounted: set[int] = field(default_factory=set)  # ids of rendezvous and edges behind choices: numbers aren't known
 

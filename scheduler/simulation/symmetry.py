@@ -60,7 +60,7 @@ def advances_in_step(communication: Communication, trace: Trace) -> bool:
 
 
 def _channels(communication: Communication, trace: Trace) -> Sequence[_Channel] | None:
-    """The channels of a trace in which all devices do the same; None where that can't be told."""
+    """The channels of a trace in which all devices do the same; None where that is unknown."""
     channels: dict[Hashable, _Channel] = {}
     numbers: dict[int, tuple[_Channel, int]] = {}  # of the transfer that a ticket names
     for place, event in enumerate(trace):

@@ -1,4 +1,4 @@
-"""The events of a program on its devices, in order, as far as they can be told before the run."""
+"""The events of a program on its devices, in order, as far as they are known before the run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Event:
     """One execution of a communicating instruction.
 
     site: of an END that of the start.  ticket: of the round or transfer that it begins or ends; a mapping by device
-    where that differs; None where it can't be told.  by: the instruction itself.  loops: around it.
+    where that differs; None where it is unknown.  by: the instruction itself.  loops: around it.
     """
 
     act: Act

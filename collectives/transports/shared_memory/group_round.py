@@ -358,7 +358,7 @@ class _Round:
         with atomics.count(i64(0), argument["size"]) as member:
             slot = self._slot(member)
             begun = atomics.load(I64, counters, builder.mul(member, i64(round_words.LINE)))
-            has_come = builder.icmp_unsigned(">", begun, self.number)  # others' slots tell of an earlier round
+            has_come = builder.icmp_unsigned(">", begun, self.number)  # others' slots hold an earlier round
             differs = builder.icmp_unsigned(
                 "!=", atomics.load(I64, slot, round_words.S_SIGNATURE), argument["signature"]
             )

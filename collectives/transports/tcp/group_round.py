@@ -56,7 +56,7 @@ class Round:
     """
 
     def __init__(self, proxy: Exchange, area: Area, number: int, plan: RoundPlan | None) -> None:
-        """plan: None where the local members came with different instructions."""
+        """plan: None where the local members have different instructions."""
         self.proxy, self.area, self.group, self.number, self.plan = proxy, area, area.group, number, plan
         self.waits_for = set(self.group.others)
         self.since = time.monotonic()

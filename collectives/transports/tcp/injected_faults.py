@@ -32,7 +32,7 @@ class FrameFaults(Protocol):
 
 
 class PlannedFaults:
-    """FrameFaults of a list. told: called when a fault happens, with its index in the list and a description."""
+    """FrameFaults of a list. told: callback for a fault that happens, with its index in the list and a description."""
 
     def __init__(self, faults: Sequence[NetworkFault], told: Callable[[int, str], None]) -> None:
         self._told = told

@@ -22,7 +22,7 @@ LONGEST_RUN = 1024  # products along one run: longer sums are cut into runs of e
 FEW_PRODUCTS = 1 << 25  # of them at most it pays to copy one operand rather than to let the library copy both
 MANY_PRODUCTS = 1 << 22  # of them at least tiles save more than it takes to compile them
 THIN = 4  # rows of a product at most that adds up rows of a long matrix
-ROWS_TOGETHER = 4  # inner products that are summed side by side
+ROWS_TOGETHER = 4  # inner products that are summed together
 SMALL = 16 * 16 * 16  # multiplications below which the library's start-up costs more than it saves
 
 

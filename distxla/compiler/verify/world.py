@@ -155,7 +155,7 @@ class _Groups:
             )
 
     def _compare(self, key: _Key, by_program: dict[int, _Rounds]) -> None:
-        """The programs of a group's members have the same rounds of it, as far as that can be told from the text."""
+        """The programs of a group's members have the same rounds of it, as far as the text shows."""
         group = key[0]
         involved = sorted({self.running[device] for device in group})
         present = [number for number in involved if number in by_program]

@@ -8,10 +8,10 @@ from distxla.diagnosis.sentences import chain, named
 from distxla.location import printable
 
 MOST_BEFORE, MOST_AFTER = 4, 2  # events of histories that are shown before they diverge, and from there on
-MOST_DIVERGENCES = 4  # that are told of
+MOST_DIVERGENCES = 4  # in a report
 MOST_UNDECIDED = 8
 MOST_PLACES = 64  # lines of devices, about
-MOST_LINES = 12  # devices in the same instruction that are told of one by one
+MOST_LINES = 12  # devices in the same instruction that are reported one by one
 
 
 def text(diagnosis: Findings) -> str:

@@ -92,7 +92,7 @@ def emit_key_sort(
 ) -> None:
     """Sort all lines along `axis` of arrays with dimension sizes `dims`, none of them 0, by keys of `words`.
 
-    store(target, source): told for every place of a line the index where the element that belongs there comes from.
+    store(target, source): called for every place of a line with the index of the element that belongs there.
     kept: how many places of each line are wanted; None for all.
     """
     size = dims[axis]

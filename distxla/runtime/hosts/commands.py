@@ -27,7 +27,7 @@ _REQUEST = "number of the request"
 class Run(Frame):
     """Begin a call."""
 
-    runs: int = u32("of the programs, one behind the other")
+    runs: int = u32("of the programs, one after the other")
 
 
 @frame(2)

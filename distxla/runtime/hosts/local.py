@@ -76,7 +76,7 @@ class LocalHost:
     ) -> None:
         """The replicas serve: watch them, and be ready to issue calls.
 
-        on_loss: told device and pid of a replica that has ended, in a thread of its own, after all waits were released.
+        on_loss: gets device and pid of a replica that has ended, in a thread of its own, after all waits were released.
         """
         self._image = load_image(support)
         self.shared = SharedWords(support)

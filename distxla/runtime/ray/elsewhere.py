@@ -69,7 +69,7 @@ class RayElsewhere:
         self._connection, self._check = connection, check
         self._lock = threading.Lock()
         self._numbers = itertools.count()  # of actors and references
-        self._dropped: deque[int] = deque()  # references that are gone; told with the next request
+        self._dropped: deque[int] = deque()  # references that are gone; sent with the next request
 
     def reference(self) -> Reference:
         """A new reference."""

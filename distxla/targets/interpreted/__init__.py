@@ -1,6 +1,6 @@
 """The processor of this machine with interpreted kernels: tells a wrong plan from a wrong kernel.
 
-Entry, loops, branches, copies and communication are this processor's code, as ever, and so are all places in memory.
+Entry, loops, branches, copies and communication are this processor's code, and so are all places in memory.
 Only a kernel's code is replaced, by a call of Python that computes its op's `evaluate`, on the same buffers.
 """
 

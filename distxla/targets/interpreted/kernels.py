@@ -38,7 +38,7 @@ class _Alone:
 
 
 class Kernels:
-    """Those of one loaded program. report: told why one failed, before the program ends."""
+    """Those of one loaded program. report: called with a kernel's error, before the program ends."""
 
     def __init__(self, program: CompiledProgram, report: Report | None) -> None:
         if program.module is None:
