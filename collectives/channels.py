@@ -180,8 +180,10 @@ def _without_counterpart(lonely: Sequence[End], *, apart: bool) -> DistxlaError:
     missing = "recv" if some.sends else "send"
     message = f"no program of the run has a {missing} on {_channel(some)}, where {some} stands: it never ends"
     error = _error(f"channel.{missing}", some, message)
-    for note in islice(near_misses(some, lonely, apart=apart), MOST_NEAR):
-        error.add_note(note)
+    if isinstance(error, DeadlockError):
+        error.near_misses = tuple(islice(near_misses(some, lonely, apart=apart), MOST_NEAR))
+        for note in error.near_misses:
+            error.add_note(note)
     return error
 
 

@@ -110,11 +110,13 @@ class DeadlockError(DistxlaError):
     """Devices wait for each other and none can ever go on.
 
     channel: on which a send, or a recv, waits for a transfer that no program makes; None for any other.
+    near_misses: of such a send or recv, why others that lack their other side, too, are none for it: a sentence each.
     """
 
     code = "deadlock"
     exit_status = 3
     channel: int | None = None
+    near_misses: tuple[str, ...] = ()
 
 
 class CollectiveMismatchError(DeadlockError):

@@ -12,7 +12,7 @@ from distxla.diagnosis.diagnose import deadlock_error, diagnose, refused
 from distxla.diagnosis.diagnosis import Diagnosis
 from distxla.diagnosis.findings import UNDECIDED, Undecided
 from distxla.diagnosis.graph import Deadlock
-from distxla.diagnosis.sentences import listed, mismatch_of, round_called
+from distxla.diagnosis.sentences import listed, mismatch_of, round_called, transfer_called
 from distxla.errors import CollectiveMismatchError, DeadlockError
 from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
@@ -221,7 +221,7 @@ class _Examination:
 
 def _differ(found: Mismatch) -> str:
     (device, one), (peer, other) = _by_device(found)
-    return mismatch_of(_called(found.thing), (device, str(one)), (peer, str(other)), one.difference(other))
+    return mismatch_of(_called(found), (device, str(one)), (peer, str(other)), one.difference(other))
 
 
 def _by_device(found: Mismatch) -> tuple[tuple[int, CommunicationSite], tuple[int, CommunicationSite]]:
@@ -230,10 +230,13 @@ def _by_device(found: Mismatch) -> tuple[tuple[int, CommunicationSite], tuple[in
     return one, other
 
 
-def _called(thing: Rendezvous | Edge) -> str:
-    if isinstance(thing, Edge):
-        return f"a transfer from device {thing.source} to device {thing.target} on {thing.ids}"
-    return round_called(thing.members)
+def _called(found: Mismatch) -> str:
+    """The round or transfer of both; joined channels (collectives/joined_channels.py) have the name of the send's."""
+    thing = found.thing
+    if isinstance(thing, Rendezvous):
+        return round_called(thing.members)
+    sent, _ = found.sites
+    return transfer_called(thing.source, thing.target, getattr(sent.instruction.op, "channel_id", None) or 0)
 
 
 __all__ = ["examine", "no_deadlock", "refusal"]

@@ -56,7 +56,7 @@ def refused(error: DeadlockError) -> Diagnosis:
     """Of a run that is refused, since a program waits for a transfer that no program makes, or since programs
     contradict each other: no device has been followed."""
     kind = error.code if isinstance(error, CollectiveMismatchError) else UNMATCHED
-    hints = tuple(str(note).removeprefix("hint: ") for note in getattr(error, "__notes__", ()))
+    hints = Hints({}, {}).of_unmatched(error)
     return Diagnosis(kind, error.message, location=error.location, channel=error.channel, hints=hints, is_live=False)
 
 

@@ -153,7 +153,7 @@ def _cycle_through(start: int, blockers_of: _Blockers) -> tuple[int, ...]:
     while waiting:
         node = waiting.popleft()
         if start in (blockers := blockers_of.blockers(node)):
-            return _turned([*_path(node, came_from)][::-1])
+            return smallest_first([*_path(node, came_from)][::-1])
         if blockers_of.key(node) in expanded:
             continue
         expanded.add(blockers_of.key(node))
@@ -188,10 +188,11 @@ def _path(node: int, came_from: Mapping[int, int]) -> Iterator[int]:
         node = came_from[node]
 
 
-def _turned(cycle: list[int]) -> tuple[int, ...]:
-    """The cycle, its smallest node first."""
+def smallest_first(nodes: Iterable[int]) -> tuple[int, ...]:
+    """A cycle from its smallest node on, each node once."""
+    cycle = list(dict.fromkeys(nodes))
     first = cycle.index(min(cycle))
     return (*cycle[first:], *cycle[:first])
 
 
-__all__ = ["Clauses", "Deadlock", "all_of", "any_of", "find_deadlock"]
+__all__ = ["Clauses", "Deadlock", "all_of", "any_of", "find_deadlock", "smallest_first"]

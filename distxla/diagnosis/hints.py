@@ -18,6 +18,7 @@ from distxla.diagnosis.deciding import decided_by
 from distxla.diagnosis.findings import Divergence
 from distxla.diagnosis.graph import Deadlock
 from distxla.diagnosis.sentences import named
+from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.ops.channel import ChannelOp
 
@@ -73,6 +74,10 @@ class Hints:
             if hint is not None:
                 hints.append(hint)
         return tuple(dict.fromkeys(_merged(hints)))[:MOST_HINTS]
+
+    def of_unmatched(self, error: DeadlockError) -> tuple[str, ...]:
+        """Of a send or a recv without a counterpart: the ends that nearly are one, and why they are not."""
+        return error.near_misses[:MOST_HINTS]
 
     # --- cycles
 

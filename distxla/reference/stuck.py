@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from distxla.diagnosis.blocked import DeviceState
 from distxla.diagnosis.diagnose import deadlock_error, diagnose
-from distxla.diagnosis.graph import Deadlock, all_of, any_of, find_deadlock
+from distxla.diagnosis.graph import Deadlock, all_of, any_of, find_deadlock, smallest_first
 from distxla.errors import DeadlockError
 from distxla.ir.module import Module
 from distxla.reference.waits import Outcome, Wait, differing
@@ -60,15 +60,8 @@ class Stuck:
 
 def _of_devices(found: Deadlock, device_of: Mapping[int, int]) -> Deadlock:
     """The deadlock of fibers as one of their devices."""
-    cycles = tuple(dict.fromkeys(_turned(device_of[node] for node in cycle) for cycle in found.cycles))
+    cycles = tuple(dict.fromkeys(smallest_first(device_of[node] for node in cycle) for cycle in found.cycles))
     without_end = tuple(sorted({(device_of[one], device_of[other]) for one, other in found.without_end}))
     stuck = {device_of[node] for node in found.stuck}
     named = {device for cycle in cycles for device in cycle} | {device for device, _ in without_end}
     return Deadlock(tuple(sorted(stuck)), cycles, without_end, tuple(sorted(stuck - named)))
-
-
-def _turned(devices: Iterable[int]) -> tuple[int, ...]:
-    """The devices of a cycle, each once, the smallest first."""
-    cycle = list(dict.fromkeys(devices))
-    first = cycle.index(min(cycle))
-    return (*cycle[first:], *cycle[:first])
