@@ -63,7 +63,7 @@ def _key(module: Module, kind: str, value: Any) -> str:
 
 
 def meaning(module: Module, instruction: Instruction, operands: tuple[Shape, ...]) -> str:
-    """Equal for instructions that compute the same in the same way, in whichever modules they stand."""
+    """Equal for instructions that compute the same in the same way, in whichever modules they are."""
     op = instruction.op.rename_computations(lambda name: structure(module, module[name]))
     shapes = ", ".join(str(o.without_layout()) for o in operands)
     return f"{op.opcode} {_attributes(op)}({shapes})"

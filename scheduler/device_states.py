@@ -144,7 +144,7 @@ class DeviceStates:
                 assert isinstance(thing, Rendezvous)
                 number = counters.of(thing).come.get(device, 0)
                 if self._progress.has_begun(device) and self._stands_in(device, thing):
-                    number -= 1  # of the one in which it stands
+                    number -= 1  # of the current one
             begun[id(thing)] = number - 1
             return number
         known: tuple[Any, int] | None = counters.begun(device, ticket) if isinstance(ticket, Ticket) else None

@@ -39,7 +39,7 @@ class Order(Enum):
 
 
 class Word(int):
-    """The offset of a shared word in its area, in bytes, and what was declared of it.
+    """The offset of a shared word in its area, in bytes, and its declaration.
 
     bits: its width.  writer: its writer while programs run.  futex: waiters sleep on it.  count: of an array, its
     words; 0: as many as the instance has.  reset: it is also stored plainly by a writer that is alone with it.

@@ -194,7 +194,7 @@ class Process:
     def otherwise(self) -> Iterator[None]:
         """The with-body runs where the condition of the `when` just before does not hold."""
         at = len(self.steps)
-        assert self.steps[self.last_when].target == at, "`otherwise` stands right behind its `when`"
+        assert self.steps[self.last_when].target == at, "`otherwise` must follow its `when` directly"
         self._add("jump", role="else")
         self._aim(self.last_when)
         self.depth += 1

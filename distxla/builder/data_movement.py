@@ -86,7 +86,7 @@ class DataMovement(Broadcasting):
     ) -> XlaOp:
         """The elements in row-major order with dimension sizes `new_sizes`.
 
-        dimensions: the order, slowest first, in which the operand's dimensions are read; as they stand if left out.
+        dimensions: the order, slowest first, in which the operand's dimensions are read; unchanged if left out.
         """
         x = self._array(operand)
         if new_sizes is None:
@@ -136,7 +136,7 @@ class DataMovement(Broadcasting):
     ) -> XlaOp:
         """padding_config: (edge_padding_low, edge_padding_high, interior_padding) for each dimension.
 
-        Interior padding stands between elements, and first; negative edge padding removes.
+        Interior padding is inserted between elements, and first; negative edge padding removes.
         """
         x = self._array(operand)
         if not isinstance(padding_config, (tuple, list)):

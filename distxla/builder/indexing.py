@@ -69,7 +69,7 @@ class Indexing(Recorder):
         operand_batching_dims: Sequence[int] = (),
         start_indices_batching_dims: Sequence[int] = (),
     ) -> XlaOp:
-        """Slices of `slice_sizes` out of the operand, at the starts that stand along index_vector_dim of start_indices.
+        """Slices of `slice_sizes` out of the operand, at the starts along index_vector_dim of start_indices.
 
         index_vector_dim: the last dimension if left out; the rank of start_indices where each element is a start.
         """

@@ -60,7 +60,7 @@ class XlaOp(PublicNames):
     Operators are the operations of that name: `+` Add, `-` Sub, `*` Mul, `/` Div, `%` Rem, `**` Pow, `& | ^ ~` And, Or,
     Xor, Not, `<<` ShiftLeft, `>>` ShiftRightArithmetic of signed and ShiftRightLogical of unsigned integers, `@` the
     product of matrices. So `/` and `%` of integers go towards zero, as in XLA's own operators; `//` rounds down, as
-    Python's does. A number, a list of numbers or an array of NumPy may stand on either side; numbers of Python take the
+    Python's does. A number, a list of numbers or an array of NumPy may be on either side; numbers of Python take the
     operand's element type.
 
     Comparisons, `==` and `!=` included, give pred arrays, as NumPy's do; an XlaOp has no truth value, and its hash is

@@ -23,7 +23,7 @@ MOST_ROWS = 40
 class Difference:
     """One leaf on one device.
 
-    largest: the largest absolute difference (inf where a NaN or an infinity stands on one side only).  relative: that
+    largest: the largest absolute difference (inf where a NaN or an infinity is on one side only).  relative: that
     over the largest finite magnitude of the other side.  differing: elements beyond the tolerance, of `size`.  at: the
     worst one's index; got and wanted: its values.  item: of outfeed items, the number; None for results.
     """

@@ -131,7 +131,7 @@ class World:
             raise
 
     def explain(self, error: DistxlaError) -> None:
-        """Add to an error of the verifier what is unknown about the counts of the run."""
+        """Add to an error of the verifier the unknown counts of the run."""
         for note in self._notes_on_counts():
             error.add_note(note)
 

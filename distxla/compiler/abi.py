@@ -13,7 +13,7 @@ or whatever the runtime puts there (a proxy); for a custom-call of a Python rout
 replica's callback. operands and results are byte offsets of the leaves' buffers in the device's own memory.  A non-zero
 Status returns at once from every frame of the program.
 
-The results of a site that `shares` may live once for all members of a group: behind the n offsets stand n more, places
+The results of a site that `shares` may live once for all members of a group: behind the n offsets are n more, places
 in memory that the group's members on this host see at the same offset, or 0. The routine may use those places if all
 these members came with the same ones, and then writes the offsets that it used over the first n; a callee that does not
 know of them leaves the first n as they are.

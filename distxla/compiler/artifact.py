@@ -77,7 +77,7 @@ ANY_POINT = "*"  # among wanted points: all communicating instructions
 
 @dataclass(frozen=True)
 class InjectionPoint:
-    """A step at which faults can be injected. names: of the instructions of the text that it stands for."""
+    """A step at which faults can be injected. names: of the instructions of the text that it executes."""
 
     names: tuple[str, ...]
     communicates: bool
@@ -92,7 +92,7 @@ class CommunicatorSpec:
     pairs: (source, target) as flattened ids where members act in pairs; the groups are then those joined by pairs.
     stream: which stream between device and host it is; each device is then a group of its own.
     channel: the transfer attributes of a send or recv; each device is then a group of its own.
-    common_key: stands for `key` between programs, whose lists of groups may differ elsewhere; "" if `key` does.
+    common_key: replaces `key` between programs, whose lists of groups may differ elsewhere; "" if `key` does.
     """
 
     key: str

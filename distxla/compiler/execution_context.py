@@ -65,7 +65,7 @@ class ExecutionContext:
 
     @classmethod
     def of_addresses(cls, device: int, device_count: int) -> ExecutionContext:
-        """One in which every device's memory begins at 0, so that addresses of this process stand for offsets."""
+        """One in which every device's memory begins at 0, so that addresses of this process serve as offsets."""
         return cls(device, [0] * device_count)
 
     @property

@@ -1,4 +1,4 @@
-"""All instructions of a verified module that this version cannot execute, for those who don't compile it."""
+"""All instructions of a verified module that this version cannot execute, for callers that don't compile it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class PlanMemory(Step):
 
     def apply(self, compilation: Compilation) -> Compilation:
         if missing := _missing_before(compilation.module):
-            raise ArgumentError(f"the module can't be planned: the step {missing} must stand before plan")
+            raise ArgumentError(f"the module can't be planned: the step {missing} must come before plan")
         planned = plan(compilation.module, replicas=compilation.replicas, partitions=compilation.partitions)
         return dataclasses.replace(compilation, plan=planned)
 

@@ -73,7 +73,7 @@ class Event:
     run: of the program, and round: in its group, channel or stream, both from 1 in each call.  iteration: of the
     innermost loop, 0 outside.  begun, ended, waited (when it began to wait): seconds, 0 is when the report was made
     and all others are before; None where unknown, for `ended` also where it has not ended, and where it never waited.
-    computation: where the instruction stands.
+    computation: that of the instruction.
     """
 
     instruction: str

@@ -1,4 +1,4 @@
-"""The communicating instructions of a module, and the loops and branches in which they stand."""
+"""The communicating instructions of a module, and the loops and branches around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from distxla.ir.shape import Shape
 
 @dataclass(frozen=True, eq=False)
 class Located:
-    """An instruction and where it stands. position: in its computation, which is the order of execution."""
+    """An instruction and its place. position: in its computation, which is the order of execution."""
 
     module: Module
     computation: Computation
@@ -41,7 +41,7 @@ class Located:
 
 @dataclass(frozen=True)
 class Enclosing:
-    """A loop or a conditional. computation: the one that it calls, in which the enclosed instruction stands."""
+    """A loop or a conditional. computation: the one that it calls, which holds the enclosed instruction."""
 
     by: Located
     computation: str

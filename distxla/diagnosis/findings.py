@@ -56,7 +56,7 @@ def _did(what: str) -> str:
 class Blocked:
     """A device that can never go on, and what it needs of others.
 
-    program: its module's name.  computation: where the instruction stands.  round: of its group, or transfer of its
+    program: its module's name.  computation: that of the instruction.  round: of its group, or transfer of its
     channel, from 1 in each call; None where it depends on the run, or where it waits for the host.
     """
 

@@ -135,7 +135,7 @@ class Hints:
     # --- instructions that don't belong together
 
     def _of_pair(self, one: int, other: int) -> list[str]:
-        """Where the instruction stands that a device should have come with, if it has one."""
+        """The place of the instruction with which a device should have entered the round, if it has one."""
         mine, theirs = self._at(one), self._at(other)
         if mine is None or theirs is None:
             return []

@@ -37,7 +37,7 @@ KINDS: dict[str, str] = {
     "comparison": "str",  # type=TOTALORDER
     "order": "str",  # order=TOTAL: newer text for a comparison
     "domain": "str, raw text in braces",  # domain={kind="sharding", entry={...}, exit={...}}
-    "raw": "str, the balanced text as it stands",
+    "raw": "str, the balanced text, unchanged",
     # written between the parentheses instead of operands
     "number": "int",  # parameter(0)
     "literal": "ir.literal.Literal",  # constant({1, 2})

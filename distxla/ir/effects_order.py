@@ -29,7 +29,7 @@ def has_effects(instruction: Instruction, effectful: frozenset[str]) -> bool:
 def effects_order(
     instructions: Iterable[Instruction], effectful: frozenset[str], *, strict: bool
 ) -> Iterator[tuple[str, str]]:
-    """(earlier, later) names: the edges that keep the effects of a computation in the order in which they stand.
+    """(earlier, later) names: the edges that keep the effects of a computation in their order.
 
     strict: all of them are one chain, as in a given schedule. Otherwise only instructions with `only_waits` may move,
     and only back: each comes behind all that were before it, but only readers of its result wait for it. Each device

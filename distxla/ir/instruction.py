@@ -13,7 +13,7 @@ from distxla.ir.sharding import Sharding
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a piece of text stands: line and columns from 1, end_column exclusive."""
+    """The place of a piece of text: line and columns from 1, end_column exclusive."""
 
     line: int
     column: int

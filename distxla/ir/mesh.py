@@ -50,7 +50,7 @@ class Mesh:
         return Axis(name, above, part)
 
     def rows(self, chosen: Sequence[Axis]) -> list[list[int]]:
-        """The ids, a row for each position on what was not chosen; within a row the last chosen axis is fastest.
+        """The ids, a row for each position on the other axes; within a row the last chosen axis is fastest.
 
         Raises MeshError where two of the chosen parts overlap.
         """

@@ -103,7 +103,7 @@ class Module:
         return self.by_name[self.entry]
 
     def holder_of(self, instruction: Instruction) -> Computation | None:
-        """The computation in which this very instruction stands, None if it is none of the module's."""
+        """The computation that holds this very instruction, None if it is none of the module's."""
         return next((c for c in self.computations if c.by_name.get(instruction.name) is instruction), None)
 
     def reached(self, *names: str) -> tuple[Computation, ...]:

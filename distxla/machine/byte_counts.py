@@ -17,7 +17,7 @@ def amount(size: int) -> str:
 
 
 def bytes_of(text: str) -> int:
-    """The number of bytes that `4096`, `512M`, `1.5G` or `2 GiB` stands for; units are powers of 1024.
+    """The number of bytes that `4096`, `512M`, `1.5G` or `2 GiB` means; units are powers of 1024.
 
     Raises ValueError for any other text.
     """

@@ -91,7 +91,7 @@ class CollectivePermute(CollectiveOp):
         return GroupMode.CROSS_REPLICA if self.channel_id is None else GroupMode.CROSS_PARTITION
 
     def device_groups(self, replicas: int, partitions: int) -> tuple[tuple[int, ...], ...]:
-        """Devices that are joined by pairs, directly or through others, in ascending order; others stand alone."""
+        """Devices that are joined by pairs, directly or through others, in ascending order; others are alone."""
         self.check_pairs()
         size = replicas if self.channel_id is None else partitions
         components = self._components(size)

@@ -26,7 +26,7 @@ class RaggedAllToAll(GroupedCollective):
     input_offsets[i] .. + send_sizes[i] of the own input become the rows from output_offsets[i] on of that member's
     result. Rows that no member writes keep the value of `output`; of those that several write, the last sender's stay.
     An entry of size 0 may have any offsets; another one that reaches beyond its arrays is an ExecutionError, and
-    nothing is sent. recv_sizes is not read: it repeats what the senders know.
+    nothing is sent. recv_sizes is not read: it repeats the senders' sizes.
 
     Shapes:  -> T[b, D], the shape of `output`.
     Errors:  C1, C2, C5, C7 of the groups and operands.

@@ -34,7 +34,7 @@ class Scan(ExecutableOp):
 
     Shapes:  N arrays T_i[.., n, ..] and C carries U_j -> (M arrays V_i[.., n, ..], the last carries U_j); the
              computation takes the arrays' slices without the dimension, then the carries, and gives the results'
-             slices and carries. One result stands alone, outside a tuple.
+             slices and carries. A single result is not in a tuple.
     Errors:  C1 not one dimension of the arrays; C2 more carries than operands; C3 the computation's parameters; C4 the
              number of results; C5 a carry of another shape; C6 an array that isn't n of the computation's slices.
     Source:  XLA's HLO text.

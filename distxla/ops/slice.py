@@ -69,7 +69,7 @@ class Slice(ExecutableOp):
 
     def evaluate(self, run: Evaluation, *operands: Any) -> Array:
         (operand,), bounds = operands, run.operand_shapes[0].dims
-        # Partly kept dimensions count with their bounds: zeros stand beyond a run-time size.
+        # Partly kept dimensions count with their bounds: elements beyond a run-time size are zeros.
         dimension_sizes = [
             n if (d.start, d.limit, d.stride) == (0, bound, 1) else bound
             for d, n, bound in zip(self.slice, operand.shape, bounds, strict=True)

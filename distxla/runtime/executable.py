@@ -118,7 +118,7 @@ class Executable(Handle):
         self.number: int | None = None
         self.arena: Block | None = None
         self.shared: list[dict[int, Block]] = []  # where each shared arena is, by device
-        # behind the leaves stand the sizes of dynamic dimensions
+        # behind the leaves are the sizes of dynamic dimensions
         dimension_size = Shape(S32)
         self.arity = len(program.parameter_leaves)
         self.parameters = (

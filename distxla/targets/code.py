@@ -56,7 +56,7 @@ class CodeTarget(Protocol):
         """
 
     def import_name(self, routine: str) -> str:
-        """The import that stands for `blas.NAME` (C interface), `lapack.NAME` (Fortran) or any other function."""
+        """The import name of `blas.NAME` (C interface), `lapack.NAME` (Fortran) or any other function."""
 
     # --- waiting, and the clocks. `builder` ends behind the emitted code; pointers are to words in this process.
 

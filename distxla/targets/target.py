@@ -23,7 +23,7 @@ class Target(Protocol):
 
     @property
     def backend(self) -> str:
-        """What `--backend` and `Cluster(backend=)` call it. The targets of processors share one."""
+        """Its name for `--backend` and `Cluster(backend=)`. The targets of processors share one."""
 
     @property
     def code(self) -> CodeTarget:

@@ -66,7 +66,7 @@ def read_annotation(lexer: Lexer, name: str, fields: dict[str, Any]) -> None:
 
 
 def _string_or_dict(lexer: Lexer) -> str:
-    """A string without its quotes, or a JSON dictionary as it stands."""
+    """A string without its quotes, or a JSON dictionary, unchanged."""
     if _JSON_VALUE.match(lexer.text, lexer.pos):
         return lexer.json_dict()
     return lexer.string("a string or a JSON dictionary")
@@ -94,7 +94,7 @@ def read_frontend_attributes(lexer: Lexer) -> tuple[tuple[str, str], ...]:
         start = lexer.skip()
         key = lexer.word("the name of a frontend attribute")
         if key in found:
-            raise lexer.error(f"frontend attribute {key!r} stands here twice", start)
+            raise lexer.error(f"frontend attribute {key!r} is given twice", start)
         lexer.expect("=")
         found[key] = _string_or_dict(lexer)
     return tuple(found.items())

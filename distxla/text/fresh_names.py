@@ -25,7 +25,7 @@ class FreshNames:
         return _unused(base, self._instructions)
 
     def computation(self, base: str) -> str:
-        """`base`, with a number where this word stands anywhere in the text."""
+        """`base`, with a number where this word is anywhere in the text."""
         if self._words is None:
             self._words = set(_EACH_NAME.findall(self._text))
         return _unused(base, self._words)

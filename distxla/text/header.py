@@ -59,7 +59,7 @@ def read_header(lexer: Lexer) -> Header:
         if name not in ATTRIBUTES:
             raise lexer.error(f"expected a module attribute (one of {', '.join(ATTRIBUTES)}), found {name!r}", start)
         if name in seen:
-            raise lexer.error(f"module attribute {name!r} stands here twice", start)
+            raise lexer.error(f"module attribute {name!r} is given twice", start)
         seen.add(name)
         lexer.expect("=")
         _read_attribute(lexer, name, header)
@@ -118,7 +118,7 @@ def read_tables(lexer: Lexer) -> FrameTables:
     while match := _TABLE_WITH_ROWS.match(lexer.text, lexer.pos) or _TABLE.match(lexer.text, lexer.pos):
         table = match.group(1)
         if table in found:
-            raise lexer.error(f"table {table} stands here twice", match.start(1), match.end(1))
+            raise lexer.error(f"table {table} is given twice", match.start(1), match.end(1))
         lexer.pos = match.end()
         rows: dict[int, object] = {}
         for row, start in _row_ids(lexer):

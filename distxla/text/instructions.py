@@ -126,7 +126,7 @@ class InstructionReader:
                 continue
             number: int = instruction.op.number  # type: ignore[attr-defined]
             if number in parameters:
-                raise self._violation(instruction, f"parameter.number: parameter({number}) stands here twice")
+                raise self._violation(instruction, f"parameter.number: parameter({number}) is given twice")
             parameters[number] = instruction
         for number, instruction in parameters.items():
             if number >= len(parameters):
@@ -271,7 +271,7 @@ class InstructionReader:
             name = match.group(1)
             start = match.start(1)
             if name in draft.offsets:
-                raise lexer.error(f"attribute {name!r} stands here twice", *match.span(1))
+                raise lexer.error(f"attribute {name!r} is given twice", *match.span(1))
             lexer.pos = match.end()
             if name in readers:
                 field_name, text_name, read = readers[name]

@@ -240,7 +240,7 @@ class Lexer:
         return decode(b"".join(pieces))
 
     def balanced(self, opening: str = "{") -> str:
-        """The text from `{` (or `(`) to the matching end, as it stands; quotes and other brackets must match, too."""
+        """The text from `{` (or `(`) to the matching end, unchanged; quotes and other brackets must match, too."""
         self.skip()
         start = self.pos
         match = _FLAT_BRACES.match(self.text, start)
@@ -265,7 +265,7 @@ class Lexer:
         raise self.error(f"expected a matching {_CLOSING[opening]!r}, found none", start, start + 1)
 
     def json_dict(self) -> str:
-        """The text of a JSON dictionary as it stands: from `{` to its `}`, braces inside strings not counted."""
+        """The text of a JSON dictionary, unchanged: from `{` to its `}`, braces inside strings not counted."""
         self.skip()
         end = json_dict_end(self.text, self.pos)
         if end is None:

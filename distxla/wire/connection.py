@@ -159,14 +159,14 @@ class Connection:
         Its payload must be taken with `receive_into`, `receive_bytes` or `discard` before the next header.
         """
         if self._left or len(self._opened):
-            raise ClusterError(f"node {self.node} sent a frame that is longer than what it is about")
+            raise ClusterError(f"node {self.node} sent a frame that is longer than its subject")
         found, number = self._take_ahead(HEADER_BYTES), self._came
         if not self._opens.open(number, 0, found[:-TAG_BYTES], found[-TAG_BYTES:]):
             raise self._header_error(number, found)
         self._came += 1
         version, kind, length, _, fields = _HEADER.unpack_from(found)
         if version != _VERSION:
-            raise ClusterError(f"node {self.node} sent what is no frame")
+            raise ClusterError(f"node {self.node} sent bytes that are no frame")
         if length > self._largest:
             raise ClusterError(f"node {self.node} announced a frame of {length} bytes; the limit is {self._largest}")
         try:
@@ -183,7 +183,7 @@ class Connection:
             if not len(self._opened):
                 size = min(self._left, RECORD_BYTES)
                 if not size:
-                    raise ClusterError(f"node {self.node} sent a frame that is shorter than what it is about")
+                    raise ClusterError(f"node {self.node} sent a frame that is shorter than its subject")
                 if size + TAG_BYTES <= _AHEAD_BYTES:
                     record = self._take_ahead(size + TAG_BYTES)
                     self._opened = self._verified(record[:-TAG_BYTES], record[-TAG_BYTES:])

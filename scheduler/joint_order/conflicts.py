@@ -1,8 +1,8 @@
-"""Why devices can't go on in the order in which their programs stand, and which instructions could change places.
+"""Why devices can't go on in their programs' present order, and which instructions could change places.
 
 A cycle of waits says: each device waits in one instruction for another one that its neighbour executes later. In any
 order in which no device waits for ever, at least one of these pairs is reversed, since each instruction waits for the
-same ones in every order (reordering.py keeps what tells the k-th of a kind).
+same ones in every order (reordering.py keeps the order that identifies the k-th of a kind).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Finding:
 
 
 def find(communication: Communication) -> Finding:
-    """Follow the programs in the order in which they stand."""
+    """Follow the programs in their present order."""
     world = World(communication.replicas, communication.partitions)
     traces: dict[int, Trace] = {}
     cost = 0

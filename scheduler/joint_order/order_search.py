@@ -115,7 +115,7 @@ class Search:
             settled = kept[0]
 
     def _exchanges(self, modules: Sequence[Module], reversals: Sequence[Reversal]) -> Iterator[tuple[int, str, Pair]]:
-        """Pairs that stand the other way round now."""
+        """Pairs that are reversed now."""
         seen = set()
         for reversal in reversals:
             for name, earlier, later in self.reorderings[reversal.program].exchanges(reversal.waits, reversal.needed):

@@ -58,7 +58,7 @@ class Lines:
 
     @property
     def early_starts(self) -> tuple[Pair, ...]:
-        """(start, done) where the start could come before the waits that stand directly before it."""
+        """(start, done) where the start could come before the waits directly before it."""
         found, waits = [], []
         for instruction in self.effects:
             if instruction.op.completes:

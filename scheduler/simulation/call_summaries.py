@@ -1,6 +1,6 @@
 """Counts and summarises the executions of calls, without following each of them.
 
-f1 calls f0 twice, f2 calls f1 twice, … f30: a billion executions of f0's instructions, of which one stands for all.
+f1 calls f0 twice, f2 calls f1 twice, … f30: a billion executions of f0's instructions, of which one represents all.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _is_one(progress: Progress, event: Event, thing: Rendezvous | Edge, device: 
 
 
 def _named(count: _Count) -> str:
-    """The instruction, and the loop in which it stands."""
+    """The instruction, and the loop around it."""
     site = count.last
     for computation in site.module.computations:
         for instruction in computation:

@@ -41,7 +41,7 @@ class PerDeviceConstant:
 
 @dataclass(frozen=True, eq=False)
 class Unknown:
-    """Depends on values that only the run has. term: equal terms stand for equal values on devices of equal uniformity
+    """Depends on values that only the run has. term: equal terms mean equal values on devices of equal uniformity
     classes.  cause: where it comes from."""
 
     term: int

@@ -140,7 +140,7 @@ class Tracer:
             frame.found[instruction.name] = self._run(op.called_computations[0], arguments, frame.devices, into)
 
     def _summarised_call(self, frame: CallFrame, instruction: Instruction, into: Trace) -> bool:
-        """Summarise a call that is too long to follow: one execution of each collective stands for all. False if it
+        """Summarise a call that is too long to follow: one execution of each collective represents all. False if it
         communicates otherwise, or if its executions depend on values.
 
         All devices that reach the call execute the same collectives in the same order. So if the collectives complete
@@ -398,7 +398,7 @@ class Tracer:
         into: Trace,
         count: int | None,
     ) -> Deferred:
-        """The summary of a loop that is not followed iteration by iteration: one iteration from a state that stands for
+        """The summary of a loop that is not followed iteration by iteration: one iteration from a state that represents
         the state of any iteration. The state is widened until it holds for every iteration (a fixed point)."""
         op = instruction.op
         assert isinstance(op, While)

@@ -62,7 +62,7 @@ BAD: dict[str, tuple[list[str], dict[str, str], str]] = {
     "groups that overlap": (
         ["m.hlo"],
         {"m.hlo": reducing("m", "replica_groups={{0,1},{1,2}}")},
-        """m.hlo:9:34: verify: all-reduce.C1: an id of replica_groups is negative or stands twice: [[0, 1], [1, 2]]
+        """m.hlo:9:34: verify: all-reduce.C1: an id of replica_groups is negative or is given twice: [[0, 1], [1, 2]]
       ROOT s = f32[4] all-reduce(x), replica_groups={{0,1},{1,2}}, to_apply=add
                                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """,

@@ -162,9 +162,9 @@ def test_a_stage_is_printed_as_the_given_steps_leave_it() -> None:
     [
         (STATIC, "inline-calls", "schedule", "the pipeline has no step schedule"),
         (STATIC, "inline-calls,schedule", "buffers", "the pipeline has no step plan"),
-        (STATIC, "inline-calls,plan", "buffers", "the step schedule must stand before plan"),
-        (STATIC, "schedule,plan", "llvm", "the step inline-calls must stand before plan"),
-        (DYNAMIC, "schedule,plan", "llvm", "the step pad-dynamic-dimensions must stand before plan"),
+        (STATIC, "inline-calls,plan", "buffers", "the step schedule must come before plan"),
+        (STATIC, "schedule,plan", "llvm", "the step inline-calls must come before plan"),
+        (DYNAMIC, "schedule,plan", "llvm", "the step pad-dynamic-dimensions must come before plan"),
     ],
 )
 def test_a_stage_that_the_steps_do_not_lead_to(text: str, passes: str, stage: str, message: str) -> None:

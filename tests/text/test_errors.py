@@ -92,7 +92,7 @@ SYNTAX: dict[str, tuple[str, str]] = {
     ),
     "repeated attribute": (
         HEAD + "  y = f32[4] transpose(x), dimensions={0}, dimensions={0}\n}",
-        "f:5:44: syntax: attribute 'dimensions' stands here twice\n"
+        "f:5:44: syntax: attribute 'dimensions' is given twice\n"
         "      y = f32[4] transpose(x), dimensions={0}, dimensions={0}\n"
         "                                               ^^^^^^^^^^",
     ),
@@ -235,7 +235,7 @@ VERIFICATION: dict[str, tuple[str, str]] = {
     ),
     "parameter twice": (
         HEAD + "  y = f32[4] parameter(0)\n}",
-        "f:5:23: verify: parameter.number: parameter(0) stands here twice\n"
+        "f:5:23: verify: parameter.number: parameter(0) is given twice\n"
         "      y = f32[4] parameter(0)\n                          ^^^",
     ),
     "parameter numbers": (
@@ -348,7 +348,7 @@ REJECTED_VALUES = [
     ("all-gather", 'metadata={name="a"}', None),
     ("all-gather", "control-predecessors={q}", "expected the name of an instruction defined above, found 'q'"),
     ("all-gather", "frontend_attributes={a=1}", "expected a string or a JSON dictionary, found '1'"),
-    ("all-gather", 'frontend_attributes={a="1",a="2"}', "frontend attribute 'a' stands here twice"),
+    ("all-gather", 'frontend_attributes={a="1",a="2"}', "frontend attribute 'a' is given twice"),
     ("all-gather", 'backend_config="\\q"', "expected a C escape, found '\\\\q'"),
     ("all-gather", 'backend_config={"a}', "expected a matching '}', found none"),
     ("all-gather", "origin={(}", "'}' closes nothing"),

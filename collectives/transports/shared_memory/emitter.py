@@ -36,7 +36,7 @@ class SharedMemoryEmitter:
     def communicator(
         self, instruction: Instruction, operands: tuple[Shape, ...], replicas: int, partitions: int
     ) -> CommunicatorSpec:
-        """RuleViolation where groups or shapes don't fit the run, UnsupportedOpError for what has no routine here."""
+        """RuleViolation where groups or shapes don't fit the run, UnsupportedOpError for ops without a routine here."""
         return self._emitter_of(instruction.op).communicator(instruction, operands, replicas, partitions)
 
     def emit(

@@ -71,7 +71,7 @@ END_ARGUMENTS = (
     ("round", I64),
 )
 END_TYPE = ir.FunctionType(I32, [kind for _, kind in END_ARGUMENTS])
-SAVED = (  # what ending a round needs to know, kept in the member's slot
+SAVED = (  # values that the end of a round needs, kept in the member's slot
     ("members", round_words.S_MEMBERS),
     ("table", round_words.S_TABLE),
     ("items", round_words.S_ITEMS),

@@ -285,7 +285,7 @@ class _Round:
         self._check_signature()
 
     def _check_signature(self) -> None:
-        """Return MISMATCH if what was posted belongs to another instruction; not if it was taken, as then the slot may
+        """Return MISMATCH if the post belongs to another instruction; not if it was taken, as then the slot may
         hold the next message already."""
         atomics, builder, message = self.atomics, self.builder, self.incoming
         theirs = atomics.load(I64, message, round_words.S_SIGNATURE)

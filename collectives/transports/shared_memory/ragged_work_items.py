@@ -48,7 +48,7 @@ def plan_ragged_work(movement: RaggedMovement, element_bytes: int, operands: Seq
 def emit_ragged_items(
     llvm_module: ir.Module, movement: RaggedMovement, kind: ElementType, operands: int
 ) -> ir.Function:
-    """The ITEMS_TYPE function for tables of type `kind`. operands: how many leaves stand before the result's."""
+    """The ITEMS_TYPE function for tables of type `kind`. operands: number of leaves before the result's."""
     name = f"distxla_ragged_items_{kind.name}_{operands}"
     found = llvm_module.globals.get(name)
     if found is not None:

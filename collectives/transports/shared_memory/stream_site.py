@@ -140,7 +140,7 @@ class _StreamSite:
 
 
 def _slot(atomics: AtomicsBuilder, state: ir.Value, memory: ir.Value, word: ir.Value) -> ir.Value:
-    """Where the slot of an item stands. word: twice the item's number."""
+    """The address of an item's slot. word: twice the item's number."""
     builder = atomics.builder
     index = builder.and_(builder.lshr(word, i32(1)), i32(streams.SLOTS - 1))
     offset = builder.mul(builder.zext(index, I64), i64(streams.SLOT_BYTES))
@@ -326,7 +326,7 @@ def _emit_ring(llvm_module: ir.Module) -> ir.Function:
 
 
 def _emit_posted(llvm_module: ir.Module) -> ir.Function:
-    """void (Context*, i32 site, ptr state, ptr memory, i64 size, i64 place): the item stands there: tell the host."""
+    """void (Context*, i32 site, ptr state, ptr memory, i64 size, i64 place): the item is there: tell the host."""
     name = "distxla_stream_posted"
     found = llvm_module.globals.get(name)
     if found is not None:

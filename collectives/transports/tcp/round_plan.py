@@ -171,7 +171,7 @@ def describe(
 ) -> list[Description]:
     """The rounds that a site's routine asks for on a device, by calling it with a state that is none.
 
-    cores: any zeroed memory that may stand for the control block and the device's record.
+    cores: any zeroed memory, used in place of the control block and the device's record.
     """
     descriptions = (
         ctypes.c_uint64 * (group_words.G_DESCRIPTIONS // 8 + MOST_DESCRIBED * group_words.DESCRIPTION_WORDS)

@@ -282,7 +282,7 @@ class ScalarEmitter:
 
     @contextmanager
     def region(self) -> Iterator[None]:
-        """Code in here does not dominate what follows it: index values are not shared with it."""
+        """Code in here does not dominate the code after it: index values are not shared with it."""
         self.indices.enter()
         try:
             yield

@@ -82,7 +82,7 @@ class Nest:
     def runs(self, parts: list[tuple[int, int]]) -> list[tuple[ir.Value, int]]:
         """sum of index[d] * c over `parts` as few values with coefficients; each value is a run of dimensions.
 
-        A run (s..t) stands for the linear index of the dimensions s..t.
+        A run (s..t) is the linear index of the dimensions s..t.
         """
         coefficients = dict(parts)
         found: list[tuple[ir.Value, int]] = []

@@ -27,7 +27,7 @@ from distxla.ops.tuple import GetTupleElement, Tuple
 
 class BindCustomCalls(Pass):
     """Make calls of Python routines `HostCall`s, give C functions their arrays in the layouts they ask for, drop calls
-    that only annotate their operand, and call the instructions that a target stands for.
+    that only annotate their operand, and call the instructions that a target is executed as.
 
     Expects: layouts as in the text. Ensures: custom-calls of C functions take and give row-major arrays, their operands
     transposed before, their results after.

@@ -294,7 +294,7 @@ def _dynamic_reshape(op: DynamicReshape, site: DynamicSite) -> tuple[str, Sizes]
         dimension_sizes.append(site.clamped(site.convert(wide, S32), bound))
     have = site.dimension_sizes()
     result = _reordered(site, array, have, tuple(dimension_sizes))
-    # Beyond the operand's elements stand zeros.
+    # Beyond the operand's elements are zeros.
     linear = _linear(site, bounds, tuple(dimension_sizes), range(len(bounds)))
     count = site.broadcast(site.number(site.product(have)), bounds)
     zeros = site.constant(0, site.result.dtype, bounds)

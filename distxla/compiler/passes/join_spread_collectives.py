@@ -12,7 +12,7 @@ from distxla.ir.module import Module
 class JoinSpreadCollectives(Pass):
     """Let a collective of which several fusions hold a part begin in the first of them and end in the last.
 
-    Ensures: between the two only other instructions stand.
+    Ensures: between the two are only other instructions.
     """
 
     name: ClassVar[str] = "join-spread-collectives"

@@ -231,7 +231,7 @@ class _Program:
         stand_for = dict(zip(op.branches, branches, strict=True))
         if len(stand_for) == len(op.branches):
             changed = op.rename_computations(lambda name: stand_for.get(name, name))
-        else:  # a branch that stands twice, with different sizes
+        else:  # a branch computation used twice, with different sizes
             changed = Conditional(branch_computations=tuple(branches))
         static = site.result
         operands = [

@@ -135,7 +135,7 @@ def _borders(module: Module, domain: Instruction) -> tuple[Sharding, ...]:
 
 
 def _is_partitioned(module: Module, found: list[_Annotation]) -> bool:
-    """Whether partitions communicate, and shardings stand only where XLA's partitioner leaves them.
+    """Whether partitions communicate, and shardings are only where XLA's partitioner leaves them.
 
     It leaves them at the entry's parameters and at instructions that communicate with the host or another device; the
     entry's root may have one, too, from another author. Shardy's attributes are gone before it begins.

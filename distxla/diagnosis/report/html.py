@@ -98,7 +98,7 @@ def _recorded(diagnosis: Findings) -> Iterator[str]:
 
 
 def _table(diagnosis: Findings) -> Iterator[str]:
-    """A row for each device, without columns in which nothing stands."""
+    """A row for each device, without empty columns."""
     rows = [_row(device) for device in diagnosis.devices[:MOST_ROWS]]
     columns = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
     yield '<div class="scroll"><table><tr>' + "".join(f"<th>{name}</th>" for name in columns) + "</tr>"

@@ -144,7 +144,7 @@ def _event(event: Event) -> dict[str, Any]:
 
 
 def location_json(location: Location | None) -> dict[str, Any] | None:
-    """Where an instruction stands: file, line and column from 1, the line's text, the line of the user's program."""
+    """The place of an instruction: file, line and column from 1, the line's text, the line of the user's program."""
     if location is None:
         return None
     return {

@@ -17,7 +17,7 @@ from distxla.ops.support.emit import Buffer
 
 @target(*lapack_names("gehrd"))
 class Gehrd(LapackTarget):
-    """Upper Hessenberg form; the reflectors' vectors stand below its subdiagonal, their factors in tau.
+    """Upper Hessenberg form; the reflectors' vectors are below its subdiagonal, their factors in tau.
 
     Shapes: T[.., n, n] -> (T[.., n, n], T[.., n-1], s32[..]).
     Configuration: low, high: from 1, the rows and columns that are not triangular already.

@@ -33,7 +33,7 @@ class GroupedCollective(CollectiveOp):
     """A collective whose members are named by `replica_groups`.
 
     Errors (for every subclass, with its own opcode in front):
-        C1  an id stands twice in the groups, or is negative.
+        C1  an id is twice in the groups, or negative.
         C2  groups of different sizes (all-reduce alone may have them).
         C3  `use_global_device_ids` without `channel_id`.
         C4  `use_global_device_ids` with empty groups.
@@ -107,7 +107,7 @@ class GroupedCollective(CollectiveOp):
         """C1 to C4: checks that don't depend on the run."""
         groups, ids = self.replica_groups.groups, self.replica_groups.ids
         if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
-            text = f"an id of replica_groups is negative or stands twice: {list(map(list, groups))}"
+            text = f"an id of replica_groups is negative or is given twice: {list(map(list, groups))}"
             self.require(False, "C1", text, at="replica_groups")
         sizes = {len(group) for group in groups}
         self.require(

@@ -12,7 +12,7 @@ from distxla.ir.op import Lowering
 
 
 def is_call(instruction: Instruction) -> bool:
-    """Whether the body of its computation may stand in place of the instruction."""
+    """Whether the body of its computation may replace the instruction."""
     return instruction.op.lowering is Lowering.CALL
 
 

@@ -139,7 +139,7 @@ def _follower(target: Shape, dimensions: Sequence[int], inferred: int | None) ->
 def dimension_groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Split a reshape into independent ones: (source dimensions, target dimensions) with equal numbers of elements.
 
-    As many groups as possible, in order; dimensions of size 1 that stand alone join a neighbouring group.  Reshapes
+    As many groups as possible, in order; dimensions of size 1 that are alone join a neighbouring group.  Reshapes
     of empty arrays are one group.
     """
     if 0 in source or 0 in target:

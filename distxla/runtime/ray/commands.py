@@ -131,7 +131,7 @@ def zygote_command(place: RayFiles, raylet: int, *, drives: bool) -> list[str]:
 def raylet_command(place: RayFiles, address: str, cluster: str, workers: int) -> list[str]:
     """The command of the raylet. workers: how many may start at the same time."""
     # The raylet insists on two agents and ends when they end. They are never called: runtime environments
-    # and metrics are not used, so a process that only waits stands in for each, and their ports are not used.
+    # and metrics are not used, so a process that only waits replaces each, and their ports are not used.
     stand_in = str(Path(__file__).with_name("agent.sh"))
     agent = subprocess.list2cmdline(["/bin/sh", stand_in, str(os.getpid()), place.private])
     store = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else place.session

@@ -8,7 +8,7 @@ each worker.  PORT, INTRODUCED: see client.introduce.  DRIVER: see elsewhere.ser
 The raylet starts a shell for each worker (worker.sh), which writes the worker's command into the FIFO and ends: the
 raylet knows a worker by an id among the command's arguments, and its process by the worker's own report. A copy of this
 process then does the command's work: it becomes Ray's own `default_worker.py`. A start takes 0.04 s of processor
-time instead of 0.6 s, and workers share the pages of what was imported.
+time instead of 0.6 s, and workers share the pages of imported modules.
 
 A fork has only the forking thread, and shares every connection: so this process must run no other thread and hold no
 connection. This process ends with the supervisor, with the driver, which holds the FIFO open, and with the raylet.
@@ -45,7 +45,7 @@ MODULES = (
     "distxla.runtime.replica",
     "distxla.collectives.transports.abort",
 )
-# modules that Ray imports for what workers here don't use: clouds, and environments that are made for a worker
+# modules that Ray imports for features that workers here don't use: clouds, and environments that are made for a worker
 UNUSED = ("jsonschema", "requests", "yaml")
 IMPORTING = 5000  # objects between collections: fewer cost time, none at all 1 MiB of each copy
 ANY_JOB = "ffffffff"  # of workers that the raylet starts ahead

@@ -34,7 +34,7 @@ class _Alone:
         """Loops within kernels are in no report."""
 
     def __getattr__(self, name: str) -> Any:
-        raise InternalError(f"a kernel has asked for what lies beyond its device: {name}")
+        raise InternalError(f"a kernel has asked for more than its device: {name}")
 
 
 class Kernels:

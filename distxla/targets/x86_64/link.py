@@ -171,7 +171,7 @@ class _Linker:
             raise CompileError(f"symbol {symbol.name!r}: absolute and common symbols are not supported")
         section = self.sections[symbol.section]
         if section.address < 0:
-            raise CompileError(f"symbol {symbol.name!r} lies in section {section.name}, which is not loaded")
+            raise CompileError(f"symbol {symbol.name!r} is in section {section.name}, which is not loaded")
         return section.address + symbol.value
 
     def _apply(self, image: bytearray, section: _Section, at: int, kind: int, symbol: _Symbol, addend: int) -> None:

@@ -44,7 +44,7 @@ class _UfuncObject(ctypes.Structure):
 
 
 def resolve_fft(name: str) -> int:
-    """The address that the import `numpy.fft.<function>.<type>.<loop or data>` stands for; data may be 0.
+    """The address of the import `numpy.fft.<function>.<type>.<loop or data>`; data may be 0.
 
     Raises CompileError where this NumPy has no such loop, or keeps it otherwise than its headers say.
     """

@@ -130,7 +130,7 @@ def gpu_fields(call: Call, message: str) -> Fields:
 
 
 def _message(text: str) -> dict[str, Any]:
-    """The JSON form of a message; keys may stand without quotes, and in camel case."""
+    """The JSON form of a message; keys may be without quotes, and in camel case."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -70,7 +70,7 @@ class Operands(NamedTuple):
 class Matmul(ExpandedTarget):
     """A matrix product: activation(alpha lhs rhs + beta C + bias).
 
-    Operands:  lhs, rhs; C if beta is not 0; bias if the epilogue has one. With f8 the scales of lhs and rhs stand
+    Operands:  lhs, rhs; C if beta is not 0; bias if the epilogue has one. With f8 the scales of lhs and rhs are
                between C and bias (with two more, of C and the result, in older dumps), that of an f8 result at the end.
     Results:   the product; the operand of a GELU_AUX epilogue's activation; the largest magnitude before the result is
                scaled, if damax_output; a workspace.

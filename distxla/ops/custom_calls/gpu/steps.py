@@ -36,7 +36,7 @@ def dot(build: Build, dims: DotDimensions, lhs: str, rhs: str, element_type: Ele
         if len(set(numbers)) < len(numbers) or not all(0 <= d < shape.rank for d in numbers):
             raise ConfigError(f"the {side} operand {shape} has no dimensions {list(numbers)}")
     if dims.lhs_batch and not dims.rhs_batch:
-        # those of the left operand come first in any case, if they stand first in it
+        # those of the left operand come first in any case, if they are first in it
         order = (*dims.lhs_batch, *(d for d in range(shapes[0].rank) if d not in dims.lhs_batch))
         lhs = transposed(build, lhs, order)
         inner = DotDimensions((), tuple(order.index(d) for d in dims.lhs_contracting), (), dims.rhs_contracting)
@@ -180,7 +180,7 @@ def is_workspace(shape: Shape) -> bool:
 def joined(call: Call, build: Build, values: Sequence[str], workspace: int = -1) -> str:
     """The call's result from its values, in order; where one more is stated, it is a workspace and reads as zeros.
 
-    workspace: where it stands.
+    workspace: its place.
     """
     shapes = result_shapes(call)
     values = list(values)
