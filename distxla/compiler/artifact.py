@@ -41,6 +41,7 @@ class Site:
     shares: results may live once for the group (abi: the results' table has a second half).
     facets: (name, text) of the facets that members of a round must agree on (collectives/signature.py), for reports.
     loops: around it, outermost first; the device's record counts the iterations (control_block.R_ITERATIONS).
+    sends, receives, completes, peer_action: the op's properties (ir/op.py); completes: whether it completes another.
     """
 
     index: int
@@ -54,6 +55,10 @@ class Site:
     shares: bool = False
     facets: tuple[tuple[str, str], ...] = ()
     loops: tuple[EnclosingLoop, ...] = ()
+    sends: bool = False
+    receives: bool = False
+    completes: bool = False
+    peer_action: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class DeviceState:
     round: of its group, or transfer of its channel, or item of its stream, from 1 in each call.  channel: None where
     there is none.  group: the members that act together, in group order.  waits_for: devices, all of which must
     come.  host: the part of the host it waits for, "" for none.  missing: members of the group that have not come.
-    loops: outermost first.  events: its last ones, oldest first.
+    loops: outermost first.  events: its last ones, oldest first.  peer_action: outside of groups, the action of the
+    devices in waits_for that ends the wait (`Op.peer_action`).
     """
 
     device: int
@@ -118,6 +119,7 @@ class DeviceState:
     loops: tuple[Loop, ...] = ()
     events: tuple[Event, ...] = ()
     op_name: str = ""
+    peer_action: str = "come"
 
     @property
     def place(self) -> Place:
@@ -134,9 +136,7 @@ class DeviceState:
         if self.group:
             return f"enter {round_called(self.group, self.round)}"
         on = "" if self.channel is None else f" on channel {self.channel}"
-        if self.opcode == "send":  # as many values are on the way as a channel holds
-            return f"receive a value that is on its way{on}"
-        return f"{'send' if self.opcode == 'recv-done' else 'execute its recv'}{on}"
+        return f"{self.peer_action}{on}"
 
 
 @dataclass(frozen=True, slots=True)

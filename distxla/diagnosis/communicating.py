@@ -94,7 +94,7 @@ def has_passed(at: Located, earlier: Located) -> bool:
 def start_of(located: Located) -> Located:
     """Of an asynchronous pair the instruction that reaches the round; any other one itself."""
     instruction = located.instruction
-    while instruction.opcode.endswith(("-done", "-update")) and instruction.operands:
+    while instruction.op.completes and instruction.operands:
         instruction = located.computation[instruction.operands[0]]
     position = next(i for i, other in enumerate(located.computation) if other is instruction)
     return Located(located.module, located.computation, position, instruction)

@@ -12,7 +12,6 @@ from distxla.ops.tuple import GetTupleElement
 
 MOST_NAMED = 3
 OWN = (Effects.FEED, Effects.CHANNEL, Effects.RANDOM, Effects.CUSTOM)  # their results are a device's own
-FROM_OUTSIDE = ("infeed", "parameter")  # values that the caller can make equal
 
 # computation, instruction, of a tuple the element; and whether a loop changes it: its first value says little then
 _Value = tuple[str, str, int | None, bool]
@@ -48,7 +47,7 @@ def deciding(control: Located) -> list[Located]:
     unique = {id(located.instruction): located for located in found or constants}
 
     def rank(one: Located) -> tuple[bool, str, str]:
-        return one.instruction.opcode not in FROM_OUTSIDE, one.computation.name, one.instruction.name
+        return not one.instruction.op.given_by_caller, one.computation.name, one.instruction.name
 
     return sorted(unique.values(), key=rank)
 
@@ -62,7 +61,7 @@ def decided_by(control: Located) -> str:
     names = [f"{one.instruction.opcode} {one}" for one in sources[:MOST_NAMED]]
     more = f" and {len(sources) - MOST_NAMED} more" if len(sources) > MOST_NAMED else ""
     text = f"; {' and '.join(names)}{more} decide{'s' if len(sources) == 1 else ''} it"
-    if all(one.instruction.opcode in FROM_OUTSIDE for one in sources):
+    if all(one.instruction.op.given_by_caller for one in sources):
         text += f", so give {'it' if len(sources) == 1 else 'them'} the same values on these devices"
     return text
 

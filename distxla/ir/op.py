@@ -21,6 +21,7 @@ from distxla.ir.dynamic_shape import (
     with_dimension_sizes,
 )
 from distxla.ir.effects import Effects
+from distxla.ir.element_type import ElementType
 from distxla.ir.mixed_precision import Computed, float_types, in_one_type
 from distxla.ir.shape import ProgramShape, Shape
 from distxla.ir.stream_key import StreamKey
@@ -92,6 +93,8 @@ class Op:
     # Properties that passes, scheduler and transports ask for instead of the class:
     is_parameter: ClassVar[bool] = False
     is_constant: ClassVar[bool] = False
+    # the caller of the program gives the value: parameter, infeed
+    given_by_caller: ClassVar[bool] = False
     is_tuple: ClassVar[bool] = False
     is_tuple_element: ClassVar[bool] = False
     is_loop: ClassVar[bool] = False
@@ -108,8 +111,11 @@ class Op:
     starts_async: ClassVar[bool] = False
     updates_async: ClassVar[bool] = False
     completes_async: ClassVar[bool] = False
-    # send, send-done
+    # send, send-done; recv, recv-done
     sends: ClassVar[bool] = False
+    receives: ClassVar[bool] = False
+    # reports: the action of the other device that ends a wait for a transfer
+    peer_action: ClassVar[str] = "execute its recv"
     # the result may only be used by one instruction that completes it (all-reduce-start, copy-start …)
     starts_pair: ClassVar[bool] = False
     # opcodes of which one must be the operand (all-reduce-done: all-reduce-start)
@@ -130,6 +136,9 @@ class Op:
     is_expensive: ClassVar[bool] = False
     # floats of several types may meet where one is asked for (ir/mixed_precision.py)
     mixes_precision: ClassVar[bool] = True
+    # add; of two operands the larger one (maximum: True) or the smaller one (minimum: False)
+    is_sum: ClassVar[bool] = False
+    keeps_larger: ClassVar[bool | None] = None
     # the name of the routine that a custom-call calls
     called_target: ClassVar[str] = ""
     # the result has dimension sizes that an operand's value gives at run time
@@ -307,6 +316,10 @@ class Op:
         for k, d in empty:
             dims[k][d] = 0
         return [o if o.is_tuple else Shape(o.element_type, tuple(n)) for o, n in zip(operands, dims, strict=True)]
+
+    def neutral_value(self, element_type: ElementType) -> Any:
+        """The scalar that the op combines with any other one to that one; None where none is known."""
+        return None
 
     # --- memory and obstacles --------------------------------------------------------------------------------------
 

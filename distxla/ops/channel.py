@@ -74,6 +74,7 @@ class Send(ChannelOp):
     opcode: ClassVar[str] = "send"
     starts_transfer: ClassVar[bool] = True
     sends: ClassVar[bool] = True
+    peer_action: ClassVar[str] = "receive a value that is on its way"  # a channel holds a limited number of values
     host_stream: ClassVar[StreamKind] = StreamKind.SEND
     min_operands: ClassVar[int] = 2
     max_operands: ClassVar[int | None] = 2
@@ -136,6 +137,7 @@ class Recv(ChannelOp):
 
     opcode: ClassVar[str] = "recv"
     starts_transfer: ClassVar[bool] = True
+    receives: ClassVar[bool] = True
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
     min_operands: ClassVar[int] = 1
     max_operands: ClassVar[int | None] = 1
@@ -164,6 +166,8 @@ class RecvDone(ChannelOp):
 
     opcode: ClassVar[str] = "recv-done"
     completes_transfer: ClassVar[bool] = True
+    receives: ClassVar[bool] = True
+    peer_action: ClassVar[str] = "send"
     host_stream: ClassVar[StreamKind] = StreamKind.RECV
     completes: ClassVar[tuple[str, ...]] = ("recv",)
     completes_indirectly: ClassVar[bool] = True

@@ -59,6 +59,10 @@ class ElementwiseBinary(ExecutableOp):
     domain: ClassVar[tuple[ElementType, ...]]
     result_type: ClassVar[Callable[[ElementType], ElementType]]
     function: ClassVar[Callable[[Array, Array, ElementType], Any]]
+    neutral: ClassVar[Callable[[ElementType], Any]]
+
+    def neutral_value(self, element_type: ElementType) -> Any:
+        return type(self).neutral(element_type)
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> Shape:
         shape = common_shape(self, operands, "C1")
@@ -205,12 +209,45 @@ def _same(element_type: ElementType) -> ElementType:
     return element_type
 
 
+# --- values that change nothing ------------------------------------------------------------------------------------
+
+
+def _no_neutral(element_type: ElementType) -> None:
+    """None is known."""
+
+
+def _zero(element_type: ElementType) -> Any:
+    """-0.0 of floats: 0.0 would make 0.0 of -0.0."""
+    if element_type is PRED:
+        return None
+    return -0.0 if element_type.is_float else 0
+
+
+def _one(element_type: ElementType) -> Any:
+    return None if element_type is PRED else 1
+
+
+def _lowest(element_type: ElementType) -> Any:
+    if element_type.is_float:
+        return -np.inf
+    if not element_type.is_integer:
+        return None
+    return -(2 ** (element_type.bits - 1)) if element_type.is_signed else 0
+
+
+def _highest(element_type: ElementType) -> Any:
+    if element_type.is_float:
+        return np.inf
+    return 2 ** (element_type.bits - element_type.is_signed) - 1 if element_type.is_integer else None
+
+
 # --- the table -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One opcode. function: NumPy, of (values in their computation type twice, the operands' element type)."""
+    """One opcode. function: NumPy, of (values in their computation type twice, the operands' element type).
+    neutral, keeps_larger: `Op.neutral_value`, by element type; `Op.keeps_larger`."""
 
     opcode: str
     summary: str
@@ -218,15 +255,17 @@ class Row:
     function: Callable[[Array, Array, ElementType], Any]
     result_type: Callable[[ElementType], ElementType] = _same
     is_expensive: bool = False
+    neutral: Callable[[ElementType], Any] = _no_neutral
+    keeps_larger: bool | None = None
 
 
 NUMBERS = INTEGERS + FLOATS + COMPLEXES
 BITS = (PRED, *INTEGERS)
 
 ROWS: tuple[Row, ...] = (
-    Row("add", "The sum; integers wrap, of pred it is or.", DATA_TYPES, _add),
+    Row("add", "The sum; integers wrap, of pred it is or.", DATA_TYPES, _add, neutral=_zero),
     Row("subtract", "The difference; integers wrap.", NUMBERS, lambda a, b, _: a - b),
-    Row("multiply", "The product; integers wrap, of pred it is and.", DATA_TYPES, _multiply),
+    Row("multiply", "The product; integers wrap, of pred it is and.", DATA_TYPES, _multiply, neutral=_one),
     Row(
         "divide",
         "The quotient; integers towards zero, x / 0 = -1 (every bit set), lowest / -1 = lowest.",
@@ -241,8 +280,22 @@ ROWS: tuple[Row, ...] = (
         is_expensive=True,
     ),
     Row("power", "The first operand to the power of the second; integers wrap.", NUMBERS, _power, is_expensive=True),
-    Row("maximum", "The larger operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.maximum, np.logical_and)),
-    Row("minimum", "The smaller operand; NaN if one is NaN.", DATA_TYPES, _extreme(np.minimum, np.logical_or)),
+    Row(
+        "maximum",
+        "The larger operand; NaN if one is NaN.",
+        DATA_TYPES,
+        _extreme(np.maximum, np.logical_and),
+        neutral=_lowest,
+        keeps_larger=True,
+    ),
+    Row(
+        "minimum",
+        "The smaller operand; NaN if one is NaN.",
+        DATA_TYPES,
+        _extreme(np.minimum, np.logical_or),
+        neutral=_highest,
+        keeps_larger=False,
+    ),
     Row("and", "Bitwise and, logical of pred.", BITS, lambda a, b, _: a & b),
     Row("or", "Bitwise or, logical of pred.", BITS, lambda a, b, _: a | b),
     Row("xor", "Bitwise exclusive or, logical of pred.", BITS, lambda a, b, _: a ^ b),
@@ -284,6 +337,9 @@ def _declare(row: Row) -> type[Op]:
         "opcode": row.opcode,
         "domain": row.domain,
         "is_expensive": row.is_expensive,
+        "is_sum": row.function is _add,
+        "keeps_larger": row.keeps_larger,
+        "neutral": staticmethod(row.neutral),
         "result_type": staticmethod(row.result_type),
         "function": staticmethod(row.function),
     }

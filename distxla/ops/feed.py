@@ -28,6 +28,7 @@ class Infeed(ExecutableOp):
     """
 
     opcode: ClassVar[str] = "infeed"
+    given_by_caller: ClassVar[bool] = True
     mixes_precision: ClassVar[bool] = False
     effects: ClassVar[Effects] = Effects.FEED
     lowering: ClassVar[Lowering] = Lowering.COMMUNICATION

@@ -26,6 +26,7 @@ class Parameter(ExecutableOp):
     max_operands: ClassVar[int | None] = 0
     needs_shape: ClassVar[bool] = True
     is_parameter: ClassVar[bool] = True
+    given_by_caller: ClassVar[bool] = True
     number: int = attribute("number")
 
     def infer_shape(self, operands: Sequence[Shape], called: Callable[[str], ProgramShape]) -> None:

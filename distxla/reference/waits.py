@@ -58,6 +58,7 @@ class Wait(ABC):
             channel=getattr(instruction.op, "channel_id", None),
             waits_for=self.others,
             op_name=instruction.metadata.op_name if instruction.metadata else "",
+            peer_action=instruction.op.peer_action,
         )
 
 

@@ -93,7 +93,7 @@ def _called(
     members = group_of(programs[loaded].communicators[site.communicator], device)
     if members:
         return round_called(members)
-    (source, sent), (target, _) = (other, mine) if site.opcode.startswith("recv") else (mine, other)
+    (source, sent), (target, _) = (other, mine) if site.receives else (mine, other)
     instruction = instruction_of(sent, modules.get(records.record(source, control.R_PROGRAM)))
     channel = getattr(instruction.op, "channel_id", None) if instruction is not None else None
     return transfer_called(source, target, channel or 0)

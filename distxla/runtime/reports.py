@@ -150,6 +150,7 @@ class PostMortemSnapshot:
             loops=self._loops(device, site),
             events=events,
             op_name=instruction.metadata.op_name if instruction is not None and instruction.metadata else "",
+            peer_action=site.peer_action,
         )
 
     def _loops(self, device: int, site: Site) -> tuple[Loop, ...]:

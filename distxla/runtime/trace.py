@@ -332,8 +332,8 @@ class _Drawing:
             if sent is not None and received is not None and sent is not received:
                 self._arrow("permute", sent, received)
         elif kind == "channel":
-            sent = next((e for e, s in found if s.opcode == "send"), None)
-            received = next((e for e, s in found if s.opcode == "recv-done"), None)
+            sent = next((e for e, s in found if s.sends and not s.completes), None)
+            received = next((e for e, s in found if s.receives and s.completes), None)
             if sent is not None and received is not None:
                 self._arrow("send", sent, received)
         elif len(found) > 1:

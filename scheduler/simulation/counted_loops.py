@@ -9,7 +9,6 @@ from distxla.ir.instruction import Instruction
 from distxla.ir.module import Module
 from distxla.ops.compare import Compare
 from distxla.ops.control_flow import While
-from distxla.ops.registry import op_classes
 from distxla.ops.tuple import GetTupleElement
 from distxla.scheduler.simulation.deferred import CallFrame, Deferred, Element, Given, force
 from distxla.scheduler.simulation.static_values import Constant, PerDeviceConstant
@@ -70,7 +69,7 @@ def _step(frame: CallFrame, body: Computation, index: int) -> int | None:
     new = body[root.operands[index]]
     if _is_element(body, new, index):
         return 0
-    if not isinstance(new.op, op_classes()["add"]) or len(new.operands) != 2:
+    if not new.op.is_sum or len(new.operands) != 2:
         return None
     parts = [body[name] for name in new.operands]
     if _is_element(body, parts[1], index):

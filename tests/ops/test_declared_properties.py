@@ -1,77 +1,66 @@
-"""Code outside ops/ asks what an op is by the properties that `Op` declares; by its class where it uses its fields."""
+"""Properties that ops declare and others ask for, held against the ops' own answers."""
 
 from __future__ import annotations
 
-import ast
-from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
-from distxla.ir.op import Op
-from distxla.ops.registry import op_classes
+import numpy as np
+import pytest
 
-ROOT = Path(__file__).parents[2]
-SOURCES = [
-    path
-    for folder in ("distxla", "scheduler", "collectives")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if not any(part.is_symlink() for part in path.parents) and not path.is_relative_to(ROOT / "distxla" / "ops")
-]
-MOST_PLACES = 2  # that ask for the same class
+from distxla.ir.element_type import BF16, C64, F16, F32, F64, S8, S32, U8, U64, ElementType
+from distxla.ops.elementwise_binary import ROWS, Row
+from distxla.ops.registry import op_class, op_classes
+from distxla.ops.support.conversion import converted, widened
+
+TYPES = (S8, S32, U8, U64, BF16, F16, F32, F64, C64)
+NEUTRAL = [(row, t) for row in ROWS for t in TYPES if row.neutral(t) is not None]
 
 
-def test_what_many_ask_of_an_op_is_declared() -> None:
-    asked: dict[str, list[str]] = defaultdict(list)
-    for path in SOURCES:
-        for line, classes in bare_questions(path.read_text()):
-            asked[classes].append(f"{path.relative_to(ROOT)}:{line}")
-    many = {classes: places for classes, places in asked.items() if len(places) > MOST_PLACES}
-    assert not many, f"declare a property of Op (ir/op.py) and ask for that: {many}"
+def _values(element_type: ElementType) -> Any:
+    numbers = [1.0, 0.0, 3.0, 127.0]
+    if element_type.is_float:  # those that a careless neutral value changes
+        numbers += [-0.0, -1.0, np.inf, -np.inf, np.nan]
+    return np.array(numbers).astype(element_type.dtype)
 
 
-def test_a_bare_question_is_one_that_uses_no_field() -> None:
-    bare = "def f(i):\n    return isinstance(i.op, While)\n"
-    field = "def f(i):\n    return i.op.body if isinstance(i.op, While) else None\n"
-    passed = "def f(i):\n    op = i.op\n    return g(op) if isinstance(op, Tuple | While) else None\n"
-    either = "def f(i):\n    return isinstance(op := i.op, Tuple | While) and op.lowering\n"
-    other = "def f(i):\n    return isinstance(i.shape, tuple)\n"
-    found = [list(bare_questions(text)) for text in (bare, field, passed, either, other)]
-    assert found == [[(2, "While")], [], [], [(2, "Tuple | While")], []]
+@pytest.mark.parametrize(("row", "element_type"), NEUTRAL, ids=[f"{row.opcode}-{t.name}" for row, t in NEUTRAL])
+def test_a_neutral_value_changes_nothing(row: Row, element_type: ElementType) -> None:
+    values = _values(element_type)
+    neutral = np.full(values.shape, row.neutral(element_type)).astype(values.dtype)
+    for pair in ((neutral, values), (values, neutral)):
+        with np.errstate(invalid="ignore"):
+            found = converted(np.asarray(row.function(*map(widened, pair), element_type)), element_type)
+        is_nan = np.isnan(values.astype(np.complex128))
+        assert found[~is_nan].tobytes() == values[~is_nan].tobytes()
+        assert np.isnan(found.astype(np.complex128)).tolist() == is_nan.tolist()
 
 
-def bare_questions(text: str) -> Iterator[tuple[int, str]]:
-    """(line, classes): each `isinstance` of op classes in a function that uses nothing else of those classes, passes
-    the op to nobody and asserts nothing of it."""
-    tree = ast.parse(text)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    asserted = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.Assert) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance") or id(node) in asserted:
-            continue
-        asked, classes = node.args
-        names = {name.id for name in ast.walk(classes) if isinstance(name, ast.Name)}
-        if not names & CLASSES.keys():
-            continue
-        op = ast.unparse(asked.target if isinstance(asked, ast.NamedExpr) else asked)
-        around = [f for f in functions if f.lineno <= node.lineno <= (f.end_lineno or 0)]
-        if not any(_is_used(inner, op) for inner in ast.walk(around[-1] if around else tree)):
-            yield node.lineno, " | ".join(sorted(names))
+def test_four_ops_have_neutral_values() -> None:
+    assert {row.opcode for row, _ in NEUTRAL} == {"add", "multiply", "maximum", "minimum"}
 
 
-def _is_used(node: ast.AST, op: str) -> bool:
-    """Whether the node uses a field that not every op has, or passes the op on."""
-    if isinstance(node, ast.Attribute):
-        return ast.unparse(node.value) == op and not hasattr(Op, node.attr)
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) in ("isinstance", "getattr"):
-        return False
-    return any(ast.unparse(value) == op for value in (*node.args, *(k.value for k in node.keywords)))
+@pytest.mark.parametrize(
+    ("name", "opcodes"),
+    [
+        ("given_by_caller", {"parameter", "infeed"}),
+        ("is_sum", {"add"}),
+        ("sends", {"send", "send-done"}),
+        ("receives", {"recv", "recv-done"}),
+    ],
+)
+def test_ops_that_declare_a_property(name: str, opcodes: set[str]) -> None:
+    assert {opcode for opcode, op in op_classes().items() if getattr(op, name)} == opcodes
 
 
-def _with_subclasses(op_class: type[Op]) -> Iterator[type[Op]]:
-    yield op_class
-    for subclass in op_class.__subclasses__():
-        yield from _with_subclasses(subclass)
+def test_an_op_completes_another_where_its_name_says_so() -> None:
+    """`all-reduce-done` completes `all-reduce-start`: XLA names all of them so."""
+    ends = {opcode for opcode in op_classes() if opcode.endswith(("-done", "-update"))}
+    assert {opcode for opcode, op in op_classes().items() if op.completes} == ends
 
 
-op_classes()  # imports them all
-CLASSES = {found.__name__: found for found in _with_subclasses(Op)}
+def test_the_larger_and_the_smaller_operand() -> None:
+    kept = {opcode: op.keeps_larger for opcode, op in op_classes().items() if op.keeps_larger is not None}
+    assert kept == {"maximum": True, "minimum": False}
+    for opcode, larger in kept.items():
+        function = op_class(opcode).function  # type: ignore[attr-defined]
+        assert function(np.float32(1), np.float32(2), F32) == (2 if larger else 1)

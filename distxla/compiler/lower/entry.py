@@ -389,6 +389,10 @@ class _EntryEmitter:
             shares=shares(step.results),
             facets=summary(self.module, instruction, operands),
             loops=tuple(self.loops),
+            sends=instruction.op.sends,
+            receives=instruction.op.receives,
+            completes=bool(instruction.op.completes),
+            peer_action=instruction.op.peer_action,
         )
         self.sites.append(site)
         routine = self.communication.emit(self.llvm_module, self.module, site, spec, instruction, operands)

@@ -25,7 +25,6 @@ from distxla.compiler.lower.scalar_expression import float_constant
 from distxla.compiler.lower.scalar_value import ScalarValue, is_narrow_float, register_type
 from distxla.ir.element_type import F32, F64, S32, S64, U32, U64, ElementType
 from distxla.ir.shape import Shape
-from distxla.ops.registry import op_class
 from distxla.ops.support.emit import ArrayRef
 from distxla.targets.code import target_of
 from distxla.targets.processor import Processor
@@ -147,9 +146,8 @@ def _accumulation(emit: BufferEmitter, reduction: Reduction) -> _Accumulation:
     kind = reduction.arrays[0].shape.dtype
     if is_single_operation(computation) and kind.is_float:
         root = computation.root_instruction
-        for name in ("maximum", "minimum"):
-            if isinstance(root.op, op_class(name)) and len(set(root.operands)) == 2:
-                return _Extreme(emit, reduction, name == "maximum")
+        if root.op.keeps_larger is not None and len(set(root.operands)) == 2:
+            return _Extreme(emit, reduction, root.op.keeps_larger)
     return _Accumulation(emit, reduction)
 
 

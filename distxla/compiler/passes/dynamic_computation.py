@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
-
-import numpy as np
 
 from distxla.compiler.passes.dynamic_site import DimensionSize, DimensionSizes, DynamicSite, Sizes, dynamic_rule
 from distxla.ir.computation import Computation
-from distxla.ir.element_type import PRED, S32, S64, ElementType
+from distxla.ir.element_type import PRED, S32, S64
 from distxla.ir.instruction import Instruction
 from distxla.ir.names import Names
 from distxla.ir.shape import Shape
@@ -188,23 +185,8 @@ def _neutral(site: DynamicSite, computation: str) -> str | None:
     parameters = {p.name for p in site.program.module[computation].parameters}
     if set(root.operands) != parameters:
         return None
-    value = _neutral_value(root.opcode, root.shape.dtype)
+    value = root.op.neutral_value(root.shape.dtype)
     return None if value is None else site.constant(value, root.shape.dtype)
-
-
-def _neutral_value(opcode: str, element: ElementType) -> Any:
-    if opcode == "add" and element is not PRED:
-        return -0.0 if element.is_float else 0
-    if opcode == "multiply" and element is not PRED:
-        return 1
-    if opcode not in ("maximum", "minimum") or not (element.is_integer or element.is_float):
-        return None
-    if element.is_float:
-        return -np.inf if opcode == "maximum" else np.inf
-    signed = element.is_signed
-    if opcode == "maximum":
-        return -(2 ** (element.bits - 1)) if signed else 0
-    return 2 ** (element.bits - signed) - 1
 
 
 @dynamic_rule(AllReduce)

@@ -92,12 +92,22 @@ def _idempotent(op: Op, site: RewriteSite) -> Outcome:
     return first if first == second else None
 
 
-@rule(op_class("and"), op_class("or"))
-def _known_predicate(op: Op, site: RewriteSite) -> Outcome:
-    """p and true, p or false are p; p and false, p or true are the constant."""
+@rule(op_class("and"))
+def _and_known(op: Op, site: RewriteSite) -> Outcome:
+    """p and true is p; p and false is the constant."""
+    return _known_predicate(site, keeps=True)
+
+
+@rule(op_class("or"))
+def _or_known(op: Op, site: RewriteSite) -> Outcome:
+    """p or false is p; p or true is the constant."""
+    return _known_predicate(site, keeps=False)
+
+
+def _known_predicate(site: RewriteSite, *, keeps: bool) -> Outcome:
+    """Where an operand is the constant `keeps`, the other one; where it is the other constant, that."""
     if site.shape.dtype.kind != "pred":
         return None
-    keeps = op.opcode == "and"
     for number in (0, 1):
         known = site.scalar(number)
         if known is not None:
