@@ -25,7 +25,7 @@ SECONDS ?= 600
 MODULES ?= 1000
 SEED ?= 1
 
-# an environment of another Python than the one that the command line names is made anew
+# an environment of another Python than the one that the command line names is made again
 ifeq ($(origin PYTHON),command line)
 VERSION := -c 'import sys; print(sys.version)'
 ifneq ($(shell $(PYTHON) $(VERSION)),$(shell $(BIN)/python $(VERSION) 2>/dev/null))
@@ -88,7 +88,7 @@ $(BIN)/python:
 	    { echo "$$python does not run, or is older than Python 3.11; set PYTHON=/path/to/python" >&2; exit 1; }; \
 	  echo "$$python -m venv $(VENV)"; "$$python" -m venv --clear $(VENV)
 
-# byte code is written here as for any other package: where PYTHONDONTWRITEBYTECODE is set, nobody else would
+# byte code is written here as for any other package: where PYTHONDONTWRITEBYTECODE is set, nothing else would
 $(VENV)/installed: $(BIN)/python $(PINS)
 	$(PIP) -e .
 	$(BIN)/python -m compileall -q distxla

@@ -385,7 +385,7 @@ class _Caller:
         self.waits_for[done.name] = tuple(dict.fromkeys((*acting, root)))
 
     def _execute(self, begun: _Begun, late: Sequence[Instruction]) -> list[str]:
-        """Add instructions that wait, or come behind such; the names of those with effects."""
+        """Add instructions that wait, or depend on such; the names of those with effects."""
         acting = []
         for inner in late:
             first = begun.starts.get(inner.name)

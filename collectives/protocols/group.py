@@ -36,7 +36,7 @@ G_DESCRIPTIONS = DESCRIPTION.u64(
 
 ROUND = Area("round of a group", "ROUNDS a group, behind its counters")
 E_ARRIVED = ROUND.u32(0, "arrived", "members", Order.UPDATED, "members that have reached the round", reset=True)
-E_FIRST = ROUND.u64(8, "first", "members", Order.MONOTONIC, "the signature with which the first one has come, 0 before")
+E_FIRST = ROUND.u64(8, "first", "members", Order.MONOTONIC, "signature of the first one that arrived, 0 before")
 E_PHASE = ROUND.u32(
     64,
     "phase",

@@ -223,7 +223,7 @@ class Process:
             self._aim(at)
 
     def _aim(self, at: int) -> None:
-        """Let a jump lead to the step that comes next."""
+        """Let a jump lead to the next step."""
         self.steps[at] = replace(self.steps[at], target=len(self.steps))
 
 

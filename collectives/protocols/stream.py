@@ -101,7 +101,7 @@ def _text(shape: Shape) -> str:
 
 
 def accepted_types(item: Shape) -> tuple[int, int]:
-    """The type numbers with which an item of this shape may come: nested, and as its leaves."""
+    """The type numbers that an item of this shape may have: nested, and as its leaves."""
     return type_number(item), type_number(flat(tuple(item.leaves())))
 
 

@@ -15,7 +15,7 @@ from distxla.compiler.artifact import CompiledProgram
 
 @dataclass(frozen=True)
 class Restart:
-    """How a host begins anew after a failed call.
+    """The state with which a host restarts after a failed call.
 
     epoch: counts up; messages still on their way from an earlier one are dropped.  areas: (offset, bytes) of the host's
     control block that are zeroed, and then words: (number, value) of u32 that are written.
@@ -50,7 +50,7 @@ class Transport(Protocol):
         """
 
     def reset(self, restart: Restart) -> None:
-        """Begin anew, when no device of the host runs. ClusterError where something of the failed call stays."""
+        """Restart, when no device of the host runs. ClusterError where something of the failed call stays."""
 
     def waits(self) -> list[str]:
         """A line for each long wait that no record of a device tells."""

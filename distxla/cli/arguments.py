@@ -32,8 +32,8 @@ class Arguments:
         """`arg0`, and `arg1@4-7` where other devices that take such an argument were given theirs."""
         names = []
         for k, devices in sorted(self.generated.items()):
-            everybody = tuple(device for device, leaves in self.by_device.items() if len(leaves) > k)
-            names.append(f"arg{k}" if devices == everybody else f"arg{k}@{ranges(devices)}")
+            all_devices = tuple(device for device, leaves in self.by_device.items() if len(leaves) > k)
+            names.append(f"arg{k}" if devices == all_devices else f"arg{k}@{ranges(devices)}")
         return names
 
 

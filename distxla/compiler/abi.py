@@ -15,7 +15,7 @@ Status returns at once from every frame of the program.
 
 The results of a site that `shares` may live once for all members of a group: behind the n offsets are n more, places
 in memory that the group's members on this host see at the same offset, or 0. The routine may use those places if all
-these members came with the same ones, and then writes the offsets that it used over the first n; a callee that does not
+these members passed the same ones, and then writes the offsets that it used over the first n; a callee that does not
 know of them leaves the first n as they are.
 
 Before each step that may take long or fail the entry stores its number in the device's record: reports name the

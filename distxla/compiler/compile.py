@@ -187,7 +187,7 @@ def require_counts(replicas: int, partitions: int) -> None:
 
 
 def _origins(module: Module, steps: tuple[tuple[Instruction, str], ...]) -> tuple[StepOrigin, ...]:
-    """Where in the module's text each step comes from; by name in a module without text."""
+    """The origin of each step in the module's text; by name in a module without text."""
     places = {i.span: (c.name, i.name) for c in module.computations for i in c if i.span is not None}
     names = {i.name: (c.name, i.name) for c in module.computations for i in c}
     found = []

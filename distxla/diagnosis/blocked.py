@@ -98,7 +98,7 @@ class DeviceState:
     "" and None where that is unknown; computation: that of the instruction; op_name: its name in the user's program.
     round: of its group, or transfer of its channel, or item of its stream, from 1 in each call.  channel: None where
     there is none.  group: the members that act together, in group order.  waits_for: devices, all of which must
-    come.  host: the part of the host it waits for, "" for none.  missing: members of the group that have not come.
+    come.  host: the part of the host it waits for, "" for none.  missing: members of the group that have not arrived.
     loops: outermost first.  events: its last ones, oldest first.  peer_action: outside of groups, the action of the
     devices in waits_for that ends the wait (`Op.peer_action`).
     """

@@ -138,7 +138,7 @@ class Findings:
 
     @property
     def blocked(self) -> tuple[Blocked, ...]:
-        """The stuck devices; of a mismatch in one round, or one transfer, the two that came with different ones."""
+        """The stuck devices; of a mismatch in one round, or one transfer, the two with different instructions."""
         who = self.stuck if self.pair is None else self.pair
         return tuple(self._blocked(state) for device in sorted(who) if (state := self.of(device)) is not None)
 

@@ -59,13 +59,13 @@ def device_groups(
 
     Order inside a group is the order of concatenation, of shards and chunks. Ids are taken as verified.
     """
-    everybody = {
+    all_ids = {
         GroupMode.CROSS_REPLICA: range(replicas),
         GroupMode.CROSS_PARTITION: range(partitions),
         GroupMode.CROSS_REPLICA_AND_PARTITION: range(replicas),
         GroupMode.FLATTENED_ID: range(replicas * partitions),
     }[mode]
-    rows = groups.groups or (tuple(everybody),)
+    rows = groups.groups or (tuple(all_ids),)
     if mode is GroupMode.FLATTENED_ID:
         return rows
     if mode is GroupMode.CROSS_REPLICA:

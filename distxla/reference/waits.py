@@ -96,7 +96,7 @@ class Settled(Pending):
 
 @dataclass
 class Round:
-    """One execution of a collective by a group. number: from 1.  comers: members that have come, with their operands.
+    """One execution of a collective by a group. number: from 1.  comers: members that have arrived, and operands.
     answers: once all have."""
 
     members: tuple[int, ...]
@@ -105,7 +105,7 @@ class Round:
     answers: dict[int, Any] | None = None
 
     def come(self, run: Execution, operands: tuple[Any, ...]) -> None:
-        """The device of `run` has come; the last one evaluates the round.
+        """The device of `run` has arrived; the last one evaluates the round.
 
         CollectiveMismatchError where its instruction differs from the first one's.
         """
@@ -137,7 +137,7 @@ class PendingRound(Pending):
 
     @property
     def missing(self) -> list[int]:
-        """The members that have not come."""
+        """The members that have not arrived."""
         return [member for member in self.round.members if member not in self.round.comers]
 
     @property

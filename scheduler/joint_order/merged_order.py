@@ -21,7 +21,7 @@ Pairs = dict[int, dict[str, tuple[Pair, ...]]]
 
 def merged_orders(reorderings: Sequence[Reordering]) -> Iterator[tuple[Pairs, list[Module]]]:
     """Up to two: as the first program or branch has it, the others' steps among its own where they are needed; and
-    with all side by side, as far as each has come."""
+    with all interleaved, by the progress of each."""
     graph = _Graph(reorderings)
     for by in (graph.one_by_one, graph.side_by_side):
         order = graph.sorted(by)

@@ -1,4 +1,4 @@
-"""How far the rounds and the transfers of a run have come."""
+"""The progress of the rounds and the transfers of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distxla.scheduler.simulation.traces import Ticket
 
 
 class Rounds:
-    """The rounds of a rendezvous. come: by device, how many it has begun.  complete: rounds to which all have come."""
+    """The rounds of a rendezvous. come: by device, how many it has begun.  complete: rounds that all have reached."""
 
     __slots__ = ("arrived", "come", "complete", "first", "size")
 

@@ -250,9 +250,9 @@ class Tracer:
         rendezvous_by_device = site.rendezvous_by_device[0]
         found = self._uniformity.get(id(rendezvous_by_device))
         if found is None:
-            everybody = self.communication.replicas * self.communication.partitions
+            device_count = self.communication.replicas * self.communication.partitions
             some = next(iter(rendezvous_by_device.values()), None)
-            if some is not None and len(some.members) == everybody:
+            if some is not None and len(some.members) == device_count:
                 found = {}
             else:
                 first = {

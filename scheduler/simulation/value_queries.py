@@ -29,7 +29,7 @@ def holds_ticket(value: Deferred) -> bool:
 
 
 def cause_in(value: Deferred) -> Instruction | None:
-    """Where a value comes from that differs from device to device, or is unknown."""
+    """The origin of a value that differs from device to device, or is unknown."""
     found = first_cause(all_leaves(value))
     return None if found is None else found.cause
 

@@ -123,8 +123,8 @@ class _Routine(ABC):
         pair = atomics.load(I64, self.state, state.E_PAIR)
         early = builder.icmp_unsigned("<", number, atomics.load(I32, self.state, state.E_FIRST))
         late = builder.icmp_unsigned(">", number, atomics.load(I32, self.state, state.E_LAST))
-        nobody = builder.icmp_unsigned("==", pair, i64(0))
-        with builder.if_then(builder.or_(nobody, builder.or_(early, late))):
+        no_pair = builder.icmp_unsigned("==", pair, i64(0))
+        with builder.if_then(builder.or_(no_pair, builder.or_(early, late))):
             atomics.store(i32(0), self.ticket_place(self.received))
             builder.ret(i32(Status.OK))
         control = atomics.context_field(self.context, "control")

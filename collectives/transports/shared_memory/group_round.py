@@ -1,4 +1,4 @@
-"""Rounds of a group: members post their buffers, the last one to come starts the work, and each waits for its end.
+"""Rounds of a group: members post their buffers, the last one to arrive starts the work, and each waits for its end.
 
 Operands are read and results written in place; nothing is copied into shared memory. A round has two halves: to begin
 it (post, arrive) never waits for others, to end it does. A synchronous collective is both, a start is the first, its
@@ -147,7 +147,7 @@ class _Round:
         return number
 
     def _compare_with_the_first(self) -> None:
-        """Return MISMATCH at once where an earlier comer runs something else: the rest may never come.
+        """Return MISMATCH at once where an earlier member runs another instruction: the rest may never arrive.
 
         Two that arrive at the same time may both find no first member; the last arriver compares all members.
         """
@@ -352,7 +352,7 @@ class _Round:
         self.builder.call(emit_wake(self.module), [word, sleepers, how_many])
 
     def _name_the_other(self) -> None:
-        """Write a member that has come with something else into this device's record."""
+        """Write a member with another instruction into this device's record."""
         atomics, builder, argument = self.atomics, self.builder, self.argument
         counters = atomics.at(argument["state"], group_words.G_BEGUN)
         with atomics.count(i64(0), argument["size"]) as member:
@@ -368,7 +368,7 @@ class _Round:
 
 
 def emit_group_round(llvm_module: ir.Module) -> ir.Function:
-    """i32 distxla_group_round(ARGUMENTS): OK, ABORTED or MISMATCH. Blocks until the whole group has come."""
+    """i32 distxla_group_round(ARGUMENTS): OK, ABORTED or MISMATCH. Blocks until the whole group has arrived."""
     found = llvm_module.globals.get(ROUND_FUNCTION)
     return found or _Round(llvm_module, ROUND_FUNCTION, ARGUMENTS).emit_round()
 

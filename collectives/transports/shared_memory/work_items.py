@@ -32,7 +32,7 @@ from distxla.ops.support.collective import RANK, RING
 from distxla.ops.support.collective_movement import Movement
 
 # Measured with 8 devices on 2 cores; bytes read and written by a whole group in one round.
-SHARED_WORK_BYTES = 512 * 1024  # from here on the members share the work; below, the last one to come does all of it
+SHARED_WORK_BYTES = 512 * 1024  # from here on the members share the work; below, the last one to arrive does all of it
 STREAMED_BYTES = 32 * 1024 * 1024  # from here on results bypass the caches
 PIECE_BYTES = 128 * 1024  # of an operand, in one item of shared work
 

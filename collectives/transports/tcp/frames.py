@@ -52,7 +52,7 @@ class Pulse(Frame):
     """Nothing, after a second of silence: its number shows whether a frame before it is missing."""
 
 
-@frame(1, payload="a head for each of the sender's members, then bytes that come along")
+@frame(1, payload="a head for each of the sender's members, then their eager bytes")
 class Ready(RoundFrame):
     """All members of the sender's host have reached a round."""
 

@@ -52,7 +52,7 @@ class Round:
     """A round that all local members have reached.
 
     Methods are called by several threads; those that write to different places run at the same time. The round
-    ends once, when everything that was expected has come, everything was sent, and the work of this host is done.
+    ends once, when all expected bytes have arrived, all were sent, and the work of this host is done.
     """
 
     def __init__(self, proxy: Exchange, area: Area, number: int, plan: RoundPlan | None) -> None:
@@ -139,7 +139,7 @@ class Round:
         return parts
 
     def take_eager(self, host: int, payload: memoryview) -> None:
-        """Put the bytes that came along where they belong."""
+        """Copy the eager bytes to their places."""
         assert self.plan is not None
         if self.plan.algorithm is not Algorithm.EAGER:
             return

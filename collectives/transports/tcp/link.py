@@ -1,4 +1,4 @@
-"""A connection to one other proxy: frames leave in order of urgency, frames that come in are handed to the proxy.
+"""A connection to one other proxy: frames leave in order of urgency, received frames are handed to the proxy.
 
 A thread that sends gives its bytes to the kernel at once; those that the kernel does not take are left to a thread of
 the link. So a small frame costs no switch of threads, and no receiver ever waits for sending: two proxies could
@@ -39,10 +39,10 @@ _PULSE = _Item(Pulse(), (), None)
 class Link:
     """The connection to the proxy of host `host`.
 
-    on_frame: called with each frame that comes in, in the link's receiving thread; takes the payload from the link.
+    on_frame: called with each received frame, in the link's receiving thread; takes the payload from the link.
     on_loss: called once with the error when the connection ends, unless `close` ended it.
     faults: returns the injected fault of a frame to that host; None if there are no faults.
-    heard: when the last frame came, in seconds of time.monotonic.
+    heard: when the last frame was received, in seconds of time.monotonic.
     """
 
     def __init__(

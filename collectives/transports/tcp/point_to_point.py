@@ -61,7 +61,7 @@ class MessageSlot(NamedTuple):
 
 @dataclass
 class Incoming:
-    """A large message that is about to come. left: bytes."""
+    """A large message that is still to arrive. left: bytes."""
 
     use: int
     head: bytes
@@ -217,7 +217,7 @@ class Pairs:
         self._post(place, coming)
 
     def look(self) -> None:
-        """Find targets that wait, but did not ask for the large message that comes: they run something else."""
+        """Find targets that wait, but did not ask for the large message: they run another instruction."""
         now = time.monotonic()
         with self._lock:
             waiting = [(place, coming) for place, coming in self._incoming.items() if now - coming.since > PATIENCE_S]

@@ -2,7 +2,7 @@
 
 Copied bytes go once to each host that needs them, in one of three ways:
 
-    EAGER     they come along with the message that says that a host is ready
+    EAGER     they are sent with the message that says that a host is ready
     DIRECT    they are sent once both sides are ready, and land where they will stay
     CHAIN     reductions: the group's order is cut into runs of members on one host. A partial result travels from run
               to run in pieces, and each host reduces its members onto it; the last one has the result and sends it on,
@@ -98,7 +98,7 @@ class Movement(NamedTuple):
 
     @property
     def sources(self) -> int:
-        """How many members items come from; 1 also for reductions."""
+        """The number of members whose operands items read; 1 also for reductions."""
         return (self.items_end - self.first) // (self.targets * self.pieces)
 
     def item(self, source: int, target: int) -> int:
@@ -291,8 +291,8 @@ def _streams(
     last = runs[-1][0]
     found = []
     for m in description.movements:
-        everybody = tuple(range(len(homes)))
-        for t, targets in [(t, (t,)) for t in everybody] if m.targets > 1 else [(0, everybody)]:
+        all_members = tuple(range(len(homes)))
+        for t, targets in [(t, (t,)) for t in all_members] if m.targets > 1 else [(0, all_members)]:
             taken = _rows(m, m.operand + t * m.operand_step, m.begin + t * m.source_offset, m.source_stride)
             given = _rows(m, m.result, m.begin, m.target_stride)
             # backwards along the runs, so that every connection carries partial results one way and results the other

@@ -19,7 +19,7 @@ from distxla.ops.support.collective_movement import Movement
 from distxla.ops.support.evaluation import Evaluation
 from distxla.ops.support.executable import CollectiveOp
 
-EVERYBODY = ReplicaGroups()
+ALL_DEVICES = ReplicaGroups()
 
 # In which order members' elements are combined; x0 .. x(n-1) in group order, f the computation.
 RANK = "rank"  # f(.. f(f(x0, x1), x2) .., x(n-1))
@@ -52,7 +52,7 @@ class GroupedCollective(CollectiveOp):
     same_for_all: ClassVar[bool] = False
 
     channel_id: int | None = attribute("int", default=None)
-    replica_groups: ReplicaGroups = attribute("replica_groups", default=EVERYBODY)
+    replica_groups: ReplicaGroups = attribute("replica_groups", default=ALL_DEVICES)
     constrain_layout: bool = attribute("bool", default=False)
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Movement:
     """`rows` rows of `row` elements that go from operand buffers to result buffers within one group.
 
-    folds: each row is folded over the operands of all members, in group order; otherwise it comes from one source.
+    folds: each row is reduced over the operands of all members, in group order; otherwise it comes from one source.
     by_source: a copy from every member s (otherwise, without folds, from member 0 alone).
     by_target: member t gets rows of its own; otherwise every member gets the same.
     Row k of source s for target t (0 where not by_source, by_target) is found, counted in elements,
